@@ -1,0 +1,68 @@
+# Everything a contributor runs. A fresh machine needs Python 3.11 or newer with venv, and make.
+#   make test PYTEST_ARGS="-x tests/unit"          another selection
+#   make test PYTHON=python3.13 VENV=.venv-3.13    another interpreter
+
+PYTHON ?= python3
+VENV ?= .venv
+PYTEST_ARGS ?= -n auto --dist worksteal
+LOCK_ARGS ?=
+ARGS ?=
+
+# An installed uv is used; without one, this version goes into .tools.
+UV_VERSION ?= 0.13.7
+UV := $(or $(shell command -v uv 2>/dev/null),.tools/bin/uv)
+
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint format types layers bench simulate lock clean
+
+help: ## Show this list
+	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
+
+setup: $(INSTALLED) ## Install the locked tools and this package into .venv
+
+test: setup ## Run the tests (PYTEST_ARGS=)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: setup ## Check style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: setup ## Format, and fix what can be fixed
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+types: setup ## Check types
+	$(BIN)/mypy
+
+# No cache: it goes stale when a module appears.
+layers: setup ## Check that imports point one way
+	$(BIN)/lint-imports --no-cache --no-logo
+
+bench: setup ## Run the benchmarks (ARGS=)
+	$(BIN)/python -m bench $(ARGS)
+
+simulate: setup ## Run the simulator (ARGS=)
+	$(BIN)/python -m turnledger.testing.simulator $(ARGS)
+
+lock: $(UV) ## Write the lock files anew (LOCK_ARGS=--upgrade for newer versions)
+	$(COMPILE) --output-file requirements.lock
+	$(COMPILE) --group dev --constraint requirements.lock --output-file requirements-dev.lock
+
+clean: ## Remove everything that was installed, built or cached
+	rm -rf .venv .venv-* .tools dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(INSTALLED): pyproject.toml requirements.lock requirements-dev.lock | $(UV)
+	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	$(UV) pip sync --quiet --python $(BIN)/python --require-hashes requirements-dev.lock
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	touch $@
+
+.tools/bin/uv:
+	$(PYTHON) -m venv .tools
+	.tools/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)

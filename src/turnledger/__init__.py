@@ -1,0 +1,35 @@
+"""Turnledger keeps conversations for chat apps and agents: every turn is a transaction.
+
+ledger = await Ledger.open("sqlite:///chats.db")
+chat = await ledger.conversation(conversation_key="user-42/support")
+async with chat.turn("Where is my order?") as turn:
+    async for text in call_model(turn.messages):
+        turn.emit(text)
+"""
+
+from turnledger import errors
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Runner
+from turnledger.engine.transaction import RunningTurn
+from turnledger.ledger import Chat, Ledger
+from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
+from turnledger.model.conversation import Conversation
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn, TurnKind
+
+__all__ = [
+    "AttemptState",
+    "Chat",
+    "Conversation",
+    "Item",
+    "Ledger",
+    "Limits",
+    "OnBusy",
+    "OnFailure",
+    "OnStop",
+    "Runner",
+    "RunningTurn",
+    "Turn",
+    "TurnKind",
+    "errors",
+]

@@ -1,0 +1,275 @@
+"""Begin: the one transaction that takes the lane and fixes what the turn will run on.
+
+In order: what the idempotency_key stands for, the conversation, the lane, the input, settling what waits,
+the claim, the fence. A refused request changes nothing; a waiting one leaves a ticket and claims nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from msgspec.structs import replace
+
+from turnledger.engine import closing, conversations, idempotency
+from turnledger.engine.conversations import Target
+from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
+from turnledger.engine.idempotency import Fresh, Key, Share
+from turnledger.engine.lane import Dead, is_dead, queue_before
+from turnledger.engine.ports import Tables
+from turnledger.errors import ConversationBusy, QueueFull
+from turnledger.model import journal as journals
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.ids import BranchId, LeaseId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.pairing import admit, open_calls
+
+
+@dataclass(frozen=True)
+class BeginRequest:
+    """Everything a turn brings along. `attempt` is made by the caller, so that begin can be repeated."""
+
+    target: Target
+    attempt: TurnId
+    lease: LeaseId
+    input: tuple[Item, ...]
+    now: int
+    wait_until: int
+    queue_limit: int
+    on_busy: OnBusy = OnBusy.QUEUE
+    on_stop: OnStop = OnStop.KEEP
+    on_failure: OnFailure = OnFailure.SETTLE
+    key: Key | None = None
+    dead: Dead = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The lane is held: the attempt, and the branch exactly as its snapshot must show it."""
+
+    conversation: Conversation
+    branch: Branch
+    attempt: Attempt
+    journal: Journal
+
+
+@dataclass(frozen=True)
+class Queued:
+    """Somebody else goes first. `in_the_way` are the leases whose death would change that."""
+
+    ticket: Ticket
+    in_the_way: tuple[tuple[LeaseId, int | None], ...]
+    interrupted: TurnId | None
+    waiting_since: TurnId | None
+
+
+Beginning: TypeAlias = Begun | Queued | Share
+
+
+async def begin(tables: Tables, request: BeginRequest) -> Beginning:
+    """Take the lane, or a ticket, or find that another attempt answers this request.
+
+    Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
+    QueueFull; then nothing has changed. Repeating it with the same attempt returns the same.
+    """
+    earlier = await tables.attempt(request.target.owner, request.attempt)
+    if earlier is not None and earlier.state is not AttemptState.RUNNING:
+        return Share(earlier.id, await how_it_ended(tables, earlier.owner, earlier.id))
+    if earlier is not None:
+        return await _begun_before(tables, earlier)
+    verdict = await idempotency.look_up(tables, request.target.owner, request.key)
+    if isinstance(verdict, Share):
+        await tables.drop_ticket(request.attempt)
+        return verdict
+    target = request.target
+    if verdict.claim is not None:
+        # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
+        target = target.at(verdict.claim.conversation)
+    conversation = await conversations.resolve(tables, target, request.now)
+    branch = await _branch_of(tables, conversation)
+    if branch.running is not None:
+        branch = await _free_of_dead(tables, branch, request)
+    waiting = await _must_wait(tables, branch, request, verdict)
+    if waiting is not None:
+        return waiting
+    return await _take_lane(tables, conversation, branch, request, verdict)
+
+
+async def _begun_before(tables: Tables, attempt: Attempt) -> Begun:
+    """The answer to a begin that had succeeded already, its first answer lost."""
+    conversation = await tables.conversation(attempt.owner, attempt.conversation)
+    branch = await tables.branch(attempt.branch)
+    assert conversation is not None  # noqa: S101 - rows of one transaction
+    assert branch is not None  # noqa: S101
+    return Begun(conversation, branch, attempt, Journal.of(await tables.journal(attempt.id)))
+
+
+async def _branch_of(tables: Tables, conversation: Conversation) -> Branch:
+    branch = await tables.branch(conversation.branch)
+    assert branch is not None  # noqa: S101 - added together with its conversation
+    return branch
+
+
+async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
+    """Raise the fence over a holder known to be dead and end its attempt, or leave all as it is."""
+    running = await _running(tables, branch, request)
+    if running is None or not await is_dead(tables, running.lease, request.dead):
+        return branch
+    raised = replace(branch, fence=branch.fence + 1)
+    freed, _ = await end_running(tables, raised, running, DIED, request.now)
+    return freed
+
+
+async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Attempt | None:
+    return await tables.attempt(request.target.owner, branch.running) if branch.running else None
+
+
+async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verdict: Fresh) -> Queued | None:
+    """None if the lane is free for this request; else its ticket, made if it has none."""
+    front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
+    before, own = await queue_before(
+        tables, branch, request.attempt, front=front, dead=request.dead, now=request.now
+    )
+    running = await _running(tables, branch, request)
+    if running is None and not before:
+        return None
+    if own is None:
+        _check_room(request, len(before))
+        own = await tables.add_ticket(_ticket(branch, request, front=front))
+    if running is not None and front and running.stop is None:
+        policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
+        await tables.save_attempt(replace(running, stop=policy))
+    leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
+    seen = [(lease, _beat(await tables.lease(lease))) for lease in dict.fromkeys(leases)]
+    known = verdict.claim.attempt if verdict.claim else None
+    return Queued(own, tuple(seen), running.id if running and front else None, known)
+
+
+def _check_room(request: BeginRequest, waiting: int) -> None:
+    if request.on_busy is OnBusy.REJECT:
+        raise ConversationBusy
+    if waiting >= request.queue_limit:
+        raise QueueFull
+
+
+def _beat(lease: Lease | None) -> int | None:
+    return lease.beat if lease else None
+
+
+def _ticket(branch: Branch, request: BeginRequest, *, front: bool) -> Ticket:
+    return Ticket(
+        attempt=request.attempt,
+        branch=branch.id,
+        front=front,
+        lease=request.lease,
+        deadline=request.wait_until,
+        idempotency_key=request.key.text if request.key else None,
+        fingerprint=request.key.fingerprint if request.key else b"",
+    )
+
+
+async def _take_lane(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
+) -> Begun:
+    resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
+    branch, input = await _ready(tables, branch, request, resumed)
+    branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
+    attempt = _attempt(conversation, branch, request, input)
+    journal = Journal()
+    if resumed is not None:
+        journal, count = await _take_up(tables, resumed, attempt)
+        attempt = replace(attempt, journaled=count)
+        branch = replace(branch, unsettled=None)
+    await tables.add_attempt(attempt)
+    await tables.save_branch(branch)
+    await tables.drop_ticket(attempt.id)
+    if request.key is not None:
+        await tables.save_claim(_claim(request.key, attempt))
+    return Begun(conversation, branch, attempt, journal)
+
+
+def can_resume(branch: Branch, earlier: Attempt) -> bool:
+    """Whether a retry may take up the journal: only on the head it ran on, or the chain would break."""
+    return earlier.state is AttemptState.FAILED and earlier.base == branch.head and earlier.journaled > 0
+
+
+async def _ready(
+    tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None
+) -> tuple[Branch, tuple[Item, ...]]:
+    """Check the input against the head as it will be, then settle what waits. Refusing comes first:
+    a refused request must not have settled anything."""
+    if resumed is not None:
+        return branch, resumed.input
+    waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
+    if waiting is None:
+        return branch, admit(branch.pending, request.input)
+    told = closing.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
+    admitted = admit(open_calls((*branch.pending, *waiting.input, *told)), request.input)
+    return await settle(tables, branch, waiting, request.now), admitted
+
+
+async def _take_up(tables: Tables, earlier: Attempt, attempt: Attempt) -> tuple[Journal, int]:
+    """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome."""
+    await tables.move_journal(earlier.id, attempt.id)
+    await tables.save_attempt(replace(earlier.moved(AttemptState.RESUMED), journaled=0))
+    journal = Journal.of(await tables.journal(attempt.id))
+    stated = closing.resumed(journal)
+    await tables.add_records(attempt.id, earlier.journaled, [journals.finished(item) for item in stated])
+    journal.items.extend(stated)
+    return journal, earlier.journaled + len(stated)
+
+
+def _attempt(
+    conversation: Conversation, branch: Branch, request: BeginRequest, input: tuple[Item, ...]
+) -> Attempt:
+    return Attempt(
+        id=request.attempt,
+        owner=conversation.owner,
+        conversation=conversation.id,
+        branch=branch.id,
+        lease=request.lease,
+        fence=branch.fence,
+        state=AttemptState.RUNNING,
+        base=branch.head,
+        input=input,
+        on_stop=request.on_stop,
+        on_failure=request.on_failure,
+        idempotency_key=request.key.text if request.key else None,
+        created_at=request.now,
+    )
+
+
+def _claim(key: Key, attempt: Attempt) -> Claim:
+    return Claim(
+        owner=attempt.owner,
+        idempotency_key=key.text,
+        fingerprint=key.fingerprint,
+        conversation=attempt.conversation,
+        attempt=attempt.id,
+    )
+
+
+@dataclass(frozen=True)
+class AbandonRequest:
+    owner: str
+    attempt: TurnId
+    now: int
+
+
+async def abandon(tables: Tables, request: AbandonRequest) -> BranchId | None:
+    """Leave no trace of a request that gave up: its ticket, or the lane if it got it without knowing.
+    Returns the branch it stood in."""
+    ticket = await tables.ticket(request.attempt)
+    await tables.drop_ticket(request.attempt)
+    attempt = await tables.attempt(request.owner, request.attempt)
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        return ticket.branch if ticket else None
+    branch = await tables.branch(attempt.branch)
+    if branch is not None and branch.running == attempt.id:
+        await end_running(tables, branch, attempt, GAVE_UP, request.now)
+    return attempt.branch
+
+
+GAVE_UP = Failure("gave_up", "its caller gave up before it ran")

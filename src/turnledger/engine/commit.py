@@ -1,0 +1,94 @@
+"""Commit: the one transaction that puts a turn into the history, and what to do when its answer is lost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
+from turnledger.engine.ports import Tables
+from turnledger.errors import Superseded
+from turnledger.model.conversation import Branch
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn
+
+
+@dataclass(frozen=True)
+class CommitRequest:
+    """A whole turn, the lane it holds and the head it ran on."""
+
+    owner: str
+    conversation: ConversationId
+    turn: Turn
+    fence: int
+    pending: tuple[Item, ...]
+    idempotency_key: str | None
+    journaled: int
+    now: int
+
+
+@dataclass(frozen=True)
+class DoubtRequest:
+    """Asks what became of a commit whose answer was lost."""
+
+    owner: str
+    branch: BranchId
+    attempt: TurnId
+
+
+@dataclass(frozen=True)
+class Certainty:
+    """What became of it: the committed turn, or a new fence under which the holder may try again."""
+
+    turn: Turn | None
+    fence: int | None
+
+
+async def commit(tables: Tables, request: CommitRequest) -> Turn:
+    """Make the turn the head, if fence and head still hold. Repeating it returns the same turn."""
+    turn = request.turn
+    branch = await tables.branch(turn.branch)
+    if branch is None or not may_commit(branch, request):
+        committed = await tables.turn(request.owner, turn.id)
+        if committed is None:
+            raise Superseded
+        return committed
+    await tables.add_turn(turn)
+    await tables.save_branch(
+        replace(branch, head=turn.id, length=turn.number, running=None, pending=request.pending)
+    )
+    await tables.drop_attempt(turn.id)
+    if request.journaled:
+        await tables.drop_journal(turn.id)
+    if request.idempotency_key is not None:
+        claim = await tables.claim(request.owner, request.idempotency_key)
+        if claim is not None and claim.attempt == turn.id:
+            await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
+    conversation = await tables.conversation(request.owner, request.conversation)
+    if conversation is not None:
+        await tables.save_conversation(replace(conversation, touched_at=request.now))
+    return turn
+
+
+def may_commit(branch: Branch, request: CommitRequest) -> bool:
+    """Whether the lane is still held, and the turn ran on exactly the head there is.
+    The head is a second net: the fence alone suffices."""
+    turn = request.turn
+    return holds_lane(branch, turn.id, request.fence) and ran_on_head(branch, turn)
+
+
+def ran_on_head(branch: Branch, turn: Turn) -> bool:
+    return branch.head == turn.parent and branch.length + 1 == turn.number
+
+
+async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:
+    """Make a commit of unknown outcome certain: raise the own fence first, so that the write cannot appear
+    later, then read. Once somebody else has ended the attempt, only read."""
+    branch = await tables.branch(request.branch)
+    if branch is not None and branch.running == request.attempt:
+        raised = replace(branch, fence=branch.fence + 1)
+        await tables.save_branch(raised)
+        return Certainty(None, raised.fence)
+    return Certainty(await tables.turn(request.owner, request.attempt), None)

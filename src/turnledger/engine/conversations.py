@@ -1,0 +1,195 @@
+"""Conversations: from an id or a conversation_key to the row in one atomic step; rename, delete, expire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from msgspec.structs import replace
+
+from turnledger.engine.ending import end_running
+from turnledger.engine.ports import Tables
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    ConversationNotFound,
+    RevisionConflict,
+)
+from turnledger.model.attempt import Failure, OnFailure
+from turnledger.model.conversation import Branch, Conversation, ConversationState
+from turnledger.model.ids import BranchId, ConversationId
+
+DELETED = Failure("conversation_deleted", "the conversation was deleted")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Which conversation: an id, or a conversation_key, or neither (a new one).
+
+    `fresh` names the row to insert where the key or nothing is there yet; without it, nothing is created.
+    """
+
+    owner: str
+    id: ConversationId | None = None
+    conversation_key: str | None = None
+    fresh: Conversation | None = None
+
+    def at(self, id: ConversationId) -> Target:
+        """The same request, sent to a conversation that is there already."""
+        return Target(self.owner, id)
+
+    def __str__(self) -> str:
+        return f"key {self.conversation_key}" if self.conversation_key is not None else f"id {self.id or ''}"
+
+
+def new_conversation(
+    owner: str,
+    id: ConversationId,
+    branch: BranchId,
+    now: int,
+    **details: Any,
+) -> Conversation:
+    """A conversation that is not stored yet."""
+    return Conversation(id=id, owner=owner, branch=branch, created_at=now, touched_at=now, **details)
+
+
+async def find(tables: Tables, target: Target) -> Conversation | None:
+    """The conversation that the target names, in whatever state it is."""
+    if target.id is not None:
+        return await tables.conversation(target.owner, target.id)
+    if target.conversation_key is not None:
+        return await tables.conversation_by_key(target.owner, target.conversation_key)
+    return None
+
+
+async def resolve(tables: Tables, target: Target, now: int) -> Conversation:
+    """Return the live conversation that the target names, inserting it where it may.
+    Raises ConversationNotFound, ConversationDeleted or ConversationExpired; never starts one empty."""
+    found = await find(tables, target)
+    if found is None and target.fresh is not None and target.id is None:
+        await tables.add_conversation(target.fresh)
+        await tables.add_branch(Branch(id=target.fresh.branch, conversation=target.fresh.id))
+        return target.fresh
+    return check_live(found, now)
+
+
+def check_live(found: Conversation | None, now: int) -> Conversation:
+    if found is None:
+        raise ConversationNotFound
+    if found.state is ConversationState.DELETED:
+        raise ConversationDeleted
+    if found.is_expired(now):
+        raise ConversationExpired
+    return found
+
+
+@dataclass(frozen=True)
+class ResolveRequest:
+    target: Target
+    now: int
+
+
+async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
+    """Resolve as an operation of its own."""
+    return await resolve(tables, request.target, request.now)
+
+
+async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversation | None:
+    """Resolve by reading alone; None where only a writing resolve can answer."""
+    found = await find(tables, request.target)
+    return None if found is None and request.target.fresh is not None else check_live(found, request.now)
+
+
+@dataclass(frozen=True)
+class UpdateRequest:
+    owner: str
+    id: ConversationId
+    title: str | None
+    metadata: Mapping[str, str] | None
+    revision: int | None
+    now: int
+
+
+async def update(tables: Tables, request: UpdateRequest) -> Conversation:
+    """Set title and metadata where given, if the revision is still the one that was read.
+    A metadata write: it disturbs no running turn and moves no interaction time."""
+    found = check_live(await tables.conversation(request.owner, request.id), request.now)
+    if request.revision is not None and request.revision != found.revision:
+        raise RevisionConflict(found.revision)
+    changed = replace(
+        found,
+        title=found.title if request.title is None else request.title,
+        metadata=found.metadata if request.metadata is None else dict(request.metadata),
+        revision=found.revision + 1,
+    )
+    await tables.save_conversation(changed)
+    return changed
+
+
+@dataclass(frozen=True)
+class DeleteRequest:
+    owner: str
+    id: ConversationId
+    now: int
+
+
+async def delete(tables: Tables, request: DeleteRequest) -> BranchId:
+    """Delete the conversation: its key is free, its fence raised, its running attempt ended, its queue gone.
+    Deleting a deleted one changes nothing. Turns are removed by and by; nobody can read them any more."""
+    found = await tables.conversation(request.owner, request.id)
+    if found is None:
+        raise ConversationNotFound
+    if found.state is not ConversationState.DELETED:
+        await tables.save_conversation(
+            replace(found, state=ConversationState.DELETED, title=None, metadata={})
+        )
+        await _close_lane(tables, found, request.now)
+    return found.branch
+
+
+async def _close_lane(tables: Tables, conversation: Conversation, now: int) -> None:
+    branch = await tables.branch(conversation.branch)
+    if branch is None:
+        return
+    branch = replace(branch, fence=branch.fence + 1)
+    running = await tables.attempt(conversation.owner, branch.running) if branch.running else None
+    if running is not None:
+        # Nothing of it may be kept: there is no history left to keep it in.
+        forgotten = replace(running, on_failure=OnFailure.FORGET, stop=None)
+        branch, _ = await end_running(tables, branch, forgotten, DELETED, now)
+    await tables.save_branch(branch)
+    for ticket in await tables.tickets(branch.id):
+        await tables.drop_ticket(ticket.attempt)
+
+
+@dataclass(frozen=True)
+class ExpireRequest:
+    now: int
+    limit: int
+
+
+async def expire_lapsed(tables: Tables, request: ExpireRequest) -> int:
+    """Mark conversations whose time is over as expired, so that their turns can be removed."""
+    lapsed = await tables.lapsed_conversations(request.now, request.limit)
+    for conversation in lapsed:
+        await tables.save_conversation(
+            replace(conversation, state=ConversationState.EXPIRED, title=None, metadata={})
+        )
+        await _close_lane(tables, conversation, request.now)
+    return len(lapsed)
+
+
+@dataclass(frozen=True)
+class ListRequest:
+    owner: str
+    before: ConversationId | None
+    limit: int
+
+
+async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
+    """A page of the owner's conversations, the last touched first. Internal ones never show."""
+    before = await tables.conversation(request.owner, request.before) if request.before else None
+    if request.before is not None and before is None:
+        raise ConversationNotFound
+    return await tables.conversations(request.owner, before, request.limit)

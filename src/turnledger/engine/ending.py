@@ -1,0 +1,163 @@
+"""How an attempt ends other than well: one transaction that decides by policy and frees the lane."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from turnledger.engine import closing
+from turnledger.engine.ports import Tables
+from turnledger.errors import Superseded
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.conversation import Branch
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.pairing import open_calls
+from turnledger.model.turn import Turn, TurnKind
+
+CLAIM_KEPT_MS = 24 * 60 * 60 * 1000
+"""How long an idempotency_key is remembered after its turn ended."""
+
+DIED = Failure("process_died", "the process that ran it died")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How an attempt came to its end, and the turn it left, if any."""
+
+    state: AttemptState
+    turn: Turn | None = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class EndRequest:
+    """The holder ends its own attempt. `failure` is None for a stop."""
+
+    owner: str
+    branch: BranchId
+    attempt: TurnId
+    fence: int
+    failure: Failure | None
+    on_stop: OnStop | None
+    partial: str
+    now: int
+
+
+def holds_lane(branch: Branch | None, attempt: TurnId, fence: int) -> bool:
+    """Whether this attempt may still write: the fence decides, not a clock."""
+    return branch is not None and branch.running == attempt and branch.fence == fence
+
+
+async def end(tables: Tables, request: EndRequest) -> Ended:
+    """End the caller's attempt by policy. Repeating it returns how it ended the first time."""
+    branch = await tables.branch(request.branch)
+    attempt = await tables.attempt(request.owner, request.attempt)
+    if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
+        return await how_it_ended(tables, request.owner, request.attempt)
+    attempt = replace(attempt, partial=request.partial, stop=attempt.stop or request.on_stop)
+    _, ended = await end_running(tables, branch, attempt, request.failure, request.now)
+    return ended
+
+
+async def end_running(
+    tables: Tables, branch: Branch, attempt: Attempt, failure: Failure | None, now: int
+) -> tuple[Branch, Ended]:
+    """End the running attempt of a branch by its policies, and return the branch with its lane free.
+
+    A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides.
+    """
+    journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
+    branch = replace(branch, running=None)
+    if keeps(attempt, failure):
+        return await _keep(tables, branch, attempt, journal, now)
+    if attempt.stop is not None:
+        attempt = attempt.moved(AttemptState.DISCARDED, failure=failure, at=now)
+    else:
+        attempt = attempt.moved(AttemptState.FAILED, failure=failure, at=now)
+    if attempt.on_failure is OnFailure.FORGET and attempt.stop is None:
+        await tables.drop_journal(attempt.id)
+        attempt = replace(attempt, journaled=0)
+    elif journal.has_effects:
+        branch = replace(branch, unsettled=attempt.id)
+    await tables.save_attempt(attempt)
+    await tables.save_branch(branch)
+    await expire_claim(tables, attempt, now)
+    return branch, Ended(attempt.state, failure=failure)
+
+
+def keeps(attempt: Attempt, failure: Failure | None) -> bool:
+    """Whether policy keeps what there is of an attempt that ends this way."""
+    if attempt.stop is not None or failure is None:
+        return attempt.stop is not OnStop.DISCARD
+    return attempt.on_failure is OnFailure.KEEP
+
+
+async def _keep(
+    tables: Tables, branch: Branch, attempt: Attempt, journal: Journal, now: int
+) -> tuple[Branch, Ended]:
+    output = closing.kept(journal, attempt.partial)
+    branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now)
+    await tables.drop_attempt(attempt.id)
+    await tables.drop_journal(attempt.id)
+    await tables.save_branch(branch)
+    await expire_claim(tables, attempt, now)
+    return branch, Ended(AttemptState.KEPT, turn)
+
+
+async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
+    """Commit the truth about an attempt whose tools have acted; return the branch behind it."""
+    output = closing.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
+    branch, _ = await append_turn(tables, branch, attempt, TurnKind.SETTLED, output, now)
+    await tables.drop_journal(attempt.id)
+    await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
+    return replace(branch, unsettled=None)
+
+
+async def append_turn(
+    tables: Tables, branch: Branch, attempt: Attempt, kind: TurnKind, output: tuple[Item, ...], now: int
+) -> tuple[Branch, Turn]:
+    """Insert the turn behind the head; return the branch whose head it is. The caller saves the branch."""
+    turn = Turn.of(
+        id=attempt.id,
+        branch=branch.id,
+        number=branch.length + 1,
+        parent=branch.head,
+        kind=kind,
+        created_at=attempt.created_at,
+        committed_at=now,
+        input=attempt.input,
+        output=output,
+    )
+    await tables.add_turn(turn)
+    pending = open_calls((*branch.pending, *turn.items))
+    return replace(branch, head=turn.id, length=turn.number, pending=pending), turn
+
+
+async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
+    """Start the time for which the attempt's idempotency_key is remembered."""
+    if attempt.idempotency_key is None:
+        return
+    claim = await tables.claim(attempt.owner, attempt.idempotency_key)
+    if claim is not None and claim.attempt == attempt.id:
+        await tables.save_claim(replace(claim, expires_at=now + CLAIM_KEPT_MS))
+
+
+async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
+    """How an attempt that no longer runs ended; raises Superseded if that cannot be told any more."""
+    turn = await tables.turn(owner, id)
+    attempt = await tables.attempt(owner, id)
+    if turn is not None:
+        return Ended(STATE_OF[turn.kind], turn, attempt.failure if attempt else None)
+    if attempt is None:
+        raise Superseded
+    return Ended(attempt.state, failure=attempt.failure)
+
+
+STATE_OF = {
+    TurnKind.COMPLETED: AttemptState.COMPLETED,
+    TurnKind.INTERRUPTED: AttemptState.KEPT,
+    TurnKind.SETTLED: AttemptState.SETTLED,
+}

@@ -1,0 +1,125 @@
+"""Entering a turn: waiting for the lane as policy says, then standing in it with a snapshot in hand."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+from turnledger.engine.begin import AbandonRequest, Beginning, BeginRequest, Begun, Queued, abandon, begin
+from turnledger.engine.ending import Ended
+from turnledger.engine.idempotency import Share
+from turnledger.engine.lane import Waiter
+from turnledger.engine.leaving import end_as_failed
+from turnledger.engine.outcome import OutcomeRequest, Running, outcome
+from turnledger.engine.ports import Sync
+from turnledger.engine.process import Process
+from turnledger.engine.recovery import TakeOverRequest, take_over
+from turnledger.engine.transaction import EventSink, RunningTurn
+from turnledger.engine.uninterrupted import uninterrupted
+from turnledger.errors import LedgerClosed, StoreError, TurnledgerError, WaitEnded
+from turnledger.model.ids import TurnId
+
+log = logging.getLogger("turnledger")
+
+
+async def enter(process: Process, request: BeginRequest, on_event: EventSink | None) -> RunningTurn | Ended:
+    """Begin a turn, or return how the attempt ended that answers this request."""
+    beginning = await _begin(process, request)
+    if isinstance(beginning, Share):
+        return beginning.ended or await outcome_of(process, request.target.owner, beginning.attempt)
+    try:
+        history = await process.snapshot(beginning.branch)
+    except BaseException as problem:
+        await end_as_failed(process, beginning, problem)
+        raise
+    running = RunningTurn(process, beginning, history, on_event)
+    process.running[running.id] = running
+    return running
+
+
+async def _begin(process: Process, request: BeginRequest) -> Begun | Share:
+    """Take the lane or find who answers. Cancelled or failed, it leaves no ticket and no lane behind; if
+    the store is out of reach, tending does that later."""
+    if process.is_closed:
+        raise LedgerClosed
+    process.mine[request.attempt] = False
+    try:
+        beginning = await _begin_or_wait(process, request)
+    except BaseException as problem:
+        await _give_up(process, request, problem)
+        raise
+    if isinstance(beginning, Share):
+        process.mine.pop(request.attempt)
+    return beginning
+
+
+async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Share:
+    beginning = await _try_begin(process, request)
+    if not isinstance(beginning, Queued):
+        return beginning
+    process.mine[request.attempt] = True
+    patience_ends = process.clock.monotonic() + process.limits.queue_wait
+    if request.key is not None:
+        key = replace(request.key, is_waiting=True, waiting_since=beginning.waiting_since)
+        request = replace(request, key=key)
+    ticket = beginning.ticket
+    with process.bells.enlist(ticket.branch, (not ticket.front, ticket.number)) as waiter:
+        while True:
+            process.interrupt_here(beginning.interrupted)
+            request = replace(request, dead=process.watch.dead_among(beginning.in_the_way))
+            # Looked at again once enlisted: what happened before the bell hung must not be missed.
+            beginning = await _try_begin(process, request)
+            if not isinstance(beginning, Queued):
+                return beginning
+            if not process.watch.dead_among(beginning.in_the_way):
+                await _wait(process, waiter, patience_ends)
+
+
+async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
+    request = replace(request, now=process.clock.now_ms())
+    return await uninterrupted(process.persist(begin, request, Sync.PROCESS))
+
+
+async def _wait(process: Process, waiter: Waiter, patience_ends: float) -> None:
+    left = patience_ends - process.clock.monotonic()
+    if left <= 0:
+        raise WaitEnded
+    await waiter.wait(min(left, process.limits.lease_time / 4))
+
+
+async def _give_up(process: Process, request: BeginRequest, problem: BaseException) -> None:
+    """Withdraw what a failed begin may have left in the store."""
+    has_queued = process.mine.pop(request.attempt)
+    was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
+    if was_refused and not has_queued:
+        return
+    abandoning = AbandonRequest(request.target.owner, request.attempt, process.clock.now_ms())
+    try:
+        branch = await uninterrupted(process.persist(abandon, abandoning))
+    except StoreError as error:
+        log.warning("a ticket is left to be withdrawn later: %s", error.code)
+    else:
+        if branch is not None:
+            process.bells.ring(branch)
+
+
+async def outcome_of(process: Process, owner: str, attempt: TurnId) -> Ended:
+    """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
+    request = OutcomeRequest(owner, attempt)
+    found = await process.store.read(outcome, request)
+    if isinstance(found, Ended):
+        return found
+    with process.bells.enlist(found.left.branch) as waiter:
+        while True:
+            found = await process.store.read(outcome, request)
+            if isinstance(found, Ended):
+                return found
+            if process.watch.dead_among([(found.lease, found.beat)]):
+                await _take_over(process, found)
+            else:
+                await waiter.wait(process.limits.lease_time / 4)
+
+
+async def _take_over(process: Process, found: Running) -> None:
+    await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
+    process.bells.ring(found.left.branch)

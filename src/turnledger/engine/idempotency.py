@@ -1,0 +1,86 @@
+"""Retries happen once: what a request finds under its idempotency_key, decided inside begin."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from turnledger.engine.ending import STATE_OF, Ended
+from turnledger.engine.ports import Tables
+from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnStopped
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import Claim, ConversationState
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+
+
+@dataclass(frozen=True)
+class Key:
+    """An idempotency_key with what its body amounts to, and what was known of it on arrival."""
+
+    text: str
+    fingerprint: bytes
+    waiting_since: TurnId | None = None
+    """The attempt that the key stood for when this request began to wait."""
+    is_waiting: bool = False
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """Nothing there: begin, and claim it. `earlier` is a failed attempt whose journal may be resumed."""
+
+    claim: Claim | None = None
+    earlier: Attempt | None = None
+
+
+@dataclass(frozen=True)
+class Share:
+    """The outcome of another attempt is this request's outcome, now or when it ends."""
+
+    attempt: TurnId
+    ended: Ended | None
+
+
+Verdict: TypeAlias = Fresh | Share
+
+
+def fingerprint(target: str, input: Iterable[Item]) -> bytes:
+    """What must be equal for two requests to be the same: the conversation they name, and their input."""
+    digest = hashlib.sha256(target.encode())
+    for item in input:
+        digest.update(b"\0" + item.raw)
+    return digest.digest()
+
+
+async def look_up(tables: Tables, owner: str, key: Key | None) -> Verdict:
+    """Decide what a request with this key does. Raises IdempotencyMismatch, TurnStopped or
+    ConversationDeleted; claims nothing."""
+    claim = await tables.claim(owner, key.text) if key else None
+    if key is None or claim is None:
+        return Fresh()
+    if claim.fingerprint != key.fingerprint:
+        raise IdempotencyMismatch
+    conversation = await tables.conversation(owner, claim.conversation)
+    if conversation is None or conversation.state is ConversationState.DELETED:
+        raise ConversationDeleted
+    turn = await tables.turn(owner, claim.attempt)
+    if turn is not None:
+        return Share(turn.id, Ended(STATE_OF[turn.kind], turn))
+    attempt = await tables.attempt(owner, claim.attempt)
+    if attempt is None:
+        return Fresh(claim)
+    if attempt.state is AttemptState.RUNNING:
+        return Share(attempt.id, None)
+    if attempt.state is AttemptState.DISCARDED:
+        raise TurnStopped
+    if began_while_waiting(key, claim):
+        return Share(attempt.id, Ended(attempt.state, failure=attempt.failure))
+    return Fresh(claim, attempt)
+
+
+def began_while_waiting(key: Key, claim: Claim) -> bool:
+    """Whether the attempt began when this request was waiting already: then it shares its outcome, failure
+    included. Only a request that arrives after the failure is a retry."""
+    return key.is_waiting and claim.attempt != key.waiting_since

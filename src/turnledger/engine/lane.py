@@ -1,0 +1,101 @@
+"""The lane of a branch: one attempt at a time, and an orderly queue behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from turnledger.engine.ports import Tables
+from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.ids import BranchId, LeaseId, TurnId
+
+Dead = Mapping[LeaseId, int | None]
+"""Leases found dead, with the beat at which they were: one that beats again is alive."""
+
+
+async def is_dead(tables: Tables, lease: LeaseId, dead: Dead) -> bool:
+    """Whether the lease still shows the beat at which it was found dead."""
+    if lease not in dead:
+        return False
+    found = await tables.lease(lease)
+    return (found.beat if found else None) == dead[lease]
+
+
+async def queue_before(
+    tables: Tables, branch: Branch, attempt: TurnId, *, front: bool, dead: Dead, now: int
+) -> tuple[list[Ticket], Ticket | None]:
+    """Return the live tickets that go before this attempt, and its own ticket if it has one.
+
+    Skips tickets of dead processes and those past their wait's deadline. A front request passes all
+    tickets but earlier front ones.
+    """
+    before: list[Ticket] = []
+    for ticket in await tables.tickets(branch.id):
+        if ticket.attempt == attempt:
+            return before, ticket
+        if ticket.deadline <= now or await is_dead(tables, ticket.lease, dead):
+            continue
+        if ticket.front or not front:
+            before.append(ticket)
+    return before, None
+
+
+class Waiter:
+    """Somebody in this process who waits for a branch. A bell that rang stays rung until it is heard, so
+    that what happens between looking at the store and waiting is never missed."""
+
+    def __init__(self, branch: BranchId, place: tuple[bool, int] | None) -> None:
+        self.branch = branch
+        self.place = place
+        self._bell = asyncio.Event()
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def wait(self, timeout: float) -> None:
+        """Wait for the bell, at most so many seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._bell.wait()
+        except TimeoutError:
+            return
+        self._bell.clear()
+
+
+class Bells:
+    """Wakes what waits in this process: the first in each lane, and everyone who waits for an outcome.
+
+    Waking is a hint. Who is woken looks at the store again; who is not, looks again after a while.
+    """
+
+    def __init__(self) -> None:
+        self._waiters: dict[BranchId, list[Waiter]] = {}
+
+    @contextmanager
+    def enlist(self, branch: BranchId, place: tuple[bool, int] | None = None) -> Iterator[Waiter]:
+        """Listen to a branch: with a place in its lane, or for every outcome."""
+        waiter = Waiter(branch, place)
+        self._waiters.setdefault(branch, []).append(waiter)
+        try:
+            yield waiter
+        finally:
+            self._waiters[branch].remove(waiter)
+            if not self._waiters[branch]:
+                del self._waiters[branch]
+
+    def ring(self, branch: BranchId) -> None:
+        """Something ended on this branch, or somebody left its queue."""
+        first: Waiter | None = None
+        for waiter in self._waiters.get(branch, ()):
+            if waiter.place is None:
+                waiter.wake()
+            elif first is None or first.place is None or waiter.place < first.place:
+                first = waiter
+        if first is not None:
+            first.wake()
+
+    def ring_all(self) -> None:
+        """Another process may have changed anything."""
+        for branch in list(self._waiters):
+            self.ring(branch)

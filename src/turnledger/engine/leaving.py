@@ -1,0 +1,168 @@
+"""Leaving a turn: a commit on a positive end, and for every other way out its policy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+
+from turnledger.engine.begin import Begun
+from turnledger.engine.commit import CommitRequest, DoubtRequest, commit, resolve_doubt
+from turnledger.engine.ending import Ended, EndRequest, end
+from turnledger.engine.process import FIRST_DELAY, Process
+from turnledger.engine.transaction import RunningTurn
+from turnledger.engine.uninterrupted import uninterrupted
+from turnledger.errors import (
+    CommitOutcomeUnknown,
+    OutcomeUnknown,
+    StoreError,
+    Superseded,
+    TurnledgerError,
+    TurnStopped,
+)
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
+from turnledger.model.turn import Turn
+
+log = logging.getLogger("turnledger")
+
+MESSAGE_LIMIT = 500
+"""Characters of an exception's message that are kept with a failed attempt."""
+
+
+async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
+    elsewhere, the error of a commit; the problem itself is the caller's to raise again."""
+    try:
+        if running.stop_requested is not None:
+            await _leave_stopped(process, running, problem)
+        elif not ended_well(problem):
+            assert problem is not None  # noqa: S101 - for the type checker
+            await uninterrupted(_fail(process, running, failure_of(problem)))
+        else:
+            await uninterrupted(_commit(process, running))
+    finally:
+        process.running.pop(running.id, None)
+        if running.id not in process.doubts and running.id not in process.unfinished:
+            process.mine.pop(running.id, None)
+        process.bells.ring(running.branch.id)
+
+
+def ended_well(problem: BaseException | None) -> bool:
+    """Whether the block came to a positive end. A cancellation is not one."""
+    return problem is None
+
+
+async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    was_cancelled_here = running.take_back_cancellation()
+    ended = await uninterrupted(_end(process, running, None, running.stop_requested))
+    is_other_problem = problem is not None and not (
+        was_cancelled_here and isinstance(problem, asyncio.CancelledError)
+    )
+    if running.was_stopped_elsewhere and not is_other_problem:
+        raise TurnStopped(ended.turn if ended else None) from None
+
+
+async def _commit(process: Process, running: RunningTurn) -> None:
+    """Commit; a turn that cannot be committed has failed, and is ended before its error is raised."""
+    try:
+        turn = await commit_turn(process, running.to_commit())
+    except CommitOutcomeUnknown:
+        raise
+    except Superseded:
+        await _fail(process, running, Failure("superseded", "another process took its lane"))
+        raise
+    except TurnledgerError as error:
+        await _fail(process, running, failure_of(error))
+        raise
+    process.cache.keep(turn.branch, running.history.followed_by([turn]), [turn])
+    running.finish(AttemptState.COMPLETED, turn, None)
+
+
+async def commit_turn(process: Process, request: CommitRequest) -> Turn:
+    """Commit the turn. An error from a commit is not a failure but an unknown outcome, made certain before
+    anything is said about it; if that takes too long, CommitOutcomeUnknown, and tending goes on."""
+    try:
+        return await process.store.transact(commit, request)
+    except OutcomeUnknown:
+        pass
+    patience_ends = process.clock.monotonic() + process.limits.doubt_patience
+    delay = FIRST_DELAY
+    while True:
+        try:
+            return await _try_again(process, request)
+        except StoreError:
+            if process.clock.monotonic() >= patience_ends:
+                process.doubts[request.turn.id] = request
+                raise CommitOutcomeUnknown from None
+        await asyncio.sleep(delay)
+        delay *= 2
+
+
+async def _try_again(process: Process, request: CommitRequest) -> Turn:
+    """Make the lost commit certain, and commit again under the raised fence if it did not happen."""
+    doubt = DoubtRequest(request.owner, request.turn.branch, request.turn.id)
+    certainty = await process.store.transact(resolve_doubt, doubt)
+    if certainty.turn is not None:
+        return certainty.turn
+    if certainty.fence is None:
+        raise Superseded
+    return await process.store.transact(commit, replace(request, fence=certainty.fence))
+
+
+async def _fail(process: Process, running: RunningTurn, failure: Failure) -> None:
+    await _end(process, running, failure, None)
+
+
+async def _end(
+    process: Process, running: RunningTurn, failure: Failure | None, on_stop: OnStop | None
+) -> Ended | None:
+    ended = await end_attempt(process, running.to_end(failure, on_stop))
+    if ended is None:
+        running.finish(AttemptState.FAILED, None, failure)
+    else:
+        running.finish(ended.state, ended.turn, failure or ended.failure)
+    return ended
+
+
+async def end_attempt(process: Process, request: EndRequest) -> Ended | None:
+    """End an attempt in the store; None if it was superseded, or if the store cannot take the end now and
+    tending has to repeat it."""
+    try:
+        ended = await process.persist(end, request)
+    except Superseded:
+        return None
+    except StoreError as error:
+        log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
+        process.unfinished[request.attempt] = request
+        return None
+    return ended
+
+
+async def end_as_failed(process: Process, begun: Begun, problem: BaseException) -> None:
+    """End a turn that took its lane and then could not be started."""
+    attempt: Attempt = begun.attempt
+    request = EndRequest(
+        owner=attempt.owner,
+        branch=attempt.branch,
+        attempt=attempt.id,
+        fence=begun.branch.fence,
+        failure=failure_of(problem),
+        on_stop=None,
+        partial="",
+        now=process.clock.now_ms(),
+    )
+    try:
+        await uninterrupted(end_attempt(process, request))
+    finally:
+        if attempt.id not in process.unfinished:
+            process.mine.pop(attempt.id, None)
+        process.bells.ring(attempt.branch)
+
+
+def failure_of(problem: BaseException) -> Failure:
+    """The failure to record for an exception that left the block."""
+    if isinstance(problem, asyncio.CancelledError):
+        return Failure("cancelled", "it was cancelled")
+    code = problem.code if isinstance(problem, TurnledgerError) else type(problem).__name__
+    text = str(problem)[:MESSAGE_LIMIT]
+    return Failure(code, f"{type(problem).__name__}: {text}" if text else type(problem).__name__)

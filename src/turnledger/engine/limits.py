@@ -1,0 +1,29 @@
+"""Bounds on everything that grows or waits, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Defaults suit a server for people; each can be set at Ledger.open. Times are in seconds."""
+
+    lease_time: float = 10.0
+    """How long a silent process is believed to be alive."""
+    queue_length: int = 32
+    """Turns that may wait for one conversation."""
+    queue_wait: float = 60.0
+    """How long a turn waits for those before it."""
+    doubt_patience: float = 5.0
+    """How long a caller waits for an unknown commit outcome to become known."""
+    input_items: int = 1_000
+    """Items in the input of one turn."""
+    turn_bytes: int = 16 * 1024 * 1024
+    """Bytes of one turn."""
+    attempts_kept: float = 7 * 24 * 3600.0
+    """How long failed and discarded attempts can be read."""
+    cached_bytes: int = 64 * 1024 * 1024
+    """Histories kept in memory."""
+    purge_rows: int = 500
+    """Rows removed in one step of house-keeping."""

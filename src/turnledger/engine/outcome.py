@@ -1,0 +1,49 @@
+"""Outcomes: what became of an attempt, for those who wait for it from elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnledger.engine.ending import Ended, how_it_ended
+from turnledger.engine.ports import Tables
+from turnledger.engine.recovery import Left
+from turnledger.errors import TurnFailed, TurnStopped
+from turnledger.model.attempt import AttemptState
+from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.turn import Turn
+
+
+@dataclass(frozen=True)
+class OutcomeRequest:
+    owner: str
+    attempt: TurnId
+
+
+@dataclass(frozen=True)
+class Running:
+    """It has not ended. `left` is what to take over should the holder be dead."""
+
+    left: Left
+    lease: LeaseId
+    beat: int | None
+
+
+async def outcome(tables: Tables, request: OutcomeRequest) -> Ended | Running:
+    """How an attempt ended, or who runs it."""
+    attempt = await tables.attempt(request.owner, request.attempt)
+    if attempt is None or attempt.state is not AttemptState.RUNNING:
+        return await how_it_ended(tables, request.owner, request.attempt)
+    branch = await tables.branch(attempt.branch)
+    lease = await tables.lease(attempt.lease)
+    left = Left(attempt.owner, attempt.branch, attempt.id, branch.fence if branch else 0)
+    return Running(left, attempt.lease, lease.beat if lease else None)
+
+
+def committed(ended: Ended) -> Turn:
+    """The turn of an outcome; raises TurnFailed or TurnStopped where there is none."""
+    if ended.turn is not None:
+        return ended.turn
+    if ended.state is AttemptState.DISCARDED:
+        raise TurnStopped
+    failure = ended.failure
+    raise TurnFailed(f"The turn failed: {failure.message}" if failure else None)

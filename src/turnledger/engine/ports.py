@@ -1,0 +1,178 @@
+"""What the engine needs from outside: a store, a clock, a runner.
+
+The engine's transactions are coroutines over `Tables`, written once for all stores (begin.py, commit.py,
+ending.py, …). A transaction awaits nothing but its tables, so an embedded store may drive it to its end
+in one go, while a networked one awaits its database. `Tables` reads and writes rows and decides nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
+
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Turn
+
+if TYPE_CHECKING:
+    from turnledger.engine.transaction import RunningTurn
+
+
+class Tables(Protocol):
+    """The rows of a store inside one transaction. Lookups return None for what is not there."""
+
+    # Conversations. The owner is part of every lookup: to anyone else the row does not exist.
+    async def conversation(self, owner: str, id: ConversationId) -> Conversation | None: ...
+    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None: ...
+    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
+        """Live ones that are not internal, the last touched first, after `before` in that order."""
+        ...
+
+    async def add_conversation(self, conversation: Conversation) -> None:
+        """Insert; if it has a conversation_key, the key names it from now on, and no other."""
+        ...
+
+    async def save_conversation(self, conversation: Conversation) -> None:
+        """Update all but id and owner; a deleted one frees its conversation_key."""
+        ...
+
+    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
+        """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
+        ...
+
+    async def purge_ended(self, limit: int) -> int:
+        """Remove up to `limit` turns and attempts of deleted and expired conversations; return how many."""
+        ...
+
+    # Branches.
+    async def branch(self, id: BranchId) -> Branch | None: ...
+    async def add_branch(self, branch: Branch) -> None: ...
+    async def save_branch(self, branch: Branch) -> None: ...
+
+    # Turns: never updated.
+    async def turn(self, owner: str, id: TurnId) -> Turn | None: ...
+    async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
+        """Turns numbered after < number <= through, the last `limit` of them, in order of number."""
+        ...
+
+    async def add_turn(self, turn: Turn) -> None: ...
+
+    # Attempts: the running ones and those kept aside. One that commits is removed: the turn speaks for it.
+    async def attempt(self, owner: str, id: TurnId) -> Attempt | None: ...
+    async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
+        """Those of a conversation, newest first."""
+        ...
+
+    async def running_of(self, lease: LeaseId) -> list[Attempt]: ...
+    async def add_attempt(self, attempt: Attempt) -> None: ...
+    async def save_attempt(self, attempt: Attempt) -> None:
+        """Update state, stop, failure, partial, journaled, fence, lease and ended_at."""
+        ...
+
+    async def drop_attempt(self, id: TurnId) -> None: ...
+    async def purge_attempts(self, ended_before: int, limit: int) -> int:
+        """Remove ended attempts of that age with their journals, but never one that is unsettled."""
+        ...
+
+    # The journal: records of one attempt in order.
+    async def journal(self, attempt: TurnId) -> list[bytes]: ...
+    async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
+        """Insert records numbered from `first`; one that is there already is left as it is."""
+        ...
+
+    async def move_journal(self, source: TurnId, target: TurnId) -> None: ...
+    async def drop_journal(self, attempt: TurnId) -> None: ...
+
+    # Tickets.
+    async def tickets(self, branch: BranchId) -> list[Ticket]:
+        """Those of a branch, front tickets first, then by number."""
+        ...
+
+    async def ticket(self, attempt: TurnId) -> Ticket | None: ...
+    async def tickets_of(self, lease: LeaseId) -> list[Ticket]: ...
+    async def add_ticket(self, ticket: Ticket) -> Ticket:
+        """Insert with the next number of its branch; return it with that number."""
+        ...
+
+    async def drop_ticket(self, attempt: TurnId) -> None: ...
+
+    # Claims of idempotency keys.
+    async def claim(self, owner: str, idempotency_key: str) -> Claim | None: ...
+    async def save_claim(self, claim: Claim) -> None:
+        """Insert, or replace the one of the same owner and idempotency_key."""
+        ...
+
+    async def purge_claims(self, expired_before: int, limit: int) -> int: ...
+
+    # Leases.
+    async def lease(self, id: LeaseId) -> Lease | None: ...
+    async def leases(self) -> list[Lease]: ...
+    async def beat(self, id: LeaseId) -> None:
+        """Raise the beat of the lease, or insert it."""
+        ...
+
+    async def drop_lease(self, id: LeaseId) -> None: ...
+
+
+Request = TypeVar("Request")
+Result = TypeVar("Result")
+Operation: TypeAlias = Callable[[Tables, Request], Awaitable[Result]]
+
+
+class Sync(Enum):
+    """What a write must survive once it is acknowledged."""
+
+    DISK = "disk"  # power loss
+    PROCESS = "process"  # death of the process; power loss may undo it with all that came after
+
+
+class Store(Protocol):
+    """Keeps the rows. Every error it raises is from the tree in errors.py."""
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        """Run a writing operation: all of it happens, alone, or nothing.
+
+        What the operation raises undoes it and is raised here. Other StoreErrors mean that nothing was
+        written, but for OutcomeUnknown: the write may be there, or may appear until another write by this
+        process has succeeded. When the caller is cancelled, the operation may still happen.
+        """
+        ...
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        """Run a reading operation on one consistent view that includes all acknowledged writes."""
+        ...
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called on the event loop soon after another process may have written.
+        A hint to look again, never a truth: calls may be late, lost or needless."""
+        ...
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        """Take the lease and renew it every so many seconds, whatever the event loop is doing, until
+        the store is closed."""
+        ...
+
+    def holder_is_gone(self, id: LeaseId) -> bool:
+        """Whether the process of this lease is known to be dead. False means unknown."""
+        ...
+
+    async def close(self) -> None:
+        """End the lease and release everything. Operations under way are finished first."""
+        ...
+
+
+class Clock(Protocol):
+    """Time. `monotonic` never goes back; `now_ms` is the wall clock, and may."""
+
+    def now_ms(self) -> int: ...
+    def monotonic(self) -> float: ...
+
+
+class Runner(Protocol):
+    """Produces a draft: gets the running turn, emits text and adds items, and returns when it is whole."""
+
+    def __call__(self, turn: RunningTurn, /) -> Awaitable[None]: ...

@@ -1,0 +1,80 @@
+"""One process's part in the ledger: its lease, its running turns, and what it still owes the store."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING
+
+from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
+from turnledger.engine.lane import Bells
+from turnledger.engine.lease import LeaseWatch
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
+from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
+from turnledger.model.attempt import OnStop
+from turnledger.model.conversation import Branch
+from turnledger.model.ids import IdSource, LeaseId, TurnId
+
+if TYPE_CHECKING:
+    from turnledger.engine.commit import CommitRequest
+    from turnledger.engine.ending import EndRequest
+    from turnledger.engine.transaction import RunningTurn
+
+FIRST_DELAY, TRIES = 0.05, 5
+"""A write without an answer is repeated so often, each time after twice the delay."""
+
+
+class Process:
+    """What the engine's parts share. Everything that matters for the promises is in the store."""
+
+    def __init__(self, store: Store, clock: Clock, random: Random, limits: Limits) -> None:
+        self.store = store
+        self.clock = clock
+        self.limits = limits
+        self.ids = IdSource(clock.now_ms, random)
+        self.lease = self.ids.new(LeaseId)
+        self.bells = Bells()
+        self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
+        self.cache = HistoryCache(limits.cached_bytes)
+        self.mine: dict[TurnId, bool] = {}
+        """Attempts that a task here answers for, and whether they have queued. Any other attempt that
+        names the lease is an orphan."""
+        self.running: dict[TurnId, RunningTurn] = {}
+        self.doubts: dict[TurnId, CommitRequest] = {}
+        """Commits of unknown outcome whose callers have been told so."""
+        self.unfinished: dict[TurnId, EndRequest] = {}
+        """Ends that the store could not take yet."""
+        self.is_closed = False
+
+    async def persist(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        """Run an operation that may be repeated, until its outcome is known or patience ends."""
+        delay = FIRST_DELAY
+        for _ in range(TRIES - 1):
+            try:
+                return await self.store.transact(operation, request, sync)
+            except (OutcomeUnknown, StoreUnavailable):
+                await asyncio.sleep(delay)
+                delay *= 2
+        return await self.store.transact(operation, request, sync)
+
+    async def snapshot(self, branch: Branch) -> History:
+        """The turns up to this head: from the cache as far as it goes, the rest from the store."""
+        cached = self.cache.prefix(branch.id, branch.head, branch.length)
+        if len(cached) == branch.length:
+            return cached
+        request = TurnsRequest(branch.id, len(cached), branch.length, branch.length)
+        missing = await self.store.read(read_turns, request)
+        history = cached.followed_by(missing)
+        if len(history) != branch.length or history[-1].id != branch.head:
+            raise ConversationDeleted
+        self.cache.keep(branch.id, history, missing)
+        return history
+
+    def interrupt_here(self, attempt: TurnId | None, policy: OnStop | None = None) -> None:
+        """Deliver a recorded stop if the attempt runs in this process."""
+        running = self.running.get(attempt) if attempt else None
+        if running is not None:
+            running.interrupt(policy)

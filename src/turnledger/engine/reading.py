@@ -1,0 +1,65 @@
+"""Reading a conversation: pages of its turns, and the attempts kept aside."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from turnledger.engine.conversations import check_live
+from turnledger.engine.ports import Tables
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import ConversationId
+from turnledger.model.journal import Journal
+from turnledger.model.turn import Turn
+
+
+@dataclass(frozen=True)
+class PageRequest:
+    """The last `limit` turns numbered below `before`, or the last ones of all."""
+
+    owner: str
+    conversation: ConversationId
+    before: int | None
+    limit: int
+    now: int
+
+
+async def turns_page(tables: Tables, request: PageRequest) -> list[Turn]:
+    """A page of turns in order; its cost does not depend on how many there are."""
+    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    branch = await tables.branch(conversation.branch)
+    if branch is None:
+        return []
+    through = branch.length if request.before is None else min(branch.length, request.before - 1)
+    return await tables.turns(branch.id, 0, through, request.limit)
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """An attempt that is not in the history, with what it had recorded of itself."""
+
+    attempt: Attempt
+    journal: Journal
+
+
+async def attempts_page(tables: Tables, request: PageRequest) -> list[SetAside]:
+    """The attempts of a conversation that run or were kept aside, newest first."""
+    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    found = await tables.attempts(conversation.id, request.limit)
+    return [SetAside(each, Journal.of(await tables.journal(each.id))) for each in found]
+
+
+@dataclass(frozen=True)
+class InfoRequest:
+    owner: str
+    conversation: ConversationId
+    now: int
+
+
+async def info(tables: Tables, request: InfoRequest) -> Conversation:
+    """The conversation itself, if it is live."""
+    return await _live(tables, request.owner, request.conversation, request.now)
+
+
+async def _live(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
+    return check_live(await tables.conversation(owner, id), now)

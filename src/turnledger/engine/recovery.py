@@ -1,0 +1,81 @@
+"""Recovery: what every process does on a timer so that no lane stays closed and nothing grows for ever."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from turnledger.engine.ending import DIED, end_running, holds_lane
+from turnledger.engine.ports import Tables
+from turnledger.model.conversation import Ticket
+from turnledger.model.ids import BranchId, LeaseId, TurnId
+
+
+@dataclass(frozen=True)
+class Left:
+    """What was seen of an attempt that nobody seems to run: names its fence, so that taking it over does
+    nothing if anything has changed since."""
+
+    owner: str
+    branch: BranchId
+    attempt: TurnId
+    fence: int
+
+
+async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
+    """The running attempts and the tickets that name this lease."""
+    left: list[Left] = []
+    for attempt in await tables.running_of(lease):
+        branch = await tables.branch(attempt.branch)
+        # The fence as it is: a holder in doubt may have raised its own.
+        left.append(Left(attempt.owner, attempt.branch, attempt.id, branch.fence if branch else 0))
+    return left, await tables.tickets_of(lease)
+
+
+@dataclass(frozen=True)
+class TakeOverRequest:
+    left: Left
+    now: int
+
+
+async def take_over(tables: Tables, request: TakeOverRequest) -> bool:
+    """Raise the fence and end the attempt by its policies, in one step; False if anything had changed."""
+    left = request.left
+    branch = await tables.branch(left.branch)
+    attempt = await tables.attempt(left.owner, left.attempt)
+    if branch is None or attempt is None or not holds_lane(branch, left.attempt, left.fence):
+        return False
+    await end_running(tables, replace(branch, fence=branch.fence + 1), attempt, DIED, request.now)
+    return True
+
+
+@dataclass(frozen=True)
+class ForgetRequest:
+    """Drop the tickets of a dead process, and its lease once nothing names it."""
+
+    lease: LeaseId
+    tickets: tuple[TurnId, ...]
+    drop_lease: bool
+
+
+async def forget(tables: Tables, request: ForgetRequest) -> None:
+    for attempt in request.tickets:
+        await tables.drop_ticket(attempt)
+    if request.drop_lease and not await tables.running_of(request.lease):
+        await tables.drop_lease(request.lease)
+
+
+@dataclass(frozen=True)
+class PurgeRequest:
+    now: int
+    attempts_kept_ms: int
+    limit: int
+
+
+async def purge(tables: Tables, request: PurgeRequest) -> int:
+    """Remove a bounded number of rows that nobody can reach any more; return how many."""
+    removed = await tables.purge_ended(request.limit)
+    removed += await tables.purge_claims(request.now, request.limit)
+    removed += await tables.purge_attempts(request.now - request.attempts_kept_ms, request.limit)
+    return removed

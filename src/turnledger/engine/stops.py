@@ -1,0 +1,96 @@
+"""Stops: a recorded request to end a turn, from anywhere; it outlives whoever holds the turn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from turnledger.engine.conversations import check_live
+from turnledger.engine.ending import CLAIM_KEPT_MS, Ended, how_it_ended
+from turnledger.engine.ports import Tables
+from turnledger.errors import Superseded
+from turnledger.model.attempt import Attempt, AttemptState, OnStop
+from turnledger.model.conversation import Claim, Conversation, Ticket
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
+
+
+@dataclass(frozen=True)
+class StopRequest:
+    """Stop one attempt of a conversation, running or queued; without a name, the one that runs.
+    `policy` overrides what the turn itself asked for."""
+
+    owner: str
+    conversation: ConversationId
+    attempt: TurnId | None
+    policy: OnStop | None
+    now: int
+
+
+async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
+    """Record the stop. Returns the attempt while it still has to end, how it ended if it has, or None if
+    nothing was there to stop."""
+    conversation = check_live(await tables.conversation(request.owner, request.conversation), request.now)
+    branch = await tables.branch(conversation.branch)
+    name = request.attempt or (branch.running if branch else None)
+    if name is None:
+        return None
+    attempt = await tables.attempt(request.owner, name)
+    if attempt is not None and attempt.conversation != conversation.id:
+        return None
+    if attempt is not None and attempt.state is AttemptState.RUNNING:
+        if attempt.stop is None:
+            attempt = replace(attempt, stop=request.policy or attempt.on_stop)
+            await tables.save_attempt(attempt)
+        return attempt
+    ticket = await tables.ticket(name)
+    if ticket is not None and branch is not None and ticket.branch == branch.id:
+        return await _stop_queued(tables, conversation, ticket, request.now)
+    try:
+        return await how_it_ended(tables, request.owner, name)
+    except Superseded:
+        return None
+
+
+async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Ended:
+    """Remove the ticket and record the attempt as stopped and discarded: it has not run, and never will."""
+    attempt = Attempt(
+        id=ticket.attempt,
+        owner=conversation.owner,
+        conversation=conversation.id,
+        branch=ticket.branch,
+        lease=ticket.lease,
+        fence=0,
+        state=AttemptState.DISCARDED,
+        base=None,
+        input=(),
+        idempotency_key=ticket.idempotency_key,
+        stop=OnStop.DISCARD,
+        created_at=now,
+        ended_at=now,
+    )
+    await tables.drop_ticket(ticket.attempt)
+    await tables.add_attempt(attempt)
+    await _claim_as_stopped(tables, conversation, ticket, now)
+    return Ended(AttemptState.DISCARDED)
+
+
+async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
+    """Let a retry of the queued request learn that it was stopped."""
+    key = ticket.idempotency_key
+    if key is None or await tables.claim(conversation.owner, key) is not None:
+        return
+    claim = Claim(
+        owner=conversation.owner,
+        idempotency_key=key,
+        fingerprint=ticket.fingerprint,
+        conversation=conversation.id,
+        attempt=ticket.attempt,
+        expires_at=now + CLAIM_KEPT_MS,
+    )
+    await tables.save_claim(claim)
+
+
+async def stops_for(tables: Tables, lease: LeaseId) -> list[tuple[TurnId, OnStop]]:
+    """The attempts of a process that somebody asked to stop."""
+    return [(attempt.id, attempt.stop) for attempt in await tables.running_of(lease) if attempt.stop]

@@ -1,0 +1,259 @@
+"""Every error Turnledger raises, as one tree.
+
+TurnledgerError
+├── InvalidInput                what was asked cannot be done; nothing changed
+│   ├── InvalidId
+│   ├── NoNewInput
+│   ├── MissingToolResults
+│   ├── MalformedItems
+│   ├── EmptyTurn
+│   └── IdempotencyMismatch
+├── ConversationUnavailable     the id or conversation_key names nothing that can be continued
+│   ├── ConversationNotFound
+│   ├── ConversationDeleted
+│   └── ConversationExpired
+├── ConversationBusy            another turn holds the lane
+│   ├── QueueFull
+│   └── WaitEnded
+├── RevisionConflict            title or metadata changed since it was read
+├── TurnEnded                   the turn is final, and not as this caller hoped
+│   ├── TurnReplayed            it was committed before: here is its answer
+│   ├── TurnFailed
+│   ├── TurnStopped
+│   └── Superseded
+├── StoreError                  the store could not do it; nothing was written
+│   ├── StoreUnavailable
+│   ├── StoreFull
+│   ├── StoreReadOnly
+│   ├── StoreCorrupt
+│   ├── NotAStore
+│   ├── StoreTooNew
+│   ├── UnsafeSqlite
+│   └── OutcomeUnknown          the one exception: the write may or may not be there
+│       └── CommitOutcomeUnknown
+└── LedgerClosed
+
+The docstring of a class is its message when none is given; `code` is the word that programs match on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    from turnledger.model.turn import Turn
+
+
+class TurnledgerError(Exception):
+    """Turnledger could not do what was asked."""
+
+    code: ClassVar[str] = "error"
+
+    def __init__(self, message: str | None = None) -> None:
+        super().__init__(message or (type(self).__doc__ or "").strip())
+
+
+class InvalidInput(TurnledgerError):
+    """The request is not valid. Nothing changed."""
+
+    code = "invalid_input"
+
+
+class InvalidId(InvalidInput):
+    """That is not an id that Turnledger issued."""
+
+    code = "invalid_id"
+
+
+class NoNewInput(InvalidInput):
+    """A turn needs at least one user message that is not blank, or the results of pending tool calls."""
+
+    code = "no_new_input"
+
+
+class MissingToolResults(InvalidInput):
+    """Some pending tool calls have no result. Send all of them, or a user message that moves on."""
+
+    code = "missing_tool_results"
+
+    def __init__(self, missing: tuple[str, ...]) -> None:
+        super().__init__(
+            f"No result for the pending tool call{'s' if len(missing) > 1 else ''} {', '.join(missing)}. "
+            "Send all results in one request, or a user message to move on without them."
+        )
+        self.missing = missing
+
+
+class MalformedItems(InvalidInput):
+    """The items do not form a history that a model accepts."""
+
+    code = "malformed_items"
+
+
+class EmptyTurn(InvalidInput):
+    """The block was left without any output, so there is nothing to commit. Emit text or add an item."""
+
+    code = "empty_turn"
+
+
+class IdempotencyMismatch(InvalidInput):
+    """This idempotency_key was used before with another conversation or input. Use a new one."""
+
+    code = "idempotency_mismatch"
+
+
+class ConversationUnavailable(TurnledgerError):
+    """That conversation cannot be continued."""
+
+    code = "conversation_unavailable"
+
+
+class ConversationNotFound(ConversationUnavailable):
+    """There is no conversation with that id."""
+
+    code = "conversation_not_found"
+
+
+class ConversationDeleted(ConversationUnavailable):
+    """That conversation was deleted. Start a new one."""
+
+    code = "conversation_deleted"
+
+
+class ConversationExpired(ConversationUnavailable):
+    """That conversation has expired and its history is gone. Start a new one."""
+
+    code = "conversation_expired"
+
+
+class ConversationBusy(TurnledgerError):
+    """Another turn is running on this conversation. Wait for it, or choose another on_busy policy."""
+
+    code = "conversation_busy"
+
+
+class QueueFull(ConversationBusy):
+    """Too many turns are waiting for this conversation. Try again later."""
+
+    code = "queue_full"
+
+
+class WaitEnded(ConversationBusy):
+    """The turns before this one did not end within the wait. Nothing was run."""
+
+    code = "wait_ended"
+
+
+class RevisionConflict(TurnledgerError):
+    """Title or metadata changed since they were read. Read again, then update."""
+
+    code = "revision_conflict"
+
+    def __init__(self, current: int) -> None:
+        super().__init__(f"The conversation is at revision {current} by now. Read it again, then update.")
+        self.current = current
+
+
+class TurnEnded(TurnledgerError):
+    """The turn has ended."""
+
+    code = "turn_ended"
+
+
+class TurnReplayed(TurnEnded):
+    """A turn with this idempotency_key is committed already; `turn` holds it. Nothing was run again."""
+
+    code = "turn_replayed"
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__()
+        self.turn = turn
+
+
+class TurnFailed(TurnEnded):
+    """The turn failed. The history is as it was before."""
+
+    code = "turn_failed"
+
+
+class TurnStopped(TurnEnded):
+    """The turn was stopped. `turn` holds what was kept of it, or None when it was discarded."""
+
+    code = "turn_stopped"
+
+    def __init__(self, turn: Turn | None = None) -> None:
+        super().__init__("The turn was stopped and kept." if turn else "The turn was stopped and discarded.")
+        self.turn = turn
+
+
+class Superseded(TurnEnded):
+    """This attempt lost its lane to another: it can write nothing any more."""
+
+    code = "superseded"
+
+
+class StoreError(TurnledgerError):
+    """The store could not carry out the operation. Nothing was written."""
+
+    code = "store_error"
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot be reached at the moment. Nothing was written; try again."""
+
+    code = "store_unavailable"
+
+
+class StoreFull(StoreError):
+    """The disk of the store is full. Nothing was written; free some space and try again."""
+
+    code = "store_full"
+
+
+class StoreReadOnly(StoreError):
+    """The store cannot be written to. Check the permissions of the file and of its folder."""
+
+    code = "store_read_only"
+
+
+class StoreCorrupt(StoreError):
+    """The store is damaged. It was left untouched; restore it from a backup."""
+
+    code = "store_corrupt"
+
+
+class NotAStore(StoreError):
+    """That does not name a Turnledger store."""
+
+    code = "not_a_store"
+
+
+class StoreTooNew(StoreError):
+    """A newer version of Turnledger wrote this store. It was left untouched; upgrade Turnledger."""
+
+    code = "store_too_new"
+
+
+class UnsafeSqlite(StoreError):
+    """This SQLite can damage a database that several processes share. Upgrade the apsw package."""
+
+    code = "unsafe_sqlite"
+
+
+class OutcomeUnknown(StoreError):
+    """The store failed while it was finishing a write: it may be there or not."""
+
+    code = "outcome_unknown"
+
+
+class CommitOutcomeUnknown(OutcomeUnknown):
+    """Whether the turn is in the history is not known yet. The conversation stays closed until it is;
+    retry with the same idempotency_key to learn the outcome."""
+
+    code = "commit_outcome_unknown"
+
+
+class LedgerClosed(TurnledgerError):
+    """The ledger was closed."""
+
+    code = "ledger_closed"

@@ -1,0 +1,409 @@
+"""The front door: open a ledger, name a conversation, run turns on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from random import Random, SystemRandom
+from types import TracebackType
+from typing import Any, Self, TypeAlias, TypeVar
+
+from turnledger.engine.begin import BeginRequest
+from turnledger.engine.conversations import (
+    DeleteRequest,
+    ListRequest,
+    ResolveRequest,
+    Target,
+    UpdateRequest,
+    delete,
+    list_page,
+    new_conversation,
+    resolve_now,
+    resolve_settled,
+    update,
+)
+from turnledger.engine.ending import Ended
+from turnledger.engine.entering import enter, outcome_of
+from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.leaving import leave
+from turnledger.engine.limits import Limits
+from turnledger.engine.outcome import committed
+from turnledger.engine.ports import Clock, Runner, Store, Sync
+from turnledger.engine.process import Process
+from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
+from turnledger.engine.stops import StopRequest, request_stop
+from turnledger.engine.system_clock import SystemClock
+from turnledger.engine.tending import Tending
+from turnledger.engine.transaction import EventSink, RunningTurn
+from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnReplayed
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item, ItemLike, items_of
+from turnledger.model.turn import Turn
+from turnledger.stores.opening import open_store
+
+Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
+
+OWNER = "local"
+"""Who conversations belong to when nobody is named."""
+KEY_LENGTH = 512
+PAGE = 1_000
+
+
+class Ledger:
+    """Keeps conversations in one store. Share one per process; close it, or use it as a context manager."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._tending = Tending(process)
+
+    @classmethod
+    async def open(cls, url: str = "memory:", *, limits: Limits | None = None) -> Ledger:
+        """Open the store that `url` names: `memory:` or `sqlite:///path`."""
+        return await cls.over(await open_store(url), limits=limits)
+
+    @classmethod
+    async def over(
+        cls,
+        store: Store,
+        *,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+    ) -> Ledger:
+        """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
+        process = Process(store, clock or SystemClock(), random or SystemRandom(), limits or Limits())
+        ledger = cls(process)
+        await store.keep_lease(process.lease, process.limits.lease_time / 3)
+        ledger._tending.start()
+        return ledger
+
+    async def close(self) -> None:
+        """End the turns that still run here as failed, and release the store."""
+        if self._process.is_closed:
+            return
+        self._process.is_closed = True
+        for running in list(self._process.running.values()):
+            await leave(self._process, running, LedgerClosed())
+        await self._tending.close()
+        await self._process.store.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def conversation(
+        self,
+        id: str | None = None,
+        *,
+        conversation_key: str | None = None,
+        owner: str = OWNER,
+        create: bool = True,
+        internal: bool = False,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        expires_after: float | None = None,
+    ) -> Chat:
+        """Open a conversation by its id, or by a key of your own, or start a new one.
+
+        Concurrent first calls with one conversation_key converge on one conversation. `create=False` refuses
+        to start one; an id never does. The details are for a conversation that is created here. An internal
+        one never shows in a listing; `expires_after` is in seconds without interaction. Raises
+        ConversationNotFound, ConversationDeleted or ConversationExpired.
+        """
+        target = self._target(
+            id,
+            conversation_key,
+            owner,
+            create=create,
+            internal=internal,
+            title=title,
+            metadata=dict(metadata or {}),
+            expires_after=None if expires_after is None else round(expires_after * 1000),
+        )
+        process = self._process
+        request = ResolveRequest(target, process.clock.now_ms())
+        found = None
+        if id is not None or conversation_key is not None:
+            found = await process.store.read(resolve_settled, request)
+        if found is None:
+            found = await process.persist(resolve_now, request, Sync.DISK)
+        return Chat(self._process, found)
+
+    def _target(
+        self, id: str | None, conversation_key: str | None, owner: str, *, create: bool, **details: Any
+    ) -> Target:
+        process = self._process
+        if process.is_closed:
+            raise LedgerClosed
+        _check_name("owner", owner)
+        if id is not None and conversation_key is not None:
+            raise InvalidInput("Give an id or a conversation_key, not both.")
+        if id is not None:
+            return Target(owner, ConversationId(id))
+        if conversation_key is not None:
+            _check_name("conversation_key", conversation_key)
+        fresh = new_conversation(
+            owner,
+            process.ids.new(ConversationId),
+            process.ids.new(BranchId),
+            process.clock.now_ms(),
+            conversation_key=conversation_key,
+            **details,
+        )
+        return Target(owner, None, conversation_key, fresh if create else None)
+
+    async def conversations(
+        self, *, owner: str = OWNER, before: str | None = None, limit: int = 50
+    ) -> list[Conversation]:
+        """List the owner's conversations, the last used first; `before` is the last id of the page before."""
+        cursor = ConversationId(before) if before else None
+        request = ListRequest(owner, cursor, _check_limit(limit))
+        return await self._process.store.read(list_page, request)
+
+    async def run(
+        self,
+        runner: Runner,
+        input: Input,
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        owner: str = OWNER,
+        idempotency_key: str | None = None,
+        on_busy: OnBusy | str = OnBusy.QUEUE,
+        on_stop: OnStop | str = OnStop.KEEP,
+        on_failure: OnFailure | str = OnFailure.SETTLE,
+        on_event: EventSink | None = None,
+    ) -> Turn:
+        """Run one turn with a runner, on a conversation that is named or new, and return it as committed.
+
+        With an idempotency_key the same call yields one committed turn and the same answer, however often
+        it is made: a finished one is replayed, a running one waited for, a failed one resumed. Raises what
+        the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
+        """
+        target = self._target(conversation, conversation_key, owner, create=True)
+        request = begin_request(self._process, target, input, idempotency_key, on_busy, on_stop, on_failure)
+        return await run_turn(self._process, request, runner, on_event)
+
+
+class Chat:
+    """One conversation, as one owner sees it."""
+
+    def __init__(self, process: Process, found: Conversation) -> None:
+        self._process = process
+        self._found = found
+
+    @property
+    def id(self) -> ConversationId:
+        return self._found.id
+
+    @property
+    def owner(self) -> str:
+        return self._found.owner
+
+    @property
+    def conversation_key(self) -> str | None:
+        return self._found.conversation_key
+
+    def turn(
+        self,
+        input: Input,
+        *,
+        idempotency_key: str | None = None,
+        on_busy: OnBusy | str = OnBusy.QUEUE,
+        on_stop: OnStop | str = OnStop.KEEP,
+        on_failure: OnFailure | str = OnFailure.SETTLE,
+        on_event: EventSink | None = None,
+    ) -> TurnBlock:
+        """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
+
+        Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
+        nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
+        committed turn raises TurnReplayed with that turn, instead of running the block.
+        """
+        request = begin_request(
+            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
+        )
+        return TurnBlock(self._process, request, on_event)
+
+    async def run(
+        self,
+        runner: Runner,
+        input: Input,
+        *,
+        idempotency_key: str | None = None,
+        on_busy: OnBusy | str = OnBusy.QUEUE,
+        on_stop: OnStop | str = OnStop.KEEP,
+        on_failure: OnFailure | str = OnFailure.SETTLE,
+        on_event: EventSink | None = None,
+    ) -> Turn:
+        """Run one turn with a runner and return it as committed; see Ledger.run."""
+        request = begin_request(
+            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
+        )
+        return await run_turn(self._process, request, runner, on_event)
+
+    def _target(self) -> Target:
+        return Target(self.owner, self.id, self.conversation_key)
+
+    async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
+        """A page of committed turns in order: the last ones, or those before a turn's number."""
+        return await self._process.store.read(turns_page, self._page(before, limit))
+
+    async def history(self) -> list[Item]:
+        """All items of all committed turns, in order."""
+        items: list[Item] = []
+        page = await self.turns(limit=PAGE)
+        pages = [page]
+        while page and page[0].number > 1:
+            page = await self.turns(before=page[0].number, limit=PAGE)
+            pages.append(page)
+        for turns in reversed(pages):
+            for turn in turns:
+                items.extend(turn.items)
+        return items
+
+    async def attempts(self, *, limit: int = 50) -> list[SetAside]:
+        """The attempts that are not in the history: running, failed, discarded; newest first."""
+        return await self._process.store.read(attempts_page, self._page(None, limit))
+
+    def _page(self, before: int | None, limit: int) -> PageRequest:
+        return PageRequest(self.owner, self.id, before, _check_limit(limit), self._process.clock.now_ms())
+
+    async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
+        """Stop the running turn, or the named one, running or queued, in whatever process it is.
+
+        Returns when it is final, with the outcome that won; None if there was nothing to stop.
+        """
+        name = TurnId(turn) if turn else None
+        chosen = OnStop(policy) if policy else None
+        process = self._process
+        request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
+        found = await process.persist(request_stop, request)
+        if found is None or isinstance(found, Ended):
+            process.bells.ring(self._found.branch)
+            return found
+        process.interrupt_here(found.id, found.stop)
+        return await outcome_of(process, self.owner, found.id)
+
+    async def info(self) -> Conversation:
+        """The conversation as it is: title, metadata, revision, times."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(info, request)
+
+    async def update(
+        self,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        revision: int | None = None,
+    ) -> Conversation:
+        """Set title or metadata; with the revision that was read, only if nobody did so since. Never
+        disturbs a running turn."""
+        now = self._process.clock.now_ms()
+        request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
+        return await self._process.store.transact(update, request)
+
+    async def delete(self) -> None:
+        """Delete the conversation; a running turn ends with it. The conversation_key is free again."""
+        process = self._process
+        request = DeleteRequest(self.owner, self.id, process.clock.now_ms())
+        branch = await process.persist(delete, request)
+        process.cache.forget(branch)
+        process.bells.ring_all()
+
+
+class TurnBlock:
+    """The context manager of one turn; used once."""
+
+    def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
+        self._process = process
+        self._request = request
+        self._on_event = on_event
+        self._running: RunningTurn | None = None
+
+    async def __aenter__(self) -> RunningTurn:
+        entered = await enter(self._process, self._request, self._on_event)
+        if isinstance(entered, Ended):
+            raise TurnReplayed(committed(entered))
+        self._running = entered
+        return entered
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._running is not None  # noqa: S101 - the block was entered
+        await leave(self._process, self._running, problem)
+
+
+async def run_turn(
+    process: Process, request: BeginRequest, runner: Runner, on_event: EventSink | None
+) -> Turn:
+    """Run a turn with a runner; return it as committed, by this attempt or by an earlier one."""
+    try:
+        async with TurnBlock(process, request, on_event) as running:
+            await runner(running)
+    except TurnReplayed as replay:
+        return replay.turn
+    return committed(Ended(running.state, running.turn))
+
+
+def begin_request(
+    process: Process,
+    target: Target,
+    input: Input,
+    idempotency_key: str | None,
+    on_busy: OnBusy | str,
+    on_stop: OnStop | str,
+    on_failure: OnFailure | str,
+) -> BeginRequest:
+    """Check what a caller asks for, and make it a request to begin."""
+    items = items_of(input)
+    limits = process.limits
+    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
+        raise MalformedItems(
+            f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
+        )
+    if idempotency_key is not None:
+        _check_name("idempotency_key", idempotency_key)
+    now = process.clock.now_ms()
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=items,
+        now=now,
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        on_busy=_choice(OnBusy, "on_busy", on_busy),
+        on_stop=_choice(OnStop, "on_stop", on_stop),
+        on_failure=_choice(OnFailure, "on_failure", on_failure),
+        key=Key(idempotency_key, fingerprint(str(target), items)) if idempotency_key else None,
+    )
+
+
+Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
+
+
+def _choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInput(f"{name} is {value!r}; it must be one of {known}.") from None
+
+
+def _check_name(name: str, value: str) -> None:
+    if not value or len(value) > KEY_LENGTH:
+        raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
+
+
+def _check_limit(limit: int) -> int:
+    if not 1 <= limit <= PAGE:
+        raise InvalidInput(f"limit must be 1 to {PAGE}.")
+    return limit

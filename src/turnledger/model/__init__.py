@@ -1,0 +1,1 @@
+"""Plain data: conversations, turns, attempts, items, events, ids and their codec. No input or output."""

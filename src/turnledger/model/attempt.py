@@ -1,0 +1,111 @@
+"""An attempt: one execution of a turn. Many may start, at most one commits."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from turnledger.model import codec
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.item import Item
+
+
+class AttemptState(StrEnum):
+    RUNNING = "running"  # holds the lane
+    COMPLETED = "completed"  # committed whole
+    KEPT = "kept"  # committed as an interrupted turn
+    FAILED = "failed"  # kept aside; its effects, if any, wait to be settled
+    DISCARDED = "discarded"  # stopped, and dropped by policy; its effects wait likewise
+    SETTLED = "settled"  # failed or discarded, and the truth about its effects is committed
+    RESUMED = "resumed"  # failed, and a later attempt took up its journal
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing can move any more."""
+        return not MOVES[self]
+
+    @property
+    def is_committed(self) -> bool:
+        """Whether there is a turn of this id in the history."""
+        return self in (AttemptState.COMPLETED, AttemptState.KEPT, AttemptState.SETTLED)
+
+
+MOVES: dict[AttemptState, frozenset[AttemptState]] = {
+    AttemptState.RUNNING: frozenset(
+        {AttemptState.COMPLETED, AttemptState.KEPT, AttemptState.FAILED, AttemptState.DISCARDED}
+    ),
+    AttemptState.FAILED: frozenset({AttemptState.SETTLED, AttemptState.RESUMED}),
+    AttemptState.DISCARDED: frozenset({AttemptState.SETTLED}),
+    AttemptState.COMPLETED: frozenset(),
+    AttemptState.KEPT: frozenset(),
+    AttemptState.SETTLED: frozenset(),
+    AttemptState.RESUMED: frozenset(),
+}
+"""The legal moves of an attempt: all of them."""
+
+
+class OnBusy(StrEnum):
+    QUEUE = "queue"  # wait in line, within bounds
+    REJECT = "reject"  # raise ConversationBusy
+    INTERRUPT = "interrupt"  # stop the running turn, keep it, go first
+    ROLLBACK = "rollback"  # stop the running turn, discard it, go first
+
+
+class OnStop(StrEnum):
+    KEEP = "keep"
+    DISCARD = "discard"
+
+
+class OnFailure(StrEnum):
+    SETTLE = "settle"
+    KEEP = "keep"
+    FORGET = "forget"
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why an attempt ended other than well: a stable word, and a sentence for people."""
+
+    code: str
+    message: str
+
+
+class AttemptBody(codec.Document, frozen=True):
+    """What a store keeps of an attempt as one value."""
+
+    input: tuple[msgspec.Raw, ...]
+    partial: str = ""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt as the store knows it: the one that runs on a branch, or one kept aside."""
+
+    id: TurnId
+    owner: str
+    conversation: ConversationId
+    branch: BranchId
+    lease: LeaseId
+    fence: int
+    state: AttemptState
+    base: TurnId | None
+    input: tuple[Item, ...]
+    on_stop: OnStop = OnStop.KEEP
+    on_failure: OnFailure = OnFailure.SETTLE
+    idempotency_key: str | None = None
+    stop: OnStop | None = None
+    failure: Failure | None = None
+    partial: str = ""
+    journaled: int = 0
+    created_at: int
+    ended_at: int | None = None
+
+    def moved(self, state: AttemptState, *, failure: Failure | None = None, at: int | None = None) -> Attempt:
+        """Return the attempt after a legal move; any other is a bug, and raises ValueError."""
+        if state not in MOVES[self.state]:
+            raise ValueError(f"an attempt cannot go from {self.state} to {state}")
+        changes = {"state": state, "ended_at": at or self.ended_at, "failure": failure or self.failure}
+        return msgspec.structs.replace(self, **changes)
+
+    @property
+    def body(self) -> bytes:
+        return codec.encode(AttemptBody(input=codec.raws(self.input), partial=self.partial))

@@ -1,0 +1,93 @@
+"""The one versioned codec: what stores keep as bytes, and back again.
+
+Every document carries its version. A document of a newer version is refused, never guessed at.
+Items go in and out as raw JSON, so what was given is what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from turnledger.errors import StoreCorrupt, StoreTooNew
+from turnledger.model.ids import Id
+from turnledger.model.item import Item
+
+VERSION = 1
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of everything encoded: `v` is the version it was written with."""
+
+    v: int = VERSION
+
+
+class _Version(msgspec.Struct):
+    v: int
+
+
+AnyDocument = TypeVar("AnyDocument", bound=Document)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, Item):
+        return msgspec.Raw(value.raw)
+    if isinstance(value, Id):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+def _from_json(kind: type, value: Any) -> Any:
+    if issubclass(kind, Id):
+        return kind(value)
+    raise NotImplementedError(kind)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_to_json)
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def encode(document: Document) -> bytes:
+    return _encoder.encode(document)
+
+
+def decode(kind: type[AnyDocument], raw: bytes) -> AnyDocument:
+    """Decode a document; raise StoreTooNew for a later version, StoreCorrupt for anything else amiss."""
+    document: AnyDocument = decode_one_of(kind, raw)
+    return document
+
+
+def decode_one_of(kinds: Any, raw: bytes) -> Any:
+    """Decode a document of one kind, or of a tagged union of kinds; raises like `decode`."""
+    decoder = _decoders.get(kinds)
+    if decoder is None:
+        decoder = _decoders[kinds] = msgspec.json.Decoder(kinds, dec_hook=_from_json)
+    try:
+        document = decoder.decode(raw)
+        if document.v == VERSION:
+            return document
+        version = document.v
+    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+        version = _version_of(raw)
+        if version <= VERSION:
+            raise StoreCorrupt(f"A stored document cannot be read: {problem}.") from None
+    raise StoreTooNew(f"A stored document has version {version}; this Turnledger reads {VERSION}.")
+
+
+def _version_of(raw: bytes) -> int:
+    try:
+        return msgspec.json.decode(raw, type=_Version).v
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return 0
+
+
+def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
+    """The items as they stand in a document."""
+    return tuple(msgspec.Raw(item.raw) for item in items)
+
+
+def items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
+    """The items of a document."""
+    return tuple(Item(raw) for raw in raw_items)

@@ -1,0 +1,91 @@
+"""A conversation, and the branch of turns it currently shows."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.item import Item
+
+
+class ConversationState(StrEnum):
+    LIVE = "live"
+    DELETED = "deleted"  # its conversation_key is free again
+    EXPIRED = "expired"  # its conversation_key stays taken until it is reset
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person or program calls one chat. Times are milliseconds since 1970.
+
+    `touched_at` is the last interaction: a turn that began or was committed. Reading, renaming and
+    tagging never move it. `revision` is the version of title and metadata.
+    """
+
+    id: ConversationId
+    owner: str
+    branch: BranchId
+    conversation_key: str | None = None
+    state: ConversationState = ConversationState.LIVE
+    internal: bool = False
+    title: str | None = None
+    metadata: dict[str, str] = {}
+    revision: int = 1
+    created_at: int
+    touched_at: int
+    expires_after: int | None = None
+    """Milliseconds without interaction after which it expires."""
+
+    def is_expired(self, now: int) -> bool:
+        if self.state is ConversationState.EXPIRED:
+            return True
+        return self.expires_after is not None and self.touched_at + self.expires_after <= now
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of turns. The lane, the fence and the head belong to it."""
+
+    id: BranchId
+    conversation: ConversationId
+    fence: int = 0
+    head: TurnId | None = None
+    length: int = 0
+    """Number of the head; 0 while there is no turn."""
+    running: TurnId | None = None
+    unsettled: TurnId | None = None
+    """The failed or discarded attempt whose effects wait to be settled."""
+    pending: tuple[Item, ...] = ()
+    """The calls that the head left open for its client to answer."""
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the queue of a branch. Front tickets go before all others."""
+
+    attempt: TurnId
+    branch: BranchId
+    number: int = 0
+    front: bool = False
+    lease: LeaseId
+    deadline: int
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What an idempotency_key stands for: the latest attempt made under it, and where."""
+
+    owner: str
+    idempotency_key: str
+    fingerprint: bytes
+    conversation: ConversationId
+    attempt: TurnId
+    expires_at: int | None = None
+    """Set when the attempt ended; None while it runs."""
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """A process's sign of life: `beat` rises with each renewal."""
+
+    id: LeaseId
+    beat: int

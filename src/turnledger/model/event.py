@@ -1,0 +1,41 @@
+"""Events: what a running turn tells its readers, numbered from 1 without gaps."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+from turnledger.model import codec
+from turnledger.model.attempt import AttemptState, Failure
+
+
+class TurnStarted(codec.Document, frozen=True, tag="turn.started"):
+    number: int
+
+
+class TextDelta(codec.Document, frozen=True, tag="text.delta"):
+    number: int
+    text: str
+
+
+class ItemDone(codec.Document, frozen=True, tag="item.done"):
+    number: int
+    item: msgspec.Raw
+
+
+class TurnFinished(codec.Document, frozen=True, tag="turn.finished"):
+    """The last event. It is sent after the store has decided, never before."""
+
+    number: int
+    state: AttemptState
+    failure: Failure | None = None
+
+
+Event: TypeAlias = TurnStarted | TextDelta | ItemDone | TurnFinished
+
+
+def decode(raw: bytes) -> Event:
+    """Decode any event."""
+    event: Event = codec.decode_one_of(Event, raw)
+    return event

@@ -1,0 +1,176 @@
+"""Items: the parts of a turn, in the shapes of the OpenAI Responses API, kept byte for byte as given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import msgspec
+
+from turnledger.errors import MalformedItems
+
+_CALL, _RESULT = "_call", "_call_output"
+# Hosted calls carry their result in themselves, so no result item ever follows.
+_SELF_CONTAINED = frozenset(
+    {"web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "mcp_call"}
+)
+_ROLES = frozenset({"user", "assistant", "system", "developer"})
+
+ItemLike: TypeAlias = "str | Mapping[str, Any] | Item"
+"""A text (a user message), a mapping of the Responses or chat-message shape, or an item."""
+
+
+class Item:
+    """One immutable item. `raw` is its JSON; unknown fields and types are kept and passed on."""
+
+    __slots__ = ("_fields", "raw")
+    raw: bytes
+
+    def __init__(self, raw: bytes | msgspec.Raw) -> None:
+        """Take the JSON text of one object; raise MalformedItems when it is not an item."""
+        self.raw = bytes(raw)
+        try:
+            fields = msgspec.json.decode(self.raw, type=dict[str, Any])
+        except msgspec.MsgspecError as problem:
+            raise MalformedItems(f"An item must be a JSON object: {problem}.") from None
+        _check_shape(fields)
+        self._fields: dict[str, Any] = fields
+
+    @classmethod
+    def of(cls, like: ItemLike) -> Item:
+        """Make an item from what a caller gives: a text is a user message."""
+        if isinstance(like, Item):
+            return like
+        if isinstance(like, str):
+            return message("user", like)
+        if not isinstance(like, Mapping):
+            raise MalformedItems(f"An item is a text or a mapping, not {type(like).__name__}.")
+        fields = dict(like)
+        if "type" not in fields and "role" in fields:
+            fields = {"type": "message", **fields}
+        try:
+            return cls(msgspec.json.encode(fields))
+        except (TypeError, ValueError, msgspec.MsgspecError) as problem:
+            raise MalformedItems(f"An item must be plain JSON: {problem}.") from None
+
+    @property
+    def fields(self) -> Mapping[str, Any]:
+        """The decoded object, read-only at its top level; treat what is below likewise."""
+        return MappingProxyType(self._fields)
+
+    @property
+    def type(self) -> str:
+        return str(self._fields["type"])
+
+    @property
+    def role(self) -> str | None:
+        return self._fields.get("role")
+
+    @property
+    def call_id(self) -> str | None:
+        return self._fields.get("call_id")
+
+    @property
+    def is_call(self) -> bool:
+        """Whether a result item has to follow: a function call, a custom tool call and the like."""
+        kind = self.type
+        return kind.endswith(_CALL) and kind not in _SELF_CONTAINED and self.call_id is not None
+
+    @property
+    def is_result(self) -> bool:
+        return self.type.endswith(_RESULT)
+
+    @property
+    def is_reasoning(self) -> bool:
+        return self.type == "reasoning"
+
+    @property
+    def is_user_message(self) -> bool:
+        return self.type == "message" and self.role == "user"
+
+    @property
+    def text(self) -> str:
+        """The visible text of a message, its parts joined; empty for other types."""
+        content = self._fields.get("content")
+        if self.type != "message" or content is None:
+            return ""
+        if isinstance(content, str):
+            return content
+        return "".join(part.get("text") or part.get("refusal") or "" for part in content)
+
+    @property
+    def is_blank(self) -> bool:
+        """Whether a message says nothing: no text but white space, and no image, audio or file."""
+        content = self._fields.get("content")
+        parts = content if isinstance(content, list) else []
+        return not self.text.strip() and all("text" in part or "refusal" in part for part in parts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Item) and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        return f"Item({self.raw.decode(errors='replace')})"
+
+
+def message(role: str, text: str, *, status: str | None = None) -> Item:
+    """Make a message item; an assistant's text is output, everybody else's is input."""
+    part: dict[str, Any] = {"type": "output_text" if role == "assistant" else "input_text", "text": text}
+    if role == "assistant":
+        part["annotations"] = []
+    fields: dict[str, Any] = {"type": "message", "role": role, "content": [part]}
+    if status is not None:
+        fields["status"] = status
+    return Item(msgspec.json.encode(fields))
+
+
+def result_of(call: Item, output: str) -> Item:
+    """Make the result item that answers this call."""
+    return Item(
+        msgspec.json.encode({"type": f"{call.type}_output", "call_id": call.call_id, "output": output})
+    )
+
+
+def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
+    """Make items from one text or mapping, or from several."""
+    if isinstance(like, str | Mapping | Item):
+        return (Item.of(like),)
+    return tuple(Item.of(each) for each in like)
+
+
+def _check_shape(fields: dict[str, Any]) -> None:
+    """Refuse what no reader could place in a history; everything else is the caller's business."""
+    kind = fields.get("type")
+    if not isinstance(kind, str) or not kind:
+        raise MalformedItems("An item needs a `type`, for example `message` or `function_call`.")
+    if kind == "message":
+        _check_message(fields)
+    elif kind in ("function_call", "custom_tool_call") or kind.endswith(_RESULT):
+        _check_text(fields, kind, "call_id")
+        if not kind.endswith(_RESULT):
+            _check_text(fields, kind, "name")
+            _check_text(fields, kind, "arguments" if kind == "function_call" else "input", empty=True)
+        elif "output" not in fields:
+            raise MalformedItems(f"A {kind} needs an `output`.")
+
+
+def _check_text(fields: dict[str, Any], kind: str, name: str, *, empty: bool = False) -> None:
+    value = fields.get(name)
+    if not isinstance(value, str) or not (value or empty):
+        raise MalformedItems(f"A {kind} needs `{name}`, a text.")
+
+
+def _check_message(fields: dict[str, Any]) -> None:
+    if fields.get("role") not in _ROLES:
+        raise MalformedItems(f"A message needs a `role`, one of {', '.join(sorted(_ROLES))}.")
+    content = fields.get("content")
+    if isinstance(content, str):
+        return
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise MalformedItems("A message needs `content`: a text, or a list of parts.")
+    for part in content:
+        if not isinstance(part.get("text", ""), str) or not isinstance(part.get("refusal", ""), str):
+            raise MalformedItems("The `text` of a message part must be a text.")

@@ -1,0 +1,72 @@
+"""The journal: what a running attempt has durably recorded of itself, step by step.
+
+A record is a finished item, or the word that a call was started, written before the tool acts.
+Calls are named by their place among the journaled items, since call ids repeat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from turnledger.model import codec
+from turnledger.model.item import Item
+
+
+class JournalRecord(codec.Document, frozen=True):
+    """One record: exactly one of `item` and `started` is there."""
+
+    item: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    started: int | msgspec.UnsetType = msgspec.UNSET
+    read_only: bool = False
+
+
+@dataclass
+class Journal:
+    """The journal read back: finished items in order, and which calls were started."""
+
+    items: list[Item] = field(default_factory=list)
+    started: dict[int, bool] = field(default_factory=dict)
+    """Place of the call among the items → whether its tool is declared read-only."""
+
+    @classmethod
+    def of(cls, records: Sequence[bytes]) -> Journal:
+        journal = cls()
+        for raw in records:
+            record = codec.decode(JournalRecord, raw)
+            if isinstance(record.item, msgspec.Raw):
+                journal.items.append(Item(record.item))
+            elif isinstance(record.started, int):
+                journal.started[record.started] = record.read_only
+        return journal
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether a tool that is not read-only was started: it may have acted on the world."""
+        return any(not read_only for read_only in self.started.values())
+
+    def answer_to(self, place: int) -> Item | None:
+        """The result of the call at this place, or None while there is none."""
+        call = self.items[place]
+        for item in self.items[place + 1 :]:
+            if item.is_result and item.call_id == call.call_id:
+                return item
+        return None
+
+    def unanswered(self) -> list[int]:
+        """Places of the calls without a result, in order."""
+        return [
+            place for place, item in enumerate(self.items) if item.is_call and self.answer_to(place) is None
+        ]
+
+
+def finished(item: Item) -> bytes:
+    """The record of a finished item."""
+    return codec.encode(JournalRecord(item=msgspec.Raw(item.raw)))
+
+
+def started(place: int, *, read_only: bool) -> bytes:
+    """The record that the call at this place is about to act."""
+    return codec.encode(JournalRecord(started=place, read_only=read_only))

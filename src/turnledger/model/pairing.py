@@ -1,0 +1,68 @@
+"""Well-formed histories: each call has its result, per occurrence and in order, and reasoning stays with
+the item it belongs to. Call ids repeat in the wild, so nothing here treats them as unique."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
+from turnledger.model.item import Item, result_of
+
+NOT_ANSWERED = "Not answered: the conversation moved on before a result was given for this call."
+
+
+def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
+    """Return the calls that no later item answers, in order; raise MalformedItems for a stray result,
+    a call id reused while its call is open, or a reasoning item without the item it belongs to."""
+    waiting: dict[str, Item] = {}
+    reasoning: Item | None = None
+    for item in items:
+        if reasoning is not None and not item.is_reasoning and not _can_follow_reasoning(item):
+            raise MalformedItems(f"A reasoning item is followed by a {item.type}, not by what it led to.")
+        reasoning = item if item.is_reasoning else None
+        call_id = item.call_id or ""
+        if item.is_call:
+            if call_id in waiting:
+                raise MalformedItems(f"The call id {call_id} is used again before its result is there.")
+            waiting[call_id] = item
+        elif item.is_result:
+            call = waiting.pop(call_id, None)
+            if call is None:
+                raise MalformedItems(f"There is a result for {call_id}, but no such call waits for one.")
+            if f"{call.type}_output" != item.type:
+                raise MalformedItems(f"The result for {call_id} is a {item.type}, the call a {call.type}.")
+    if reasoning is not None:
+        raise MalformedItems("A reasoning item stands at the end, without the item it led to.")
+    return tuple(waiting.values())
+
+
+def _can_follow_reasoning(item: Item) -> bool:
+    return not item.is_result and item.role in (None, "assistant")
+
+
+def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+    """Return the input of a turn after a head whose calls `pending` wait, completed where it must be.
+
+    A user message while calls are pending closes the unanswered ones with a stated result. Raises
+    NoNewInput, MissingToolResults or MalformedItems; the caller has changed nothing by then.
+    """
+    says_something = any(item.is_user_message and not item.is_blank for item in new)
+    answered = [item.call_id for item in new if item.is_result]
+    if not says_something and not answered:
+        raise NoNewInput
+    for item in new:
+        if item.is_call or item.is_reasoning:
+            raise MalformedItems(f"A {item.type} cannot be input: only a model makes one.")
+    missing = [call for call in pending if call.call_id not in answered]
+    if missing and not says_something:
+        raise MissingToolResults(tuple(call.call_id or "" for call in missing))
+    # Results stand before the message, as models demand them directly after their calls.
+    results = [item for item in new if item.is_result] + [result_of(call, NOT_ANSWERED) for call in missing]
+    admitted = (*results, *(item for item in new if not item.is_result))
+    open_calls((*pending, *admitted))
+    return admitted
+
+
+def check_turn(pending: Sequence[Item], items: Sequence[Item]) -> tuple[Item, ...]:
+    """Check a whole turn on a head whose calls `pending` wait; return the calls it leaves open."""
+    return open_calls((*pending, *items))

@@ -1,0 +1,82 @@
+"""A turn: one input and everything done in answer to it, visible whole or not at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+
+import msgspec
+
+from turnledger.model import codec
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
+
+
+class TurnKind(StrEnum):
+    COMPLETED = "completed"  # the runner came to a positive end
+    INTERRUPTED = "interrupted"  # stopped or failed, and kept as far as it got
+    SETTLED = "settled"  # failed after its tools had acted: the truth about them, nothing more
+
+
+class TurnBody(codec.Document, frozen=True):
+    """What a store keeps of a turn as one value."""
+
+    input: int
+    items: tuple[msgspec.Raw, ...]
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A committed turn. `number` counts from 1 within its branch; `parent` is the head it ran on."""
+
+    id: TurnId
+    branch: BranchId
+    number: int
+    parent: TurnId | None
+    kind: TurnKind
+    created_at: int
+    committed_at: int
+    body: bytes
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        id: TurnId,
+        branch: BranchId,
+        number: int,
+        parent: TurnId | None,
+        kind: TurnKind,
+        created_at: int,
+        committed_at: int,
+        input: tuple[Item, ...],
+        output: tuple[Item, ...],
+    ) -> Turn:
+        body = codec.encode(TurnBody(input=len(input), items=codec.raws((*input, *output))))
+        return cls(id, branch, number, parent, kind, created_at, committed_at, body)
+
+    @cached_property
+    def _decoded(self) -> tuple[int, tuple[Item, ...]]:
+        # Decoding is put off until somebody looks: most turns of a long history are only counted.
+        body = codec.decode(TurnBody, self.body)
+        return body.input, codec.items(body.items)
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return self._decoded[1]
+
+    @property
+    def input(self) -> tuple[Item, ...]:
+        count, items = self._decoded
+        return items[:count]
+
+    @property
+    def output(self) -> tuple[Item, ...]:
+        count, items = self._decoded
+        return items[count:]
+
+    @property
+    def text(self) -> str:
+        """The visible text of the answer."""
+        return "".join(item.text for item in self.output if item.role == "assistant")

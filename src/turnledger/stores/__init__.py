@@ -1,0 +1,1 @@
+"""Stores: siblings that never import each other. Each implements the engine's Store protocol."""

@@ -1,0 +1,401 @@
+"""The memory store: the readable reference. Nothing survives the process.
+
+Several stores may share one `Database`, as several processes share a file; tests and the simulator do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, MutableMapping, Sequence
+from contextvars import Context, copy_context
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.errors import LedgerClosed, StoreError
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Turn
+
+KEPT_TOMBSTONES = 10_000
+"""How many deleted or expired conversations are remembered as such; older ones become unknown."""
+
+Name = TypeVar("Name")
+Row = TypeVar("Row")
+
+
+@dataclass
+class Database:
+    """The rows, in dictionaries. `max_conversations` and `ttl_ms` bound what is kept."""
+
+    max_conversations: int | None = None
+    ttl_ms: int | None = None
+    conversations: dict[ConversationId, Conversation] = field(default_factory=dict)
+    by_key: dict[tuple[str, str], ConversationId] = field(default_factory=dict)
+    ended: dict[ConversationId, None] = field(default_factory=dict)
+    branches: dict[BranchId, Branch] = field(default_factory=dict)
+    turns: dict[TurnId, Turn] = field(default_factory=dict)
+    lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
+    attempts: dict[TurnId, Attempt] = field(default_factory=dict)
+    journals: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
+    tickets: dict[TurnId, Ticket] = field(default_factory=dict)
+    last_ticket: dict[BranchId, int] = field(default_factory=dict)
+    claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
+    leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    watchers: list[tuple[MemoryStore, Callable[[], None], Context]] = field(default_factory=list)
+
+
+class MemoryTables:
+    """The rows inside one transaction, with a log of what to put back if it is undone."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+        self._undo: list[Callable[[], object]] = []
+
+    @property
+    def has_written(self) -> bool:
+        return bool(self._undo)
+
+    def undo(self) -> None:
+        """Put everything back as it was."""
+        while self._undo:
+            self._undo.pop()()
+
+    def _put(self, table: MutableMapping[Name, Row], name: Name, row: Row) -> None:
+        if name in table:
+            before = table[name]
+            self._undo.append(lambda: table.__setitem__(name, before))
+        else:
+            self._undo.append(lambda: table.pop(name))
+        table[name] = row
+
+    def _remove(self, table: MutableMapping[Name, Row], name: Name) -> None:
+        if name in table:
+            before = table.pop(name)
+            self._undo.append(lambda: table.__setitem__(name, before))
+
+    # Conversations.
+
+    async def conversation(self, owner: str, id: ConversationId) -> Conversation | None:
+        found = self._db.conversations.get(id)
+        return found if found is not None and found.owner == owner else None
+
+    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
+        id = self._db.by_key.get((owner, conversation_key))
+        return None if id is None else self._db.conversations.get(id)
+
+    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
+        listed = sorted(
+            (
+                each
+                for each in self._db.conversations.values()
+                if each.owner == owner and not each.internal and each.state is ConversationState.LIVE
+            ),
+            key=_place,
+            reverse=True,
+        )
+        return [each for each in listed if before is None or _place(each) < _place(before)][:limit]
+
+    async def add_conversation(self, conversation: Conversation) -> None:
+        if conversation.id in self._db.conversations:
+            raise StoreError(f"There is a conversation {conversation.id} already.")
+        if conversation.expires_after is None:
+            conversation = replace(conversation, expires_after=self._db.ttl_ms)
+        self._put(self._db.conversations, conversation.id, conversation)
+        if conversation.conversation_key is not None:
+            name = (conversation.owner, conversation.conversation_key)
+            if name in self._db.by_key:
+                raise StoreError(f"The conversation_key {conversation.conversation_key!r} is taken.")
+            self._put(self._db.by_key, name, conversation.id)
+        self._make_room(conversation)
+
+    def _make_room(self, newest: Conversation) -> None:
+        """Expire the conversation that was left alone the longest, if there are more than allowed."""
+        limit = self._db.max_conversations
+        live = len(self._db.conversations) - len(self._db.ended)
+        if limit is None or live <= limit:
+            return
+        idle = [
+            each
+            for each in self._db.conversations.values()
+            if each.state is ConversationState.LIVE
+            and each.id != newest.id
+            and self._db.branches[each.branch].running is None
+        ]
+        if idle:
+            self._end(
+                replace(min(idle, key=_place), state=ConversationState.EXPIRED, title=None, metadata={})
+            )
+
+    async def save_conversation(self, conversation: Conversation) -> None:
+        if conversation.state is ConversationState.LIVE:
+            self._put(self._db.conversations, conversation.id, conversation)
+        else:
+            self._end(conversation)
+
+    def _end(self, conversation: Conversation) -> None:
+        """Keep the row as a tombstone, and only so many of those."""
+        if conversation.state is ConversationState.DELETED and conversation.conversation_key is not None:
+            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+            conversation = replace(conversation, conversation_key=None)
+        self._put(self._db.conversations, conversation.id, conversation)
+        self._put(self._db.ended, conversation.id, None)
+
+    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
+        lapsed = [
+            each
+            for each in self._db.conversations.values()
+            if each.state is ConversationState.LIVE
+            and each.is_expired(now)
+            and self._db.branches[each.branch].running is None
+        ]
+        return lapsed[:limit]
+
+    async def purge_ended(self, limit: int) -> int:
+        removed = 0
+        for id in list(self._db.ended):
+            conversation = self._db.conversations[id]
+            line = self._db.lines.get(conversation.branch, {})
+            for number in list(line)[: limit - removed]:
+                self._remove(self._db.turns, line[number].id)
+                self._remove(line, number)
+                removed += 1
+            for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
+                if attempt.state is not AttemptState.RUNNING and removed < limit:
+                    self._remove(self._db.journals, attempt.id)
+                    self._remove(self._db.attempts, attempt.id)
+                    removed += 1
+        for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
+            self._drop_tombstone(self._db.conversations[id])
+        return removed
+
+    def _drop_tombstone(self, conversation: Conversation) -> None:
+        self._remove(self._db.ended, conversation.id)
+        self._remove(self._db.conversations, conversation.id)
+        self._remove(self._db.branches, conversation.branch)
+        if conversation.conversation_key is not None:
+            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+
+    # Branches.
+
+    async def branch(self, id: BranchId) -> Branch | None:
+        return self._db.branches.get(id)
+
+    async def add_branch(self, branch: Branch) -> None:
+        self._put(self._db.branches, branch.id, branch)
+
+    async def save_branch(self, branch: Branch) -> None:
+        self._put(self._db.branches, branch.id, branch)
+
+    # Turns.
+
+    async def turn(self, owner: str, id: TurnId) -> Turn | None:
+        found = self._db.turns.get(id)
+        if found is None:
+            return None
+        conversation = self._db.conversations[self._db.branches[found.branch].conversation]
+        return found if conversation.owner == owner else None
+
+    async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
+        line = self._db.lines.get(branch, {})
+        numbers = range(max(after + 1, min(through, len(line)) - limit + 1), min(through, len(line)) + 1)
+        return [line[number] for number in numbers if number in line]
+
+    async def add_turn(self, turn: Turn) -> None:
+        line = self._db.lines.setdefault(turn.branch, {})
+        if turn.number in line or turn.id in self._db.turns:
+            raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
+        self._put(self._db.turns, turn.id, turn)
+        self._put(line, turn.number, turn)
+
+    # Attempts.
+
+    async def attempt(self, owner: str, id: TurnId) -> Attempt | None:
+        found = self._db.attempts.get(id)
+        return found if found is not None and found.owner == owner else None
+
+    async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
+        found = [each for each in self._db.attempts.values() if each.conversation == conversation]
+        return sorted(found, key=lambda each: each.id, reverse=True)[:limit]
+
+    async def running_of(self, lease: LeaseId) -> list[Attempt]:
+        return [
+            each
+            for each in self._db.attempts.values()
+            if each.lease == lease and each.state is AttemptState.RUNNING
+        ]
+
+    async def add_attempt(self, attempt: Attempt) -> None:
+        if attempt.id in self._db.attempts:
+            raise StoreError(f"There is an attempt {attempt.id} already.")
+        self._put(self._db.attempts, attempt.id, attempt)
+
+    async def save_attempt(self, attempt: Attempt) -> None:
+        self._put(self._db.attempts, attempt.id, attempt)
+
+    async def drop_attempt(self, id: TurnId) -> None:
+        self._remove(self._db.attempts, id)
+
+    async def purge_attempts(self, ended_before: int, limit: int) -> int:
+        old = [
+            each
+            for each in self._db.attempts.values()
+            if each.ended_at is not None
+            and each.ended_at < ended_before
+            and self._db.branches[each.branch].unsettled != each.id
+        ][:limit]
+        for attempt in old:
+            self._remove(self._db.journals, attempt.id)
+            self._remove(self._db.attempts, attempt.id)
+        return len(old)
+
+    # The journal.
+
+    async def journal(self, attempt: TurnId) -> list[bytes]:
+        return [record for _, record in sorted(self._db.journals.get(attempt, {}).items())]
+
+    async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
+        journal = self._db.journals.setdefault(attempt, {})
+        for number, record in enumerate(records, first):
+            if number not in journal:
+                self._put(journal, number, record)
+
+    async def move_journal(self, source: TurnId, target: TurnId) -> None:
+        journal = self._db.journals.get(source)
+        if journal is not None:
+            self._remove(self._db.journals, source)
+            self._put(self._db.journals, target, journal)
+
+    async def drop_journal(self, attempt: TurnId) -> None:
+        self._remove(self._db.journals, attempt)
+
+    # Tickets.
+
+    async def tickets(self, branch: BranchId) -> list[Ticket]:
+        found = [each for each in self._db.tickets.values() if each.branch == branch]
+        return sorted(found, key=lambda each: (not each.front, each.number))
+
+    async def ticket(self, attempt: TurnId) -> Ticket | None:
+        return self._db.tickets.get(attempt)
+
+    async def tickets_of(self, lease: LeaseId) -> list[Ticket]:
+        return [each for each in self._db.tickets.values() if each.lease == lease]
+
+    async def add_ticket(self, ticket: Ticket) -> Ticket:
+        numbered = replace(ticket, number=self._db.last_ticket.get(ticket.branch, 0) + 1)
+        self._put(self._db.last_ticket, ticket.branch, numbered.number)
+        self._put(self._db.tickets, ticket.attempt, numbered)
+        return numbered
+
+    async def drop_ticket(self, attempt: TurnId) -> None:
+        self._remove(self._db.tickets, attempt)
+
+    # Claims.
+
+    async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
+        return self._db.claims.get((owner, idempotency_key))
+
+    async def save_claim(self, claim: Claim) -> None:
+        self._put(self._db.claims, (claim.owner, claim.idempotency_key), claim)
+
+    async def purge_claims(self, expired_before: int, limit: int) -> int:
+        old = [
+            name
+            for name, claim in self._db.claims.items()
+            if claim.expires_at is not None and claim.expires_at < expired_before
+        ][:limit]
+        for name in old:
+            self._remove(self._db.claims, name)
+        return len(old)
+
+    # Leases.
+
+    async def lease(self, id: LeaseId) -> Lease | None:
+        return self._db.leases.get(id)
+
+    async def leases(self) -> list[Lease]:
+        return list(self._db.leases.values())
+
+    async def beat(self, id: LeaseId) -> None:
+        lease = self._db.leases.get(id)
+        self._put(self._db.leases, id, Lease(id, lease.beat + 1 if lease else 1))
+
+    async def drop_lease(self, id: LeaseId) -> None:
+        self._remove(self._db.leases, id)
+
+
+class MemoryStore:
+    """One process's door to a database in memory."""
+
+    def __init__(self, database: Database | None = None) -> None:
+        self._db = Database() if database is None else database
+        self._lease: LeaseId | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        tables = self._tables()
+        try:
+            result = await operation(tables, request)
+        except BaseException:
+            tables.undo()
+            raise
+        if tables.has_written:
+            self._tell_others()
+        return result
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        return await operation(self._tables(), request)
+
+    def _tables(self) -> MemoryTables:
+        if self._closed:
+            raise LedgerClosed
+        return MemoryTables(self._db)
+
+    def _tell_others(self) -> None:
+        for store, changed, context in self._db.watchers:
+            if store is not self:
+                asyncio.get_running_loop().call_soon(changed, context=context)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._db.watchers.append((self, changed, copy_context()))
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        self._lease = id
+        await self.transact(_beat, id)
+        self._keeper = asyncio.create_task(self._renew(id, every))
+
+    async def _renew(self, id: LeaseId, every: float) -> None:
+        while True:
+            await asyncio.sleep(every)
+            await self.transact(_beat, id)
+
+    def holder_is_gone(self, id: LeaseId) -> bool:
+        return False
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if self._lease is not None:
+            await self.transact(_drop_lease, self._lease)
+        self._db.watchers[:] = [each for each in self._db.watchers if each[0] is not self]
+        self._closed = True
+
+
+def _place(conversation: Conversation) -> tuple[int, ConversationId]:
+    return conversation.touched_at, conversation.id
+
+
+async def _beat(tables: Any, id: LeaseId) -> None:
+    await tables.beat(id)
+
+
+async def _drop_lease(tables: Any, id: LeaseId) -> None:
+    await tables.drop_lease(id)

@@ -1,0 +1,282 @@
+-- Every statement that SqliteTables runs, by name.
+
+-- name: conversation
+-- One of this owner's, by id.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after
+FROM conversation
+WHERE id = ? AND owner = ?;
+
+-- name: conversation_by_key
+-- The one that this owner's conversation_key names.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after
+FROM conversation
+WHERE owner = ? AND conversation_key = ?;
+
+-- name: first_conversations
+-- The first page of an owner's list.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after
+FROM conversation
+WHERE owner = ? AND state = 'live' AND internal = 0
+ORDER BY touched_at DESC, id DESC
+LIMIT ?;
+
+-- name: next_conversations
+-- A further page: what comes after this time and id.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after
+FROM conversation
+WHERE owner = ? AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+ORDER BY touched_at DESC, id DESC
+LIMIT ?;
+
+-- name: add_conversation
+-- The unique index refuses a second one of the same conversation_key.
+INSERT INTO conversation (id, owner, branch, conversation_key, state, internal, title, metadata, revision,
+                          created_at, touched_at, expires_after)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: save_conversation
+-- Whatever was swept before must be looked through again, should it come back and end once more.
+UPDATE conversation
+SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metadata = ?, revision = ?,
+    created_at = ?, touched_at = ?, expires_after = ?, swept = 0
+WHERE id = ?;
+
+-- name: touch_conversation
+-- The only change that a turn makes to its conversation: it writes one index, not all of them.
+UPDATE conversation SET touched_at = ? WHERE id = ?;
+
+-- name: lapsed_conversations
+-- Live ones whose time is over, unless a turn is running.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after
+FROM conversation
+WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
+  AND NOT EXISTS (
+      SELECT 1 FROM branch WHERE branch.id = conversation.branch AND branch.running IS NOT NULL)
+ORDER BY touched_at + expires_after, id
+LIMIT ?;
+
+-- name: unswept_conversations
+-- Ended ones that may still have turns and attempts.
+SELECT ref, id FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
+
+-- name: purge_turns
+-- The oldest turns of a conversation, of all its branches.
+DELETE FROM turn
+WHERE ref IN (
+    SELECT turn.ref FROM branch JOIN turn ON turn.branch = branch.ref
+    WHERE branch.conversation = ?
+    LIMIT ?)
+RETURNING 1;
+
+-- name: ended_attempts
+-- Attempts of a conversation that hold no lane.
+SELECT id FROM attempt WHERE conversation = ? AND state <> 'running' ORDER BY id LIMIT ?;
+
+-- name: mark_swept
+-- Nothing is left of this conversation but its row.
+UPDATE conversation SET swept = 1
+WHERE ref = ?
+  AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.conversation = conversation.id);
+
+-- name: branch
+-- One by id.
+SELECT conversation, fence, head, length, running, unsettled, pending FROM branch WHERE id = ?;
+
+-- name: add_branch
+-- A line of turns, as given.
+INSERT INTO branch (id, conversation, fence, head, length, running, unsettled, pending)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: save_branch
+-- No index names these columns, so this writes one page.
+UPDATE branch SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ? WHERE id = ?;
+
+-- name: turn
+-- One by id, if its conversation is this owner's.
+SELECT branch.id, turn.number,
+       coalesce(turn.parent, (
+           SELECT before.id FROM turn AS before
+           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
+       turn.kind, turn.created_at, turn.committed_at, turn.body
+FROM turn
+JOIN branch ON branch.ref = turn.branch
+JOIN conversation ON conversation.id = branch.conversation
+WHERE turn.id = ? AND conversation.owner = ?;
+
+-- name: turns
+-- A stretch of a branch, the last of it first.
+SELECT turn.id, turn.number,
+       coalesce(turn.parent, (
+           SELECT before.id FROM turn AS before
+           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
+       turn.kind, turn.created_at, turn.committed_at, turn.body
+FROM turn
+WHERE turn.branch = (SELECT ref FROM branch WHERE id = ?) AND turn.number > ? AND turn.number <= ?
+ORDER BY turn.number DESC
+LIMIT ?;
+
+-- name: add_turn
+-- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body)
+VALUES (?1, (SELECT ref FROM branch WHERE id = ?2), ?3,
+        nullif(?4, (
+            SELECT before.id FROM branch JOIN turn AS before ON before.branch = branch.ref
+            WHERE branch.id = ?2 AND before.number = ?3 - 1)),
+        ?5, ?6, ?7, ?8);
+
+-- name: attempt
+-- One of this owner's, by id.
+SELECT id, owner, conversation, branch, lease, fence, state, base,
+       coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
+       on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
+       created_at, ended_at
+FROM attempt
+WHERE id = ? AND owner = ?;
+
+-- name: attempts
+-- Those of a conversation, newest first: ids rise with time.
+SELECT id, owner, conversation, branch, lease, fence, state, base,
+       coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
+       on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
+       created_at, ended_at
+FROM attempt
+WHERE conversation = ?
+ORDER BY id DESC
+LIMIT ?;
+
+-- name: running_of
+-- What the process of a lease is running.
+SELECT id, owner, conversation, branch, lease, fence, state, base,
+       coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
+       on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
+       created_at, ended_at
+FROM attempt
+WHERE lease = ? AND state = 'running'
+ORDER BY id;
+
+-- name: add_attempt
+-- An attempt, with its input unless that is long.
+INSERT INTO attempt (id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure,
+                     idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
+                     ended_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: add_attempt_input
+-- A long input, in a row of its own.
+INSERT INTO attempt_input (attempt, body) VALUES (?, ?);
+
+-- name: save_attempt
+-- What can change of an attempt.
+UPDATE attempt
+SET state = ?, stop = ?, failure_code = ?, failure_message = ?, partial = ?, journaled = ?, fence = ?,
+    lease = ?, ended_at = ?
+WHERE id = ?;
+
+-- name: record_progress
+-- The only change that journaling makes: it writes no index.
+UPDATE attempt SET journaled = ? WHERE id = ?;
+
+-- name: drop_attempt
+-- Remove one; tells whether its input lies elsewhere.
+DELETE FROM attempt WHERE id = ? RETURNING input IS NULL;
+
+-- name: drop_attempt_input
+-- Remove a long input.
+DELETE FROM attempt_input WHERE attempt = ?;
+
+-- name: old_attempts
+-- Ended ones of that age, but none whose effects wait to be settled.
+SELECT id FROM attempt
+WHERE ended_at < ?
+  AND NOT EXISTS (SELECT 1 FROM branch WHERE branch.id = attempt.branch AND branch.unsettled = attempt.id)
+ORDER BY ended_at
+LIMIT ?;
+
+-- name: journal
+-- The records of one attempt, in order.
+SELECT record FROM journal WHERE attempt = ? ORDER BY number;
+
+-- name: add_record
+-- One that is there already stays as it is.
+INSERT OR IGNORE INTO journal (attempt, number, record) VALUES (?, ?, ?);
+
+-- name: move_journal
+-- Hand all records of one attempt to another.
+UPDATE journal SET attempt = ? WHERE attempt = ?;
+
+-- name: drop_journal
+-- Remove the records of one attempt.
+DELETE FROM journal WHERE attempt = ?;
+
+-- name: tickets
+-- The queue of a branch, front tickets first.
+SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint
+FROM ticket
+WHERE branch = ?
+ORDER BY front DESC, number;
+
+-- name: ticket
+-- The one of an attempt.
+SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint
+FROM ticket
+WHERE attempt = ?;
+
+-- name: tickets_of
+-- Those of a process.
+SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint
+FROM ticket
+WHERE lease = ?
+ORDER BY attempt;
+
+-- name: next_ticket
+-- A number of a branch that no ticket had before.
+UPDATE branch SET last_ticket = last_ticket + 1 WHERE id = ? RETURNING last_ticket;
+
+-- name: add_ticket
+-- A place in the queue.
+INSERT INTO ticket (attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: drop_ticket
+-- Leave the queue.
+DELETE FROM ticket WHERE attempt = ?;
+
+-- name: claim
+-- What an idempotency_key of this owner stands for.
+SELECT fingerprint, conversation, attempt, expires_at FROM claim WHERE owner = ? AND idempotency_key = ?;
+
+-- name: save_claim
+-- Insert, or replace.
+INSERT INTO claim (owner, idempotency_key, fingerprint, conversation, attempt, expires_at)
+VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (owner, idempotency_key) DO UPDATE
+SET fingerprint = excluded.fingerprint, conversation = excluded.conversation, attempt = excluded.attempt,
+    expires_at = excluded.expires_at;
+
+-- name: purge_claims
+-- Forget the ones whose time is over.
+DELETE FROM claim
+WHERE (owner, idempotency_key) IN (
+    SELECT owner, idempotency_key FROM claim WHERE expires_at < ? ORDER BY expires_at LIMIT ?)
+RETURNING 1;
+
+-- name: lease
+-- One by id.
+SELECT beat FROM lease WHERE id = ?;
+
+-- name: leases
+-- All of them.
+SELECT id, beat FROM lease ORDER BY id;
+
+-- name: beat
+-- Raise the beat, or start it.
+INSERT INTO lease (id, beat) VALUES (?, 1) ON CONFLICT (id) DO UPDATE SET beat = beat + 1;
+
+-- name: drop_lease
+-- A process that is no more.
+DELETE FROM lease WHERE id = ?;

@@ -1,0 +1,146 @@
+-- The tables of a Turnledger store in SQLite, as they are. The files in migrations/ lead here, step by step;
+-- a test proves both equal.
+--
+-- Ids are their 16 bytes, times are milliseconds since 1970. What stays for ever (conversations, branches,
+-- turns) is kept in rowid tables, which pack long rows tightly. What comes and goes with each turn (attempts,
+-- journals, tickets, claims, leases) is kept in its own index: one page less to write, and to free.
+
+-- What a person or program calls one chat.
+CREATE TABLE conversation (
+    ref INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    owner TEXT NOT NULL,
+    branch BLOB NOT NULL,           -- the current one
+    conversation_key TEXT,          -- none, or freed by deletion: NULL
+    state TEXT NOT NULL,            -- live, deleted, expired
+    internal INTEGER NOT NULL,
+    title TEXT,
+    metadata TEXT,                  -- a JSON object; NULL when empty
+    revision INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    touched_at INTEGER NOT NULL,
+    expires_after INTEGER,
+    swept INTEGER NOT NULL DEFAULT 0 -- 1 when it has ended and none of its turns and attempts is left
+) STRICT;
+
+-- One conversation_key, one conversation.
+CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, conversation_key)
+    WHERE conversation_key IS NOT NULL;
+
+-- The list that an owner sees, the last touched first.
+CREATE INDEX conversation_listed ON conversation (owner, touched_at DESC, id DESC)
+    WHERE state = 'live' AND internal = 0;
+
+-- When conversations lapse: only those that can pay for it.
+CREATE INDEX conversation_lapsing ON conversation (touched_at + expires_after)
+    WHERE state = 'live' AND expires_after IS NOT NULL;
+
+-- Ended conversations that still have something to remove.
+CREATE INDEX conversation_unswept ON conversation (ref)
+    WHERE state <> 'live' AND swept = 0;
+
+-- A line of turns, with its lane, its fence and its head.
+CREATE TABLE branch (
+    ref INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    conversation BLOB NOT NULL,
+    fence INTEGER NOT NULL,
+    head BLOB,
+    length INTEGER NOT NULL,
+    running BLOB,
+    unsettled BLOB,
+    pending BLOB,                   -- a JSON document of items; NULL when there are none
+    last_ticket INTEGER NOT NULL DEFAULT 0
+) STRICT;
+
+CREATE INDEX branch_of_conversation ON branch (conversation);
+
+-- The history: rows are inserted and, when their conversation has ended, removed; never updated.
+CREATE TABLE turn (
+    ref INTEGER PRIMARY KEY,
+    id BLOB NOT NULL UNIQUE,
+    branch INTEGER NOT NULL REFERENCES branch (ref),
+    number INTEGER NOT NULL,
+    parent BLOB,                    -- NULL when it is the turn before this one on the same branch, or nothing
+    kind INTEGER NOT NULL,          -- 0 completed, 1 interrupted, 2 settled
+    created_at INTEGER NOT NULL,
+    committed_at INTEGER NOT NULL,
+    body BLOB NOT NULL,
+    UNIQUE (branch, number)
+) STRICT;
+
+-- Executions of turns: the running ones and those kept aside.
+CREATE TABLE attempt (
+    id BLOB PRIMARY KEY,
+    owner TEXT NOT NULL,
+    conversation BLOB NOT NULL,
+    branch BLOB NOT NULL,
+    lease BLOB NOT NULL,
+    fence INTEGER NOT NULL,
+    state TEXT NOT NULL,
+    base BLOB,
+    input BLOB,                     -- a JSON document; NULL when it is long and lies in attempt_input
+    on_stop TEXT NOT NULL,
+    on_failure TEXT NOT NULL,
+    idempotency_key TEXT,
+    stop TEXT,
+    failure_code TEXT,
+    failure_message TEXT,
+    partial TEXT,
+    journaled INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    ended_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX attempt_of_conversation ON attempt (conversation);
+CREATE INDEX attempt_running ON attempt (lease) WHERE state = 'running';
+CREATE INDEX attempt_ended ON attempt (ended_at) WHERE ended_at IS NOT NULL;
+
+-- Long inputs: each journaled step rewrites the attempt's row, and must not rewrite these.
+CREATE TABLE attempt_input (
+    ref INTEGER PRIMARY KEY,
+    attempt BLOB NOT NULL UNIQUE,
+    body BLOB NOT NULL
+) STRICT;
+
+-- What running attempts have durably recorded. Moved to a retry before the retry's attempt is there.
+CREATE TABLE journal (
+    attempt BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    PRIMARY KEY (attempt, number)
+) STRICT, WITHOUT ROWID;
+
+-- The queues of the branches.
+CREATE TABLE ticket (
+    attempt BLOB PRIMARY KEY,
+    branch BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    front INTEGER NOT NULL,
+    lease BLOB NOT NULL,
+    deadline INTEGER NOT NULL,
+    idempotency_key TEXT,
+    fingerprint BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX ticket_of_branch ON ticket (branch, front DESC, number);
+CREATE INDEX ticket_of_lease ON ticket (lease);
+
+-- What each idempotency_key stands for.
+CREATE TABLE claim (
+    owner TEXT NOT NULL,
+    idempotency_key TEXT NOT NULL,
+    fingerprint BLOB NOT NULL,
+    conversation BLOB NOT NULL,
+    attempt BLOB NOT NULL,
+    expires_at INTEGER,
+    PRIMARY KEY (owner, idempotency_key)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX claim_expiring ON claim (expires_at) WHERE expires_at IS NOT NULL;
+
+-- The processes that share this store.
+CREATE TABLE lease (
+    id BLOB PRIMARY KEY,
+    beat INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;

@@ -1,0 +1,1 @@
+"""Tools for testing code that is built on turnledger."""

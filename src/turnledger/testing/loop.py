@@ -1,0 +1,688 @@
+"""Run asyncio code as simulated processes: virtual time, seeded scheduling, and a true `kill -9`.
+
+    loop = SimulatedLoop(seed=7)
+    server = loop.process("server")
+    server.spawn(serve())
+    loop.run_until_complete(scenario())   # may call server.pause(30) or server.kill()
+    loop.close()
+    assert not loop.errors
+
+The schedule. Each step first picks, at random, one of the processes that have something ready. Within a
+process the choice is between its oldest ready callback and the task steps that became ready before it:
+
+- callbacks run in the order in which they were registered, as asyncio promises;
+- a task step never overtakes a callback registered before it, so done callbacks still run before the awaiter;
+- a task step may be held back for any while, as if its task had become ready later.
+
+How often the choice departs from first-in first-out is the loop's `disorder`. It is drawn from the seed, so
+that some seeds run as production does and others run wild. Timers due at the same instant become ready in
+random order. Virtual time moves only when nothing is ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import ctypes
+import gc
+import heapq
+import random
+import sys
+import sysconfig
+import threading
+import weakref
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass
+from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple
+
+if TYPE_CHECKING:
+    # A type checker would not let anyone instantiate a subclass of AbstractEventLoop that has no sockets.
+    _EventLoop = asyncio.BaseEventLoop
+else:
+    _EventLoop = asyncio.AbstractEventLoop
+
+__all__ = ["Deadlock", "Livelock", "Process", "SimulatedLoop", "UnhandledError"]
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+_ErrorContext = dict[str, Any]
+_ExceptionHandler = Callable[[asyncio.AbstractEventLoop, _ErrorContext], object]
+
+_DISORDERS = (0.0, 0.1, 0.5, 1.0)
+_STEPS_BETWEEN_COLLECTIONS = 1 << 16
+_owner: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated process", default=None)
+
+
+class Deadlock(Exception):
+    """Nothing is ready and no timer is pending; `tasks` names the tasks that wait, in living processes."""
+
+    def __init__(self, tasks: list[str]) -> None:
+        super().__init__(f"nothing will ever run again; waiting: {', '.join(tasks) or 'no task'}")
+        self.tasks = tasks
+
+
+class Livelock(Exception):
+    """One run took more steps than the loop's step limit."""
+
+
+@dataclass(frozen=True)
+class UnhandledError:
+    """What a living process left to the loop's exception handler."""
+
+    process: str
+    message: str
+    exception: BaseException | None
+    time: float
+
+
+class _Future(asyncio.Future[T]):
+    """A future that knows its process, so that the errors of the dead are told from those of the living.
+
+    Hashed by its number instead of its address, so that a set of futures has the same order in every run:
+    asyncio itself walks such sets, as when a task group cancels its tasks.
+    """
+
+    __slots__ = ("number", "process")
+
+    def __init__(self, process: Process, number: int, *, loop: SimulatedLoop) -> None:
+        self.process = process
+        self.number = number
+        super().__init__(loop=loop)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Task(asyncio.Task[T]):
+    """A task that knows its process and is hashed by its number, as a _Future is."""
+
+    __slots__ = ("number", "process")
+
+    def __init__(self, process: Process, number: int, coro: Coroutine[Any, Any, T], **options: Any) -> None:
+        self.process = process
+        self.number = number
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class _Handle(asyncio.Handle):
+    __slots__ = ("process", "task")
+    process: Process
+    task: asyncio.Task[Any] | None  # the task of which this is the next step
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ("process", "task")
+    _scheduled: bool  # is in the heap
+    process: Process
+    task: asyncio.Task[Any] | None
+
+
+_AnyHandle = _Handle | _Timer
+
+
+class _ReadyQueue:
+    """One process's ready handles: the task steps that may run now, then all from the oldest callback on."""
+
+    __slots__ = ("later", "steps")
+
+    def __init__(self) -> None:
+        self.steps: list[_AnyHandle] = []
+        self.later: deque[_AnyHandle] = deque()  # empty, or begins with a callback
+
+    def __bool__(self) -> bool:
+        return bool(self.steps or self.later)
+
+    def __iter__(self) -> Iterator[_AnyHandle]:
+        yield from self.steps
+        yield from self.later
+
+    def push(self, handle: _AnyHandle) -> None:
+        if self.later or handle.task is None:
+            self.later.append(handle)
+        else:
+            self.steps.append(handle)
+
+    def pop(self, rng: Callable[[], float], disorder: float) -> _AnyHandle:
+        steps, later = self.steps, self.later
+        choices = len(steps) + (1 if later else 0)
+        chosen = int(rng() * choices) if choices > 1 and rng() < disorder else 0
+        if chosen < len(steps):
+            return steps.pop(chosen)
+        callback = later.popleft()
+        while later and later[0].task is not None:
+            steps.append(later.popleft())
+        return callback
+
+    def clear(self) -> None:
+        self.steps.clear()
+        self.later.clear()
+
+
+class Process:
+    """A simulated operating-system process: what its tasks start is its own, and dies with it.
+
+    Made by `SimulatedLoop.process`. Memory is not isolated: give each process its own objects.
+    """
+
+    def __init__(self, loop: SimulatedLoop, name: str, context: contextvars.Context) -> None:
+        self.name = name
+        self.alive = True
+        self._loop = loop
+        self._context = context.copy()
+        self._context.run(_owner.set, self)
+        self._ready = _ReadyQueue()
+        self._paused_until: float | None = None
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # pending ones; a set's order could not be replayed
+        self._tasks_created = 0
+        self._failed: list[weakref.ref[asyncio.Task[Any]]] = []
+
+    def __repr__(self) -> str:
+        return f"<Process {self.name} {'alive' if self.alive else 'dead'}>"
+
+    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """Start `coro` as a task of this process, with the context variables the loop was created with.
+
+        Raises RuntimeError if the process is dead.
+        """
+        if not self.alive:
+            coro.close()
+            raise RuntimeError(f"process {self.name} is dead")
+        return self._loop.create_task(coro, name=name, context=self._context.copy())
+
+    def kill(self) -> None:
+        """End the process as `kill -9` does: from now on none of its code runs, be it `finally` or `except`.
+
+        Its tasks stay pending for ever. A process that calls this itself runs on to its next `await`, and
+        what it schedules until then is dropped; better to `await die()`. Raises ValueError for `main`.
+        """
+        self._check_not_main()
+        self._end()
+
+    async def die(self) -> NoReturn:
+        """Kill the process from inside, at this `await`, which never returns."""
+        if self._loop.current_process is not self:
+            raise RuntimeError(f"process {self.name} can die only by its own hand; use kill()")
+        self.kill()
+        await self._loop.never()
+
+    def pause(self, seconds: float) -> None:
+        """Run nothing of the process for this long, as after SIGSTOP; timers due meanwhile run late.
+
+        Overlapping pauses last until the later end. A process that calls this itself runs on to its next
+        `await`. Raises ValueError for `main`.
+        """
+        self._check_not_main()
+        until = self._loop.time() + seconds
+        if not self.alive or until <= max(self._loop.time(), self._paused_until or 0.0):
+            return
+        self._paused_until = until
+        self._loop._update_runnable(self)
+        self._loop.call_at(until, self._resume, context=self._loop._root._context)
+
+    def _check_not_main(self) -> None:
+        if self is self._loop._root:
+            raise ValueError("the main process runs as long as the loop")
+
+    def _resume(self) -> None:
+        if self._paused_until is not None and self._paused_until <= self._loop.time():
+            self._paused_until = None
+            self._loop._update_runnable(self)
+
+    def _end(self) -> None:
+        self.alive = False
+        self._loop._update_runnable(self)
+        if self._loop._running_process is not self:
+            self._bury()
+
+    def _bury(self) -> None:
+        """Let go of all that is suspended, such that freeing it runs no code and reports nothing."""
+        for handle in self._ready:
+            _discard(handle)
+        self._ready.clear()
+        for task in self._tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            asyncio.tasks._unregister_task(task)
+        roots = [task.get_coro() for task in self._tasks]
+        _forget_finally([*roots, *self._loop._asyncgens_of(self)])
+        self._tasks.clear()
+
+
+class SimulatedLoop(_EventLoop):
+    """An event loop on which the same seed gives the same schedule, in virtual time, without threads or I/O.
+
+    `errors` lists what living processes left unhandled; it is complete once the loop is closed.
+    `steps` counts the handles run so far. Each run may take `step_limit` of them.
+    While it runs, garbage is collected at fixed steps only: what is freed can schedule work.
+    """
+
+    def __init__(
+        self,
+        seed: int | random.Random,
+        *,
+        start: float = 0.0,
+        step_limit: int = 1_000_000,
+        disorder: float | None = None,
+    ) -> None:
+        _require_supported_interpreter()
+        self.errors: list[UnhandledError] = []
+        self.steps = 0
+        self.step_limit = step_limit
+        rng = seed if isinstance(seed, random.Random) else random.Random(seed)
+        self._random = rng.random
+        self._disorder = rng.choice(_DISORDERS) if disorder is None else disorder
+        self._now = start
+        self._timers: list[tuple[float, float, int, _Timer]] = []
+        self._timers_created = 0
+        self._futures_created = 0
+        self._timers_cancelled = 0
+        self._context = contextvars.copy_context()
+        self._root = Process(self, "main", self._context)
+        self._living = [self._root]
+        self._runnable: list[Process] = []
+        self._running_process = self._root
+        # Keyed by id: a generator's weak references are gone by the time its finalizer hook is called.
+        self._asyncgens: dict[int, tuple[weakref.ref[AsyncGenerator[Any, Any]], Process]] = {}
+        self._thread = threading.get_ident()
+        self._running = self._stopping = self._closed = self._debug = False
+        self._task_factory: Any = None
+        self._exception_handler: _ExceptionHandler | None = None
+
+    # Processes
+
+    def process(self, name: str) -> Process:
+        """Create a process. A dead one's name may be used again; a living one's raises ValueError."""
+        self._check_open()
+        if any(process.name == name for process in self._living):
+            raise ValueError(f"process {name} is alive")
+        process = Process(self, name, self._context)
+        self._living.append(process)
+        return process
+
+    @property
+    def current_process(self) -> Process:
+        """The process whose code is running; the simulator's own is called `main`."""
+        return _owner.get() or self._root
+
+    def _process_of(self, context: contextvars.Context | None) -> Process:
+        return (_owner.get() if context is None else context.get(_owner)) or self._root
+
+    async def never(self) -> NoReturn:
+        """Wait until cancelled."""
+        await self.create_future()
+        raise AssertionError("nobody holds this future")
+
+    def _update_runnable(self, process: Process) -> None:
+        runnable = process.alive and process._paused_until is None and bool(process._ready)
+        if runnable and process not in self._runnable:
+            self._runnable.append(process)
+        elif not runnable and process in self._runnable:
+            self._runnable.remove(process)
+        if not process.alive and process in self._living:
+            self._living.remove(process)
+
+    # Running
+
+    def run_until_complete(self, future: Generator[Any, None, T] | Awaitable[T]) -> T:
+        """Run until `future` is done and return its result.
+
+        Raises Deadlock when it can never be done, and Livelock past the step limit.
+        """
+        self._check_open()
+        if self._running:
+            raise RuntimeError("this loop is already running")
+        is_ours = not asyncio.isfuture(future)
+        waited: asyncio.Future[T] = asyncio.ensure_future(future, loop=self)  # type: ignore[arg-type]
+        waited.add_done_callback(self._stop_when_done)
+        try:
+            self.run_forever()
+        except BaseException:
+            if is_ours and waited.done() and not waited.cancelled():
+                waited.exception()  # what is raised here says more than "exception was never retrieved"
+            raise
+        finally:
+            waited.remove_done_callback(self._stop_when_done)
+        if not waited.done():
+            raise RuntimeError("the loop was stopped before the future was done")
+        return waited.result()
+
+    def run_forever(self) -> None:
+        """Run until `stop` is called, right after the step that calls it. Raises Deadlock and Livelock."""
+        self._check_open()
+        if asyncio._get_running_loop() is not None:
+            raise RuntimeError("a loop is already running in this thread")
+        collecting, hooks = gc.isenabled(), sys.get_asyncgen_hooks()
+        gc.disable()
+        sys.set_asyncgen_hooks(firstiter=self._adopt_asyncgen, finalizer=self._finalize_asyncgen)
+        asyncio._set_running_loop(self)
+        self._running = True
+        try:
+            self._run_steps()
+        finally:
+            self._running = self._stopping = False
+            self._running_process = self._root
+            asyncio._set_running_loop(None)
+            sys.set_asyncgen_hooks(*hooks)
+            if collecting:
+                gc.enable()
+
+    def _run_steps(self) -> None:
+        rng, disorder, runnable = self._random, self._disorder, self._runnable
+        last_step = self.steps + self.step_limit
+        while not self._stopping:
+            if not runnable:
+                self._advance()
+                continue
+            process = runnable[int(rng() * len(runnable))] if len(runnable) > 1 else runnable[0]
+            handle = process._ready.pop(rng, disorder)
+            if not process._ready:
+                runnable.remove(process)
+            if handle._cancelled:
+                continue
+            if self.steps >= last_step:
+                raise Livelock(f"not done after {self.step_limit} steps")
+            self.steps += 1
+            self._running_process = process
+            handle._run()
+            if handle.task is not None and handle.task.done():
+                self._retire(handle.task, process)
+            if not process.alive:
+                process._bury()
+            self._running_process = self._root
+            if self.steps % _STEPS_BETWEEN_COLLECTIONS == 0:
+                gc.collect()
+
+    def _advance(self) -> None:
+        """Move time to the next timer and make ready all that are due then."""
+        timers = self._timers
+        due: float | None = None
+        while timers and (due is None or timers[0][0] <= due):
+            when, _, _, timer = heapq.heappop(timers)
+            timer._scheduled = False
+            if timer._cancelled:
+                self._timers_cancelled -= 1
+            elif timer.process.alive:
+                due = self._now = max(self._now, when)
+                self._make_ready(timer)
+        if due is None:
+            raise Deadlock([task.get_name() for process in self._living for task in process._tasks])
+
+    def _make_ready(self, handle: _AnyHandle) -> None:
+        process = handle.process
+        if process.alive and self._running_process.alive:
+            if not process._ready and process._paused_until is None:
+                self._runnable.append(process)
+            process._ready.push(handle)
+        else:
+            _discard(handle)
+
+    @staticmethod
+    def _retire(task: asyncio.Task[Any], process: Process) -> None:
+        process._tasks.pop(task, None)
+        if task._log_traceback:
+            process._failed.append(weakref.ref(task))
+
+    def _stop_when_done(self, _: asyncio.Future[Any]) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        return self._running
+
+    def is_closed(self) -> bool:
+        return self._closed
+
+    def close(self) -> None:
+        """End every process as by `kill`, after noting in `errors` the failures that nobody has looked at."""
+        if self._running:
+            raise RuntimeError("a running loop cannot be closed")
+        if self._closed:
+            return
+        for process in self._living:
+            for task in filter(None, (failed() for failed in process._failed)):
+                self._report_failed(task)
+        for process in list(self._living):
+            process._end()
+        self._root._bury()
+        self._timers.clear()
+        self._closed = True
+
+    def _report_failed(self, task: asyncio.Task[Any]) -> None:
+        if task._log_traceback:
+            message = "Task exception was never retrieved"
+            self.call_exception_handler({"message": message, "exception": task.exception(), "task": task})
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("the loop is closed")
+
+    # Scheduling
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._now
+
+    def call_soon(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        if self._closed:
+            raise RuntimeError("the loop is closed")
+        handle = _Handle(callback, args, self, context)
+        handle.process = self._process_of(context)
+        handle.task = _task_stepped_by(callback)
+        self._make_ready(handle)
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        """Call soon; raises RuntimeError in a thread other than the loop's own."""
+        if threading.get_ident() != self._thread:
+            raise RuntimeError("a simulated loop has one thread; another one's timing cannot be replayed")
+        return self.call_soon(callback, *args, context=context)
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[*Ts], object],
+        *args: *Ts,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        self._check_open()
+        timer = _Timer(when, callback, args, self, context)
+        timer.process = self._process_of(context)
+        timer.task = None
+        if when <= self._now:
+            self._make_ready(timer)
+        elif timer.process.alive and self._running_process.alive:
+            timer._scheduled = True
+            self._timers_created += 1
+            heapq.heappush(self._timers, (when, self._random(), self._timers_created, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle: _Timer) -> None:
+        """Sweep the heap once most of it is cancelled, as asyncio does. TimerHandle.cancel calls this."""
+        if not handle._scheduled:
+            return
+        self._timers_cancelled += 1
+        if self._timers_cancelled > 100 and self._timers_cancelled * 2 > len(self._timers):
+            self._timers = [e for e in self._timers if e[3] is not handle and not e[3]._cancelled]
+            heapq.heapify(self._timers)
+            self._timers_cancelled = 0
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return _Future(self.current_process, self._next_future_number(), loop=self)
+
+    def _next_future_number(self) -> int:
+        self._futures_created += 1
+        return self._futures_created
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+        **options: Any,
+    ) -> asyncio.Task[T]:
+        """Start a task, named by its process and a number unless `name` is given: the same in every run."""
+        self._check_open()
+        process = self._process_of(context)
+        process._tasks_created += 1
+        name = str(name or f"{process.name}-{process._tasks_created}")
+        task: asyncio.Task[T]
+        if self._task_factory is None:
+            options |= {"loop": self, "name": name, "context": context}
+            task = _Task(process, self._next_future_number(), coro, **options)  # type: ignore[arg-type]
+        else:
+            if context is not None:
+                options["context"] = context
+            task = self._task_factory(self, coro, **options)
+            task.set_name(name)
+        process._tasks[task] = None
+        if task.done():
+            self._retire(task, process)
+        return task
+
+    def set_task_factory(self, factory: Any) -> None:
+        self._task_factory = factory
+
+    def get_task_factory(self) -> Any:
+        return self._task_factory
+
+    def run_in_executor(self, executor: object, func: object, *args: object) -> NoReturn:
+        """Refuse: a thread's timing cannot be replayed."""
+        raise RuntimeError(f"{func!r}: simulated code must not use threads")
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """Do nothing: there is no executor."""
+
+    # Async generators
+
+    def _adopt_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
+        # An entry left under a reused id would keep its place, and make the order depend on addresses.
+        self._asyncgens.pop(id(agen), None)
+        self._asyncgens[id(agen)] = (weakref.ref(agen), self.current_process)
+
+    def _finalize_asyncgen(self, agen: AsyncGenerator[Any, Any]) -> None:
+        _, process = self._asyncgens.pop(id(agen), (None, self._root))
+        if process.alive and not self._closed:
+            process.spawn(_aclose(agen))
+
+    def _asyncgens_of(self, process: Process) -> list[AsyncGenerator[Any, Any]]:
+        refs = [ref for ref, owner in self._asyncgens.values() if owner is process]
+        return [agen for agen in (ref() for ref in refs) if agen is not None]
+
+    async def shutdown_asyncgens(self) -> None:
+        """Close the async generators that living processes have not finished."""
+        agens = [agen for process in self._living for agen in self._asyncgens_of(process)]
+        self._asyncgens.clear()
+        results = await asyncio.gather(*map(_aclose, agens), return_exceptions=True)
+        for agen, result in zip(agens, results, strict=True):
+            if isinstance(result, BaseException):
+                message = f"closing async generator {agen!r} failed"
+                self.call_exception_handler({"message": message, "exception": result, "asyncgen": agen})
+
+    # Errors and debugging
+
+    def call_exception_handler(self, context: _ErrorContext) -> None:
+        """Note the error in `errors` and hand it to the exception handler, unless it is a dead process's."""
+        culprit = context.get("task") or context.get("future") or context.get("handle")
+        process: Process = getattr(culprit, "process", None) or self.current_process
+        if self._closed or not process.alive:
+            return
+        exception = context.get("exception")
+        self.errors.append(UnhandledError(process.name, context["message"], exception, self._now))
+        if self._exception_handler is not None:
+            self._exception_handler(self, context)
+
+    def default_exception_handler(self, context: _ErrorContext) -> None:
+        """Do nothing more: the error is in `errors`."""
+
+    def set_exception_handler(self, handler: _ExceptionHandler | None) -> None:
+        self._exception_handler = handler
+
+    def get_exception_handler(self) -> _ExceptionHandler | None:
+        return self._exception_handler
+
+    def get_debug(self) -> bool:
+        return self._debug
+
+    def set_debug(self, enabled: bool) -> None:
+        self._debug = enabled
+
+
+async def _aclose(agen: AsyncGenerator[Any, Any]) -> None:
+    await agen.aclose()
+
+
+def _task_stepped_by(callback: Callable[..., object]) -> asyncio.Task[Any] | None:
+    """Return the task whose next step `callback` is; None for an ordinary callback, such as `task.cancel`."""
+    task = getattr(callback, "__self__", None)
+    if isinstance(task, asyncio.Task) and not hasattr(asyncio.Task, getattr(callback, "__name__", "")):
+        return task
+    return None
+
+
+def _discard(handle: _AnyHandle) -> None:
+    """Drop a dead process's handle; an exception that was on its way to the process is nobody's error."""
+    for arg in handle._args or ():
+        if isinstance(arg, asyncio.Future):
+            arg._log_traceback = False
+
+
+def _require_supported_interpreter() -> None:
+    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise NotImplementedError("SimulatedLoop needs CPython with the GIL, to drop code without running it")
+
+
+_SUSPENDED_CODE = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
+_LEADS_TO_CODE = _SUSPENDED_CODE | {MethodType, tuple, deque, dict}
+
+
+def _forget_finally(roots: list[Any]) -> None:
+    """Have the interpreter free these coroutines, and all code suspended below, without running any of it.
+
+    Below is what they await, and the generators of the context managers they are inside of. CPython closes a
+    suspended coroutine when freeing it, unless it is marked as finalized already: so it is marked. A mark too
+    many is harmless.
+    """
+    pending, seen = list(roots), set[int]()
+    while pending:
+        thing = pending.pop()
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        kind = type(thing)
+        if kind in _SUSPENDED_CODE:
+            _mark_finalized(thing)
+        if kind in _LEADS_TO_CODE or hasattr(kind, "__exit__") or hasattr(kind, "__aexit__"):
+            pending.extend(gc.get_referents(thing))
+
+
+def _mark_finalized(code: object) -> None:
+    # PyGC_Head is the two words before the object; bit 0 of its second word says that the finalizer has run.
+    flags = ctypes.c_size_t.from_address(id(code) - ctypes.sizeof(ctypes.c_size_t))
+    flags.value |= 1
+    assert gc.is_finalized(code)

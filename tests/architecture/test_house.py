@@ -1,0 +1,81 @@
+"""House rules that no linter knows: small rooms, telling names, no swallowed errors, no foreign places."""
+
+import ast
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = sorted((ROOT / "src").rglob("*.py"))
+
+MODULE_LINES = 500
+FUNCTION_LINES = 60
+VAGUE_NAMES = {"utils", "util", "helpers", "common", "misc"}
+
+# Written with character classes so that this file does not match itself.
+FOREIGN_PLACES = re.compile(r"[.][.]/shared|(?<!\w)/[w]ork/|[p]ypi\.org|[p]ythonhosted|[n]pmjs\.(org|com)")
+
+
+def place(path: Path, node: ast.AST) -> str:
+    return f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}"
+
+
+def nodes() -> Iterator[tuple[Path, ast.AST]]:
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            yield path, node
+
+
+def swallows_everything(node: ast.AST) -> bool:
+    if not isinstance(node, ast.ExceptHandler):
+        return False
+    catches_all = node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"}
+    return catches_all and all(ast.unparse(statement) in {"pass", "..."} for statement in node.body)
+
+
+def project_files() -> list[Path]:
+    """List the files that are tracked or would be: everything that git does not ignore."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("not a git checkout")
+    command = [git, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [path for name in names.split("\0") if name and (path := ROOT / name).is_file()]
+
+
+def test_no_module_is_too_long() -> None:
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in SOURCES}
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES} == {}
+
+
+def test_no_function_is_too_long() -> None:
+    lengths = {
+        f"{place(path, node)} {node.name}": (node.end_lineno or node.lineno) - node.lineno + 1
+        for path, node in nodes()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES} == {}
+
+
+def test_every_file_is_named_for_what_it_holds() -> None:
+    paths = [path.relative_to(ROOT) for top in ("src", "tests") for path in (ROOT / top).rglob("*")]
+    assert [str(path) for path in paths if path.stem in VAGUE_NAMES] == []
+
+
+def test_no_error_is_swallowed() -> None:
+    assert [place(path, node) for path, node in nodes() if swallows_everything(node)] == []
+
+
+def test_no_file_names_a_registry_or_a_place_on_one_machine() -> None:
+    found = []
+    for path in project_files():
+        try:
+            text = path.read_text("utf-8")
+        except UnicodeDecodeError:
+            continue  # not a text file
+        found += [f"{path.relative_to(ROOT)}: {match[0]}" for match in FOREIGN_PLACES.finditer(text)]
+    assert found == []

@@ -1,0 +1,1126 @@
+"""The simulated loop: asyncio's promises hold under every seed, seeds replay, and the killed stay dead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import os
+import random
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
+
+SEEDS = range(200)
+
+
+@contextlib.contextmanager
+def simulation(seed: int | random.Random = 0, **options: Any) -> Iterator[SimulatedLoop]:
+    """A loop that is closed at the end, and its garbage collected, so that warnings become errors here."""
+    loop = SimulatedLoop(seed, **options)
+    try:
+        yield loop
+    finally:
+        loop.close()
+        gc.collect()
+
+
+def run(seed: int, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    loop = SimulatedLoop(seed)
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.close()
+        assert loop.errors == []
+
+
+def forbidden() -> None:
+    raise AssertionError("code of a dead process ran")
+
+
+# asyncio's promises
+
+
+async def sleeps() -> None:
+    loop = asyncio.get_running_loop()
+    woken: list[tuple[int, float]] = []
+
+    async def nap(seconds: int) -> None:
+        await asyncio.sleep(seconds)
+        woken.append((seconds, loop.time()))
+
+    await asyncio.gather(*(nap(seconds) for seconds in (3, 1, 2)))
+    assert woken == [(1, 1.0), (2, 2.0), (3, 3.0)]
+
+
+async def timeouts() -> None:
+    loop = asyncio.get_running_loop()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await asyncio.sleep(6)
+    assert loop.time() == 5
+    async with asyncio.timeout(5) as unused:
+        await asyncio.sleep(4)
+    assert not unused.expired()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await asyncio.sleep(0)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(asyncio.Event().wait(), 1)
+    assert await asyncio.wait_for(asyncio.sleep(1, "slept"), 2) == "slept"
+    assert loop.time() == 11
+
+
+async def shields() -> None:
+    async def work() -> str:
+        await asyncio.sleep(10)
+        return "worked"
+
+    inner = asyncio.create_task(work())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await asyncio.shield(inner)
+    assert await inner == "worked"
+
+
+async def gathers() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("failed")
+
+    assert await asyncio.gather(*(asyncio.sleep(n % 3, n) for n in range(9))) == list(range(9))
+    with pytest.raises(KeyError):
+        await asyncio.gather(asyncio.sleep(1), fail())
+    done, pending = await asyncio.wait([asyncio.create_task(asyncio.sleep(n)) for n in (1, 2)], timeout=1.5)
+    assert (len(done), len(pending)) == (1, 1)
+
+
+async def events() -> None:
+    event, seen = asyncio.Event(), []
+
+    async def wait(name: int) -> None:
+        await event.wait()
+        seen.append(name)
+
+    waiters = [asyncio.create_task(wait(name)) for name in range(5)]
+    await asyncio.sleep(1)
+    assert seen == []
+    event.set()
+    await asyncio.gather(*waiters)
+    assert sorted(seen) == [0, 1, 2, 3, 4]
+
+
+async def locks() -> None:
+    lock, inside, total = asyncio.Lock(), 0, 0
+
+    async def enter(impatient: bool) -> None:
+        nonlocal inside, total
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(1.5 if impatient else None), lock:
+                inside += 1
+                assert inside == 1
+                await asyncio.sleep(0)
+                total += 1
+                inside -= 1
+                await asyncio.sleep(0.5)
+
+    await asyncio.gather(*(enter(n % 2 == 1) for n in range(8)))
+    assert not lock.locked()
+    assert total >= 4
+
+
+async def queues() -> None:
+    queue: asyncio.Queue[int] = asyncio.Queue(maxsize=2)
+    got: list[int] = []
+
+    async def put() -> None:
+        for n in range(20):
+            await queue.put(n)
+
+    async def get() -> None:
+        while True:
+            got.append(await queue.get())
+            await asyncio.sleep(0)
+            queue.task_done()
+
+    getters = [asyncio.create_task(get()) for _ in range(3)]
+    await put()
+    await queue.join()
+    for getter in getters:
+        getter.cancel()
+    await asyncio.gather(*getters, return_exceptions=True)
+    assert got == list(range(20))
+
+
+async def conditions_and_semaphores() -> None:
+    condition, semaphore, running = asyncio.Condition(), asyncio.Semaphore(2), 0
+    items: list[int] = []
+
+    async def consume() -> None:
+        nonlocal running
+        async with condition:
+            await condition.wait_for(lambda: items)
+            items.pop()
+        async with semaphore:
+            running += 1
+            assert running <= 2
+            await asyncio.sleep(1)
+            running -= 1
+
+    consumers = [asyncio.create_task(consume()) for _ in range(5)]
+    for n in range(5):
+        async with condition:
+            items.append(n)
+            condition.notify()
+    await asyncio.gather(*consumers)
+    assert items == []
+
+
+async def task_groups() -> None:
+    cancelled = []
+
+    async def wait(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.append(name)
+            raise
+
+    async def fail() -> None:
+        await asyncio.sleep(1)
+        raise ValueError("failed")
+
+    async def together() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wait("a"))
+            group.create_task(wait("b"))
+            group.create_task(fail())
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await together()
+    assert [type(error) for error in caught.value.exceptions] == [ValueError]
+    assert sorted(cancelled) == ["a", "b"]
+
+
+async def context_variables() -> None:
+    variable = contextvars.ContextVar("variable", default=0)
+
+    async def child(number: int) -> None:
+        variable.set(number)
+        await asyncio.sleep(0)
+        assert variable.get() == number
+
+    await asyncio.gather(*map(child, range(1, 5)))
+    assert variable.get() == 0
+
+
+async def done_callbacks_run_before_the_awaiter() -> None:
+    seen: list[str] = []
+    task = asyncio.create_task(asyncio.sleep(0))
+    task.add_done_callback(lambda _: seen.append("first"))
+    task.add_done_callback(lambda _: seen.append("second"))
+    await task
+    assert seen == ["first", "second"]
+
+
+async def cancelling_a_task_by_callback_keeps_its_place() -> None:
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(asyncio.sleep(1))
+    await asyncio.sleep(0.5)
+    seen: list[int] = []
+    loop.call_soon(task.cancel)
+    loop.call_soon(lambda: seen.append(task.cancelling()))
+    await asyncio.sleep(0)
+    assert seen == [1]
+
+
+async def callbacks_run_in_the_order_of_registration() -> None:
+    loop = asyncio.get_running_loop()
+    seen: list[int] = []
+
+    async def noise() -> None:
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    noises = [asyncio.create_task(noise()) for _ in range(5)]
+    for number in range(10):
+        loop.call_soon(seen.append, number)
+        if number % 3 == 0:
+            await asyncio.sleep(0)
+    loop.call_later(0, seen.append, 10)
+    await asyncio.gather(*noises)
+    await asyncio.sleep(0)
+    assert seen == list(range(11))
+
+
+@pytest.mark.parametrize(
+    "main",
+    [
+        sleeps,
+        timeouts,
+        shields,
+        gathers,
+        events,
+        locks,
+        queues,
+        conditions_and_semaphores,
+        task_groups,
+        context_variables,
+        done_callbacks_run_before_the_awaiter,
+        cancelling_a_task_by_callback_keeps_its_place,
+        callbacks_run_in_the_order_of_registration,
+    ],
+)
+def test_asyncio_keeps_its_promises_under_every_seed(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    for seed in SEEDS:
+        run(seed, main)
+    gc.collect()
+
+
+def test_a_dropped_async_generator_of_a_living_process_is_closed_in_that_process() -> None:
+    with simulation() as loop:
+        server = loop.process("server")
+        closed_in: list[Process] = []
+
+        async def numbers() -> AsyncIterator[int]:
+            try:
+                yield 1
+                yield 2
+            finally:
+                await asyncio.sleep(1)
+                closed_in.append(loop.current_process)
+
+        async def serve() -> None:
+            async for _ in numbers():
+                break
+
+        server.spawn(serve())
+        loop.run_until_complete(asyncio.sleep(5))
+        assert closed_in == [server]
+
+
+def test_shutdown_asyncgens_closes_what_is_unfinished() -> None:
+    with simulation() as loop:
+        closed: list[bool] = []
+
+        async def numbers() -> AsyncIterator[int]:
+            try:
+                yield 1
+            finally:
+                closed.append(True)
+
+        unfinished = numbers()
+
+        async def begin() -> None:
+            assert await anext(unfinished) == 1
+
+        loop.run_until_complete(begin())
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.run_until_complete(loop.shutdown_default_executor())
+        assert closed == [True]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="eager tasks came with 3.12")
+def test_eager_tasks_run_at_once() -> None:
+    with simulation() as loop:
+        loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]
+        assert loop.get_task_factory() is not None
+
+        async def instant() -> str:
+            return "done"
+
+        async def main() -> None:
+            task = asyncio.create_task(instant(), name="eager")
+            assert task.done()
+            assert await asyncio.create_task(asyncio.sleep(1, "slept")) == "slept"
+
+        loop.run_until_complete(main())
+        assert loop.errors == []
+
+
+# Seeds
+
+
+def trace_of(seed: int | random.Random, **options: Any) -> list[str]:
+    """A log of every step of a busy simulation: processes, tasks, equal timers, a kill and a pause."""
+    log: list[str] = []
+    with simulation(seed, **options) as loop:
+
+        def note(what: str) -> None:
+            task = asyncio.current_task()
+            log.append(f"{loop.steps} {loop.time()} {task.get_name() if task else '-'} {what}")
+
+        async def work(lock: asyncio.Lock, name: str) -> None:
+            for turn in range(4):
+                async with lock:
+                    note(f"{name} {turn}")
+                    await asyncio.sleep(turn % 2)
+                loop.call_later(1, note, f"timer of {name}")
+                await asyncio.sleep(0)
+
+        async def main() -> None:
+            processes = [loop.process(name) for name in "abc"]
+            for process in processes:
+                lock = asyncio.Lock()
+                for number in range(3):
+                    process.spawn(work(lock, f"{process.name}{number}"))
+            await asyncio.sleep(2)
+            processes[0].kill()
+            processes[1].pause(3)
+            await asyncio.sleep(30)
+
+        loop.run_until_complete(main())
+    return log
+
+
+def test_the_same_seed_gives_the_same_schedule() -> None:
+    for seed in range(20):
+        assert trace_of(seed) == trace_of(seed)
+    assert trace_of(3) == trace_of(random.Random(3))
+
+
+def test_the_schedule_does_not_depend_on_addresses() -> None:
+    def cancellations() -> list[int]:
+        order: list[int] = []
+
+        async def wait(number: int) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                order.append(number)
+
+        async def main() -> None:
+            done, pending = await asyncio.wait([asyncio.create_task(wait(n)) for n in range(20)], timeout=1)
+            assert not done
+            for task in pending:
+                task.cancel()
+            await asyncio.gather(*pending, return_exceptions=True)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+                    for number in range(20):
+                        group.create_task(wait(number))
+
+        run(5, main)
+        return order
+
+    ballast = []
+    orders = set()
+    for size in range(30):
+        orders.add(tuple(cancellations()))
+        ballast.append([bytearray(n) for n in range(size * 7)])
+    assert len(orders) == 1
+
+
+def test_different_seeds_give_different_schedules() -> None:
+    assert len({tuple(trace_of(seed)) for seed in range(20)}) == 20
+
+
+def test_the_schedule_does_not_depend_on_the_interpreter_s_hash_seed() -> None:
+    script = (
+        "import sys, importlib.util as u\n"
+        f"spec = u.spec_from_file_location('t', {__file__!r})\n"
+        "t = u.module_from_spec(spec); sys.modules['t'] = t; spec.loader.exec_module(t)\n"
+        "print(t.trace_of(11))"
+    )
+    path = os.pathsep.join(sys.path)
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    }
+    assert outputs == {f"{trace_of(11)}\n"}
+
+
+def lost_updates(seed: int) -> int:
+    counter = 0
+
+    async def increment() -> None:
+        nonlocal counter
+        await asyncio.sleep(0)
+        read = counter
+        await asyncio.sleep(0)
+        counter = read + 1
+
+    async def late() -> None:
+        for _ in range(2):
+            await asyncio.sleep(0)
+        await increment()
+
+    async def main() -> int:
+        await asyncio.gather(increment(), late())
+        return 2 - counter
+
+    return int(run(seed, main))
+
+
+def test_some_seeds_find_a_lost_update_and_some_do_not() -> None:
+    assert {lost_updates(seed) for seed in SEEDS} == {0, 1}
+
+
+def test_without_disorder_one_process_runs_first_in_first_out() -> None:
+    for seed in range(20):
+        order: list[int] = []
+
+        async def append(number: int, order: list[int] = order) -> None:
+            for _ in range(2):
+                order.append(number)
+                await asyncio.sleep(0)
+
+        async def main(append: Callable[[int], Coroutine[Any, Any, None]] = append) -> None:
+            await asyncio.gather(*map(append, range(5)))
+
+        with simulation(seed, disorder=0) as loop:
+            loop.run_until_complete(main())
+        assert order == [0, 1, 2, 3, 4] * 2
+
+
+def test_processes_overtake_each_other_even_without_disorder() -> None:
+    winners = set()
+    for seed in range(20):
+        with simulation(seed, disorder=0) as loop:
+            order: list[str] = []
+
+            async def arrive(order: list[str] = order, loop: SimulatedLoop = loop) -> None:
+                order.append(loop.current_process.name)
+
+            for name in "ab":
+                loop.process(name).spawn(arrive())
+            loop.run_until_complete(asyncio.sleep(1))
+            winners.add(order[0])
+    assert winners == {"a", "b"}
+
+
+def test_timers_due_at_one_instant_run_in_either_order() -> None:
+    orders = set()
+    for seed in range(20):
+        with simulation(seed) as loop:
+            order: list[str] = []
+            for name in "ab":
+                loop.call_at(1.0, order.append, name)
+            loop.run_until_complete(asyncio.sleep(2))
+            orders.add("".join(order))
+    assert orders == {"ab", "ba"}
+
+
+# The loop itself
+
+
+def test_virtual_time_starts_where_told_and_jumps_to_timers() -> None:
+    with simulation(start=100.0) as loop:
+        loop.run_until_complete(asyncio.sleep(86_400))
+        assert loop.time() == 86_500
+
+
+def test_cancelled_timers_neither_run_nor_move_time_nor_pile_up() -> None:
+    with simulation() as loop:
+        for _ in range(10_000):
+            loop.call_later(1_000, forbidden).cancel()
+        assert len(loop._timers) < 300
+        loop.run_until_complete(asyncio.sleep(1))
+        with pytest.raises(Deadlock):
+            loop.run_until_complete(loop.create_future())
+        assert loop.time() == 1
+
+
+def test_a_timer_cancelled_when_it_is_already_ready_does_not_run() -> None:
+    with simulation() as loop:
+        second: list[asyncio.TimerHandle] = []
+        first = loop.call_at(1, lambda: second[0].cancel())
+        second.append(loop.call_at(1, lambda: first.cancel()))
+        loop.run_until_complete(asyncio.sleep(2))
+        assert first.cancelled() != second[0].cancelled()
+        assert loop._timers_cancelled == 0
+
+
+def test_deadlock_names_the_waiting_tasks_of_living_processes() -> None:
+    with simulation() as loop:
+        alive, dead = loop.process("alive"), loop.process("dead")
+        alive.spawn(loop.never(), name="waiter")
+        alive.spawn(loop.never())
+        dead.spawn(loop.never(), name="ghost")
+        dead.kill()
+        with pytest.raises(Deadlock, match="waiter") as caught:
+            loop.run_until_complete(loop.never())
+        assert caught.value.tasks == ["main-1", "waiter", "alive-2"]
+
+
+def test_livelock_ends_a_run_that_makes_no_progress() -> None:
+    with simulation(step_limit=1_000) as loop:
+
+        async def spin() -> None:
+            while True:  # noqa: ASYNC110 - the busy waiting that is to be caught
+                await asyncio.sleep(0)
+
+        with pytest.raises(Livelock):
+            loop.run_until_complete(spin())
+        assert loop.steps == 1_000
+
+
+def test_threads_are_refused() -> None:
+    with simulation() as loop:
+        with pytest.raises(RuntimeError, match="threads"):
+            loop.run_until_complete(asyncio.to_thread(forbidden))
+        refused: list[RuntimeError] = []
+
+        def from_a_thread() -> None:
+            try:
+                loop.call_soon_threadsafe(forbidden)
+            except RuntimeError as error:
+                refused.append(error)
+
+        thread = threading.Thread(target=from_a_thread)
+        thread.start()
+        thread.join()
+        assert refused
+        called: list[int] = []
+        loop.call_soon_threadsafe(called.append, 1)
+        loop.run_until_complete(asyncio.sleep(0))
+        assert called == [1]
+
+
+def test_a_closed_loop_refuses_work_and_a_running_one_refuses_to_close() -> None:
+    with simulation() as loop:
+
+        async def main() -> None:
+            assert loop.is_running()
+            with pytest.raises(RuntimeError, match="running"):
+                loop.close()
+            with pytest.raises(RuntimeError, match="running"):
+                loop.run_until_complete(loop.create_future())
+
+        loop.run_until_complete(main())
+        loop.close()
+        assert loop.is_closed()
+        with pytest.raises(RuntimeError, match="closed"):
+            loop.call_soon(forbidden)
+        with pytest.raises(RuntimeError, match="closed"):
+            loop.call_later(1, forbidden)
+
+
+def test_stop_leaves_the_future_undone() -> None:
+    with simulation() as loop:
+        loop.call_later(1, loop.stop)
+        with pytest.raises(RuntimeError, match="stopped"):
+            loop.run_until_complete(loop.create_future())
+
+
+def test_the_collector_is_left_as_it_was() -> None:
+    with simulation() as loop:
+
+        async def enabled() -> bool:
+            return gc.isenabled()
+
+        assert gc.isenabled()
+        assert loop.run_until_complete(enabled()) is False
+        assert gc.isenabled()
+
+
+def test_the_runner_of_asyncio_accepts_the_loop() -> None:
+    with asyncio.Runner(loop_factory=lambda: SimulatedLoop(1)) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SimulatedLoop)
+        ghost = loop.process("ghost")
+        ghost.spawn(asyncio.sleep(100))
+        assert runner.run(asyncio.sleep(1, "slept")) == "slept"
+        ghost.kill()
+
+
+# Errors
+
+
+def test_unhandled_errors_of_living_processes_are_collected() -> None:
+    with simulation() as loop:
+
+        async def fail(message: str) -> None:
+            raise ValueError(message)
+
+        handled: list[object] = []
+        loop.set_exception_handler(lambda _, context: handled.append(context["exception"]))
+        kept = loop.process("server").spawn(fail("kept by the test"))
+        loop.process("client").spawn(fail("dropped"))
+        loop.call_later(1, lambda: 1 / 0)
+        loop.run_until_complete(asyncio.sleep(2))
+        assert kept.done()
+        loop.close()
+        found = {(error.process, type(error.exception)) for error in loop.errors}
+        assert found == {("server", ValueError), ("client", ValueError), ("main", ZeroDivisionError)}
+        assert len(loop.errors) == len(handled) == 3
+        del kept
+
+
+def test_a_retrieved_exception_is_no_error() -> None:
+    with simulation() as loop:
+
+        async def main() -> None:
+            task = loop.process("server").spawn(asyncio.wait_for(loop.never(), 1))
+            with pytest.raises(TimeoutError):
+                await task
+
+        loop.run_until_complete(main())
+        loop.close()
+        assert loop.errors == []
+
+
+def test_errors_of_the_dead_are_nobody_s() -> None:
+    with simulation() as loop:
+        server = loop.process("server")
+
+        async def fail() -> None:
+            raise ValueError("nobody looks at this")
+
+        async def fail_together() -> None:
+            await asyncio.gather(fail(), fail())
+
+        async def wait_for(future: asyncio.Future[None]) -> None:
+            await future
+
+        future: asyncio.Future[None] = loop.create_future()
+        failed = server.spawn(fail())
+        server.spawn(fail_together())
+        server.spawn(wait_for(future))
+        loop.run_until_complete(asyncio.sleep(1))
+        loop.errors.clear()
+        future.set_exception(ValueError("on its way when the server dies"))
+        server.kill()
+        del failed, future
+        gc.collect()
+        assert loop.errors == []
+
+
+# Killing
+
+
+class Resource:
+    """Whose exit awaits, and must never begin."""
+
+    async def __aenter__(self) -> None:
+        await asyncio.sleep(0)
+
+    async def __aexit__(self, *_: object) -> None:
+        forbidden()
+        await asyncio.sleep(0)
+
+
+@contextlib.contextmanager
+def generator_resource() -> Iterator[None]:
+    try:
+        yield
+    finally:
+        effects.append("sync generator")
+
+
+@contextlib.asynccontextmanager
+async def async_generator_resource() -> AsyncIterator[None]:
+    try:
+        with generator_resource():
+            yield
+    finally:
+        effects.append("async generator")
+
+
+effects: list[str] = []
+
+
+async def guarded(wait: Callable[[], Awaitable[object]], started: list[bool]) -> None:
+    """Wait inside everything that would run code if this coroutine were closed."""
+    never_awaited = asyncio.sleep(1)
+    try:
+        async with Resource(), async_generator_resource(), asyncio.timeout(1_000):
+            with contextlib.ExitStack() as stack, generator_resource():
+                stack.enter_context(generator_resource())
+                stack.callback(effects.append, "exit stack")
+                started.append(True)
+                await wait()
+    except BaseException as error:
+        effects.append(repr(error))
+        raise
+    finally:
+        effects.append("finally")
+        await asyncio.sleep(0)
+        await never_awaited
+
+
+async def in_async_generator(wait: Callable[[], Awaitable[object]], started: list[bool]) -> None:
+    async def numbers() -> AsyncIterator[int]:
+        yield 1
+        await guarded(wait, started)
+
+    async for _ in numbers():
+        pass
+
+
+def ways_to_wait(loop: SimulatedLoop) -> dict[str, Callable[[], Awaitable[object]]]:
+    return {
+        "sleep": lambda: asyncio.sleep(100),
+        "never": loop.never,
+        "shield": lambda: asyncio.shield(asyncio.create_task(asyncio.sleep(100))),
+        "gather": lambda: asyncio.gather(asyncio.sleep(100), guarded(loop.never, [])),
+        "wait_for": lambda: asyncio.wait_for(guarded(loop.never, []), 50),
+        "lock": asyncio.Semaphore(0).acquire,
+        "queue": asyncio.Queue[None]().get,
+    }
+
+
+@pytest.fixture(autouse=True)
+def no_effects() -> Iterator[None]:
+    effects.clear()
+    yield
+    gc.collect()
+
+
+@pytest.mark.parametrize("way", ways_to_wait(SimulatedLoop(0)))
+@pytest.mark.parametrize("code", [guarded, in_async_generator])
+@pytest.mark.parametrize("when", ["during the run", "at close"])
+def test_nothing_of_a_killed_process_runs(way: str, code: Callable[..., Any], when: str) -> None:
+    for seed in range(10):
+        with simulation(seed) as loop:
+            process, started = loop.process("victim"), [False]
+            held = process.spawn(code(ways_to_wait(loop)[way], started))
+            process.spawn(code(ways_to_wait(loop)[way], started))
+            loop.run_until_complete(asyncio.sleep(10))
+            assert started == [False, True, True]
+            if when == "during the run":
+                process.kill()
+                gc.collect()
+                loop.run_until_complete(asyncio.sleep(1_000))
+                assert not process.alive
+                assert not held.done()
+        del held
+        gc.collect()
+        assert effects == []
+        assert loop.errors == []
+
+
+def test_an_idle_async_generator_of_a_killed_process_is_not_closed() -> None:
+    with simulation() as loop:
+        process = loop.process("victim")
+
+        class Engine:
+            stream: AsyncIterator[int]
+
+        async def numbers() -> AsyncIterator[int]:
+            async with async_generator_resource():
+                with generator_resource():
+                    yield 1
+
+        async def serve() -> None:
+            engine = Engine()
+            engine.stream = numbers()
+            await anext(engine.stream)
+            await loop.never()
+
+        process.spawn(serve())
+        loop.run_until_complete(asyncio.sleep(1))
+        process.kill()
+        gc.collect()
+        assert effects == []
+
+
+def test_tasks_of_a_task_factory_die_quietly_too() -> None:
+    with simulation() as loop:
+        loop.set_task_factory(lambda loop, coro, **options: asyncio.Task(coro, loop=loop, **options))
+        process = loop.process("victim")
+        process.spawn(guarded(loop.never, []))
+        loop.run_until_complete(asyncio.sleep(1))
+        process.kill()
+        gc.collect()
+        assert effects == []
+        assert loop.errors == []
+
+
+def test_the_timers_of_a_killed_process_do_not_move_time() -> None:
+    with simulation() as loop:
+        process = loop.process("victim")
+        process.spawn(asyncio.sleep(100))
+        loop.run_until_complete(asyncio.sleep(1))
+        process.kill()
+        with pytest.raises(Deadlock):
+            loop.run_until_complete(loop.never())
+        assert loop.time() == 1
+
+
+def test_a_process_can_die_at_any_step_without_effect() -> None:
+    for steps in range(60):
+        with simulation(steps) as loop:
+            process = loop.process("victim")
+            for wait in ways_to_wait(loop).values():
+                process.spawn(guarded(wait, []))
+                process.spawn(in_async_generator(wait, []))
+
+            async def main(process: Process = process, steps: int = steps) -> None:
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                process.kill()
+
+            loop.run_until_complete(main())
+        gc.collect()
+        assert effects == []
+        assert loop.errors == []
+
+
+def test_a_process_dies_inside_its_own_call() -> None:
+    with simulation() as loop:
+        process = loop.process("victim")
+        reached: list[str] = []
+
+        async def store_call() -> None:
+            reached.append("store")
+            await process.die()
+
+        async def other() -> None:
+            await asyncio.sleep(1)
+            forbidden()
+
+        process.spawn(guarded(store_call, []))
+        process.spawn(other())
+        loop.run_until_complete(asyncio.sleep(10))
+        assert reached == ["store"]
+        assert not process.alive
+        gc.collect()
+        assert effects == []
+        assert loop.errors == []
+
+
+def test_what_a_process_schedules_after_its_own_kill_is_dropped() -> None:
+    with simulation() as loop:
+        process, answer = loop.process("victim"), loop.create_future()
+        answer.add_done_callback(lambda _: forbidden())
+
+        async def kill_and_go_on() -> None:
+            process.kill()
+            loop.call_soon(forbidden)
+            loop.call_later(1, forbidden)
+            answer.set_result("too late")
+            asyncio.get_running_loop().create_task(guarded(loop.never, []))
+            try:
+                await asyncio.sleep(0)
+            finally:
+                forbidden()
+
+        process.spawn(kill_and_go_on())
+        loop.run_until_complete(asyncio.sleep(5))
+        assert loop.errors == []
+
+
+def test_only_the_process_itself_can_die() -> None:
+    with simulation() as loop:
+        process = loop.process("bystander")
+        with pytest.raises(RuntimeError, match="own hand"):
+            loop.run_until_complete(process.die())
+        assert process.alive
+
+
+def test_a_future_of_a_dead_process_never_completes() -> None:
+    with simulation() as loop:
+        server, client = loop.process("server"), loop.process("client")
+
+        async def answer() -> str:
+            await asyncio.sleep(5)
+            return "answer"
+
+        asked = server.spawn(answer())
+
+        async def ask() -> str:
+            try:
+                async with asyncio.timeout(60):
+                    return await asyncio.shield(asked)
+            except TimeoutError:
+                return "no answer"
+
+        told = client.spawn(ask())
+        loop.call_later(1, server.kill)
+        assert loop.run_until_complete(told) == "no answer"
+        assert loop.time() == 60
+
+
+def test_a_callback_belongs_to_the_process_that_registered_it() -> None:
+    for seed in range(20):
+        with simulation(seed) as loop:
+            server, client = loop.process("server"), loop.process("client")
+            future: asyncio.Future[None] = loop.create_future()
+            ran_in: list[str] = []
+
+            async def register(
+                ran_in: list[str] = ran_in, loop: SimulatedLoop = loop, f: Any = future
+            ) -> None:
+                f.add_done_callback(lambda _: ran_in.append(loop.current_process.name))
+                await f
+                ran_in.append(loop.current_process.name)
+
+            async def complete_and_die(f: Any = future, server: Process = server) -> None:
+                await asyncio.sleep(1)
+                f.set_result(None)
+                await server.die()
+
+            client.spawn(register())
+            server.spawn(complete_and_die())
+            loop.run_until_complete(asyncio.sleep(2))
+            assert ran_in == ["client", "client"]
+
+
+def test_tasks_timers_and_callbacks_belong_to_the_process_that_made_them() -> None:
+    with simulation() as loop:
+        server = loop.process("server")
+        seen: list[str] = []
+
+        def note() -> None:
+            seen.append(loop.current_process.name)
+
+        async def child() -> None:
+            note()
+
+        async def serve() -> None:
+            loop.call_soon(note)
+            loop.call_later(1, note)
+            await asyncio.create_task(child())
+            note()
+
+        assert loop.current_process.name == "main"
+        server.spawn(serve())
+        loop.run_until_complete(asyncio.sleep(2))
+        assert seen == ["server"] * 4
+        assert loop.current_process.name == "main"
+
+
+def test_a_process_does_not_inherit_context_variables_of_another() -> None:
+    variable = contextvars.ContextVar("variable", default="outside")
+    with simulation() as loop:
+
+        async def read() -> str:
+            return variable.get()
+
+        async def main() -> str:
+            variable.set("inside main")
+            return await loop.process("server").spawn(read())
+
+        assert loop.run_until_complete(main()) == "outside"
+
+
+def test_a_killed_process_frees_its_memory() -> None:
+    class Engine:
+        pass
+
+    with simulation() as loop:
+        process, engine = loop.process("victim"), Engine()
+
+        async def serve(engine: Engine) -> None:
+            try:
+                await loop.never()
+            finally:
+                del engine
+
+        process.spawn(serve(engine))
+        loop.run_until_complete(asyncio.sleep(1))
+        alive = weakref.ref(engine)
+        del engine
+        process.kill()
+        gc.collect()
+        assert alive() is None
+
+
+def test_a_dead_process_runs_nothing_new_and_its_name_is_free() -> None:
+    with simulation() as loop:
+        first = loop.process("server")
+        with pytest.raises(ValueError, match="alive"):
+            loop.process("server")
+        first.kill()
+        first.kill()
+        with pytest.raises(RuntimeError, match="dead"):
+            first.spawn(asyncio.sleep(0))
+        second = loop.process("server")
+        assert loop.run_until_complete(second.spawn(asyncio.sleep(1, "alive"))) == "alive"
+        assert (repr(first), repr(second)) == ("<Process server dead>", "<Process server alive>")
+
+
+def test_main_is_neither_killed_nor_paused() -> None:
+    with simulation() as loop:
+        with pytest.raises(ValueError, match="main"):
+            loop.current_process.kill()
+        with pytest.raises(ValueError, match="main"):
+            loop.current_process.pause(1)
+
+
+# Pausing
+
+
+def test_a_timer_due_during_a_pause_runs_late_while_others_see_time_pass() -> None:
+    with simulation() as loop:
+        paused, other = loop.process("paused"), loop.process("other")
+        woken: list[tuple[str, float]] = []
+
+        async def nap(name: str, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            woken.append((name, loop.time()))
+
+        paused.spawn(nap("paused", 3))
+        other.spawn(nap("other", 3))
+        loop.call_later(1, paused.pause, 10)
+        loop.run_until_complete(asyncio.sleep(20))
+        assert woken == [("other", 3.0), ("paused", 11.0)]
+
+
+def test_overlapping_pauses_last_until_the_later_end() -> None:
+    with simulation() as loop:
+        process = loop.process("paused")
+        process.pause(5)
+        process.pause(10)
+        process.pause(1)
+        task = process.spawn(asyncio.sleep(0))
+        loop.run_until_complete(task)
+        assert loop.time() == 10
+
+
+def test_a_process_that_pauses_itself_stops_at_its_next_await() -> None:
+    with simulation() as loop:
+        process = loop.process("paused")
+
+        async def stall() -> float:
+            process.pause(7)
+            assert loop.time() == 0
+            await asyncio.sleep(0)
+            return loop.time()
+
+        assert loop.run_until_complete(process.spawn(stall())) == 7
+
+
+def test_a_lease_can_run_out_under_a_paused_holder() -> None:
+    """The classic: the holder checks its lease, stalls, and acts after another has taken over."""
+    with simulation() as loop:
+        holder = loop.process("holder")
+        acted_at: list[float] = []
+
+        async def hold() -> None:
+            expires = loop.time() + 5
+            while loop.time() < expires:
+                await asyncio.sleep(1)
+                acted_at.append(loop.time())
+
+        holder.spawn(hold())
+        loop.call_later(2.5, holder.pause, 30)
+        loop.run_until_complete(asyncio.sleep(100))
+        assert acted_at == [1.0, 2.0, 32.5]
+
+
+def test_a_paused_process_can_be_killed() -> None:
+    with simulation() as loop:
+        process = loop.process("paused")
+        process.spawn(guarded(loop.never, []))
+        loop.run_until_complete(asyncio.sleep(1))
+        process.pause(10)
+        process.kill()
+        process.pause(10)
+        loop.run_until_complete(asyncio.sleep(50))
+        assert effects == []
