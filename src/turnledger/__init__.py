@@ -7,6 +7,8 @@ async with chat.turn("Where is my order?") as turn:
         turn.emit(text)
 """
 
+import logging
+
 from turnledger import errors
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Runner
@@ -16,6 +18,9 @@ from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
+
+# A library is silent unless its user configures logging.
+logging.getLogger("turnledger").addHandler(logging.NullHandler())
 
 __all__ = [
     "AttemptState",

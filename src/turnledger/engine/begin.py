@@ -87,6 +87,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)
+    if await tables.lease(request.lease) is None:
+        # Buried while it was only late: what names a lease must be found through it.
+        await tables.beat(request.lease)
     conversation = await conversations.resolve(tables, target, request.now)
     branch = await _branch_of(tables, conversation)
     if branch.running is not None:
@@ -191,8 +194,14 @@ async def _take_lane(
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:
-    """Whether a retry may take up the journal: only on the head it ran on, or the chain would break."""
-    return earlier.state is AttemptState.FAILED and earlier.base == branch.head and earlier.journaled > 0
+    """Whether a retry may take up the journal: only on the head it ran on, or the chain would break; so not
+    while the effects of another attempt wait to be settled there first."""
+    return (
+        earlier.state is AttemptState.FAILED
+        and earlier.journaled > 0
+        and earlier.base == branch.head
+        and branch.unsettled in (None, earlier.id)
+    )
 
 
 async def _ready(

@@ -834,6 +834,7 @@ def test_tasks_of_a_task_factory_die_quietly_too() -> None:
         loop.set_task_factory(lambda loop, coro, **options: asyncio.Task(coro, loop=loop, **options))
         process = loop.process("victim")
         process.spawn(guarded(loop.never, []))
+        process.spawn(loop.never())
         loop.run_until_complete(asyncio.sleep(1))
         process.kill()
         gc.collect()

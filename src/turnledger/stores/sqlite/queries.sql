@@ -75,13 +75,13 @@ RETURNING 1;
 
 -- name: ended_attempts
 -- Attempts of a conversation that hold no lane.
-SELECT id FROM attempt WHERE conversation = ? AND state <> 'running' ORDER BY id LIMIT ?;
+SELECT id FROM attempt WHERE ended = 1 AND conversation = ? ORDER BY id LIMIT ?;
 
 -- name: mark_swept
 -- Nothing is left of this conversation but its row.
 UPDATE conversation SET swept = 1
 WHERE ref = ?
-  AND NOT EXISTS (SELECT 1 FROM attempt WHERE attempt.conversation = conversation.id);
+  AND NOT EXISTS (SELECT 1 FROM attempt WHERE ended = 0 AND attempt.conversation = conversation.id);
 
 -- name: branch
 -- One by id.
@@ -136,18 +136,23 @@ SELECT id, owner, conversation, branch, lease, fence, state, base,
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at
 FROM attempt
-WHERE id = ? AND owner = ?;
+WHERE ended IN (0, 1) AND id = ? AND owner = ?;
 
 -- name: attempts
--- Those of a conversation, newest first: ids rise with time.
+-- Those of a conversation, newest first: ids rise with time. The inner query reads one short list and one
+-- index.
 SELECT id, owner, conversation, branch, lease, fence, state, base,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at
 FROM attempt
-WHERE conversation = ?
+WHERE (ended, id) IN (
+    SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1
+    UNION ALL
+    SELECT ended, id FROM (
+        SELECT ended, id FROM attempt WHERE ended = 1 AND conversation = ?1 ORDER BY id DESC LIMIT ?2))
 ORDER BY id DESC
-LIMIT ?;
+LIMIT ?2;
 
 -- name: running_of
 -- What the process of a lease is running.
@@ -156,15 +161,15 @@ SELECT id, owner, conversation, branch, lease, fence, state, base,
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at
 FROM attempt
-WHERE lease = ? AND state = 'running'
+WHERE ended = 0 AND lease = ?
 ORDER BY id;
 
 -- name: add_attempt
 -- An attempt, with its input unless that is long.
-INSERT INTO attempt (id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure,
+INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure,
                      idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
                      ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: add_attempt_input
 -- A long input, in a row of its own.
@@ -173,17 +178,17 @@ INSERT INTO attempt_input (attempt, body) VALUES (?, ?);
 -- name: save_attempt
 -- What can change of an attempt.
 UPDATE attempt
-SET state = ?, stop = ?, failure_code = ?, failure_message = ?, partial = ?, journaled = ?, fence = ?,
-    lease = ?, ended_at = ?
-WHERE id = ?;
+SET ended = ?, state = ?, stop = ?, failure_code = ?, failure_message = ?, partial = ?, journaled = ?,
+    fence = ?, lease = ?, ended_at = ?
+WHERE ended IN (0, 1) AND id = ?;
 
 -- name: record_progress
 -- The only change that journaling makes: it writes no index.
-UPDATE attempt SET journaled = ? WHERE id = ?;
+UPDATE attempt SET journaled = ? WHERE ended IN (0, 1) AND id = ?;
 
 -- name: drop_attempt
 -- Remove one; tells whether its input lies elsewhere.
-DELETE FROM attempt WHERE id = ? RETURNING input IS NULL;
+DELETE FROM attempt WHERE ended IN (0, 1) AND id = ? RETURNING input IS NULL;
 
 -- name: drop_attempt_input
 -- Remove a long input.
@@ -192,7 +197,7 @@ DELETE FROM attempt_input WHERE attempt = ?;
 -- name: old_attempts
 -- Ended ones of that age, but none whose effects wait to be settled.
 SELECT id FROM attempt
-WHERE ended_at < ?
+WHERE ended = 1 AND ended_at < ?
   AND NOT EXISTS (SELECT 1 FROM branch WHERE branch.id = attempt.branch AND branch.unsettled = attempt.id)
 ORDER BY ended_at
 LIMIT ?;

@@ -59,7 +59,7 @@ CREATE INDEX branch_of_conversation ON branch (conversation);
 CREATE TABLE turn (
     ref INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
-    branch INTEGER NOT NULL REFERENCES branch (ref),
+    branch INTEGER NOT NULL,        -- its ref
     number INTEGER NOT NULL,
     parent BLOB,                    -- NULL when it is the turn before this one on the same branch, or nothing
     kind INTEGER NOT NULL,          -- 0 completed, 1 interrupted, 2 settled
@@ -71,7 +71,8 @@ CREATE TABLE turn (
 
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (
-    id BLOB PRIMARY KEY,
+    ended INTEGER NOT NULL,         -- 0 while it runs: the few running ones lie side by side, without an index
+    id BLOB NOT NULL,
     owner TEXT NOT NULL,
     conversation BLOB NOT NULL,
     branch BLOB NOT NULL,
@@ -89,12 +90,13 @@ CREATE TABLE attempt (
     partial TEXT,
     journaled INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    ended_at INTEGER
+    ended_at INTEGER,
+    PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX attempt_of_conversation ON attempt (conversation);
-CREATE INDEX attempt_running ON attempt (lease) WHERE state = 'running';
-CREATE INDEX attempt_ended ON attempt (ended_at) WHERE ended_at IS NOT NULL;
+-- Of ended attempts only: a turn that goes well touches neither.
+CREATE INDEX attempt_of_conversation ON attempt (conversation, id) WHERE ended = 1;
+CREATE INDEX attempt_by_end ON attempt (ended_at) WHERE ended = 1;
 
 -- Long inputs: each journaled step rewrites the attempt's row, and must not rewrite these.
 CREATE TABLE attempt_input (

@@ -47,7 +47,7 @@ CREATE INDEX branch_of_conversation ON branch (conversation);
 CREATE TABLE turn (
     ref INTEGER PRIMARY KEY,
     id BLOB NOT NULL UNIQUE,
-    branch INTEGER NOT NULL REFERENCES branch (ref),
+    branch INTEGER NOT NULL,
     number INTEGER NOT NULL,
     parent BLOB,
     kind INTEGER NOT NULL,
@@ -58,7 +58,8 @@ CREATE TABLE turn (
 ) STRICT;
 
 CREATE TABLE attempt (
-    id BLOB PRIMARY KEY,
+    ended INTEGER NOT NULL,
+    id BLOB NOT NULL,
     owner TEXT NOT NULL,
     conversation BLOB NOT NULL,
     branch BLOB NOT NULL,
@@ -76,12 +77,12 @@ CREATE TABLE attempt (
     partial TEXT,
     journaled INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
-    ended_at INTEGER
+    ended_at INTEGER,
+    PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 
-CREATE INDEX attempt_of_conversation ON attempt (conversation);
-CREATE INDEX attempt_running ON attempt (lease) WHERE state = 'running';
-CREATE INDEX attempt_ended ON attempt (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX attempt_of_conversation ON attempt (conversation, id) WHERE ended = 1;
+CREATE INDEX attempt_by_end ON attempt (ended_at) WHERE ended = 1;
 
 CREATE TABLE attempt_input (
     ref INTEGER PRIMARY KEY,

@@ -1,0 +1,128 @@
+"""What SQLite says, in the words of errors.py. Every error class of apsw has its place here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import apsw
+
+from turnledger.errors import (
+    InvalidInput,
+    LedgerClosed,
+    NotAStore,
+    OutcomeUnknown,
+    StoreCorrupt,
+    StoreError,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+    TurnledgerError,
+)
+
+UNSTORABLE = (UnicodeEncodeError, OverflowError)
+"""What apsw raises for a value that SQLite cannot hold: half a surrogate pair, a number of over 64 bits."""
+
+MEANING: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
+    {
+        # Somebody else is in the way, or the machine is out of something: later it may work.
+        apsw.BusyError: StoreUnavailable,
+        apsw.LockedError: StoreUnavailable,
+        apsw.ProtocolError: StoreUnavailable,
+        apsw.InterruptError: StoreUnavailable,
+        apsw.AbortError: StoreUnavailable,
+        apsw.NoMemError: StoreUnavailable,
+        apsw.SchemaChangeError: StoreUnavailable,
+        apsw.CantOpenError: StoreUnavailable,
+        apsw.IOError: StoreUnavailable,
+        # The file or its disk.
+        apsw.FullError: StoreFull,
+        apsw.NoLFSError: StoreFull,
+        apsw.ReadOnlyError: StoreReadOnly,
+        apsw.PermissionsError: StoreReadOnly,
+        apsw.AuthError: StoreReadOnly,
+        apsw.CorruptError: StoreCorrupt,
+        apsw.FormatError: StoreCorrupt,
+        apsw.EmptyError: StoreCorrupt,
+        apsw.NotADBError: NotAStore,
+        apsw.TooBigError: InvalidInput,
+        apsw.ConnectionClosedError: LedgerClosed,
+        # A bug of ours: nothing was written, and the cause is attached.
+        apsw.Error: StoreError,
+        apsw.SQLError: StoreError,
+        apsw.ConstraintError: StoreError,
+        apsw.MismatchError: StoreError,
+        apsw.MisuseError: StoreError,
+        apsw.RangeError: StoreError,
+        apsw.InternalError: StoreError,
+        apsw.NotFoundError: StoreError,
+        apsw.BindingsError: StoreError,
+        apsw.ConnectionNotClosedError: StoreError,
+        apsw.CursorClosedError: StoreError,
+        apsw.ExecTraceAbort: StoreError,
+        apsw.ExecutionCompleteError: StoreError,
+        apsw.ExtensionLoadingError: StoreError,
+        apsw.ForkingViolationError: StoreError,
+        apsw.IncompleteExecutionError: StoreError,
+        apsw.InvalidContextError: StoreError,
+        apsw.NoFTS5Error: StoreError,
+        apsw.ThreadingViolationError: StoreError,
+        apsw.VFSFileClosedError: StoreError,
+        apsw.VFSNotImplementedError: StoreError,
+    }
+)
+
+MEANING_OF_CODE: Mapping[int, type[TurnledgerError]] = MappingProxyType(
+    {
+        apsw.SQLITE_IOERR_CORRUPTFS: StoreCorrupt,
+        apsw.SQLITE_IOERR_DATA: StoreCorrupt,
+        apsw.SQLITE_READONLY_DBMOVED: StoreUnavailable,
+        apsw.SQLITE_READONLY_RECOVERY: StoreReadOnly,
+        apsw.SQLITE_CANTOPEN_ISDIR: NotAStore,
+    }
+)
+"""Extended codes that mean something else than their class."""
+
+_REMEDY: Mapping[type[TurnledgerError], str] = MappingProxyType(
+    {
+        StoreUnavailable: "Nothing was written; try again.",
+        StoreFull: "The disk is full. Nothing was written; free some space and try again.",
+        StoreReadOnly: "Check the permissions of the file and of its folder.",
+        StoreCorrupt: "The file is damaged. It was left untouched; restore it from a backup.",
+        NotAStore: "Name a file that Turnledger made, or one that does not exist yet.",
+        InvalidInput: "It is too long to be stored.",
+        LedgerClosed: "The ledger was closed.",
+        StoreError: "Nothing was written. This is a bug in Turnledger: please report it.",
+    }
+)
+
+
+def meaning_of(error: apsw.Error) -> type[TurnledgerError]:
+    """The class of the tree that says what this error means to a caller."""
+    special = MEANING_OF_CODE.get(getattr(error, "extendedresult", 0))
+    return special or MEANING.get(type(error), StoreError)
+
+
+def translated(error: BaseException, path: str) -> BaseException:
+    """What to raise instead: an error of the tree that names the file, the reason and the remedy.
+    An error that did not come from SQLite is returned as it is."""
+    if isinstance(error, UNSTORABLE):
+        failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
+    elif isinstance(error, apsw.Error):
+        kind = meaning_of(error)
+        failure = kind(f"{path}: {reason(error)}. {_REMEDY[kind]}")
+    else:
+        return error
+    failure.__cause__ = error
+    return failure
+
+
+def outcome_unknown(error: apsw.Error, path: str) -> OutcomeUnknown:
+    """What to raise when a COMMIT failed: some of it may have reached the disk."""
+    failure = OutcomeUnknown(f"{path}: {reason(error)}, while finishing a write: it may be there or not.")
+    failure.__cause__ = error
+    return failure
+
+
+def reason(error: BaseException) -> str:
+    return str(error) or type(error).__name__

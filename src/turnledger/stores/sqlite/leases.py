@@ -1,0 +1,111 @@
+"""Signs of life: a thread that renews the lease, and a lock file that the kernel lets go when we die."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Collection
+from functools import partial
+from pathlib import Path
+from threading import Event, Thread
+
+from turnledger.errors import InvalidId, StoreUnavailable
+from turnledger.model.ids import LeaseId
+
+if sys.platform != "win32":
+    import fcntl
+
+_SUFFIX = ".lock"
+
+
+class LockFiles:
+    """The lock files beside a store: one per lease, locked while its process lives."""
+
+    def __init__(self, path: str) -> None:
+        self._folder = Path(f"{path}-leases")
+        self._own: int | None = None
+        self._own_place: Path | None = None
+
+    def take(self, id: LeaseId) -> None:
+        """Create the file of this lease, locked from the moment it can be seen."""
+        if sys.platform == "win32":
+            return  # without lock files, a death shows when the lease lapses
+        unseen = self._folder / f"{id}.new"
+        try:
+            self._folder.mkdir(exist_ok=True)
+            self._own = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._own, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._own_place = unseen.rename(self._place(id))
+        except OSError as problem:
+            self.release()
+            unseen.unlink(missing_ok=True)
+            raise StoreUnavailable(f"{unseen} cannot be made and locked: {problem.strerror}.") from problem
+
+    def release(self) -> None:
+        """Remove and unlock the own file."""
+        if self._own_place is not None:
+            self._own_place.unlink(missing_ok=True)
+            self._own_place = None
+        if self._own is not None:
+            os.close(self._own)
+            self._own = None
+
+    def is_unlocked(self, id: LeaseId) -> bool:
+        """Whether the file is there and nobody holds it: its process is gone. Never true of the own one,
+        since a lock belongs to the opened file, and this opens it anew."""
+        return _if_unlocked(self._place(id), lambda: True)
+
+    def sweep(self, living: Collection[LeaseId]) -> None:
+        """Remove the files that dead processes left, once nothing names their leases any more."""
+        for place in self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else ():
+            try:
+                id = LeaseId(place.name.removesuffix(_SUFFIX))
+            except InvalidId:
+                continue
+            if id not in living:
+                _if_unlocked(place, partial(place.unlink, missing_ok=True))
+
+    def _place(self, id: LeaseId) -> Path:
+        return self._folder / f"{id}{_SUFFIX}"
+
+
+def _if_unlocked(place: Path, action: Callable[[], object]) -> bool:
+    """Do something while holding the lock of this file; False if it is gone or somebody else holds it."""
+    if sys.platform == "win32":
+        return False
+    try:
+        file = os.open(place, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Shared, so that two who look at the same time both see the truth.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        # Somebody may have removed it, or put another in its place, between opening and locking.
+        if os.fstat(file).st_ino != place.stat().st_ino:
+            return False
+        action()
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(file)
+
+
+class LeaseKeeper:
+    """Calls `beat` every so many seconds from a thread of its own, whatever the event loop is doing."""
+
+    def __init__(self, beat: Callable[[], None], every: float) -> None:
+        self._beat = beat
+        self._every = every
+        self._ended = Event()
+        self._thread = Thread(target=self._run, name="turnledger-lease", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop renewing and wait for the thread. Blocks for no longer than a beat takes."""
+        self._ended.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._ended.wait(self._every):
+            self._beat()

@@ -1,0 +1,45 @@
+"""Brings a store to the current schema, one numbered file at a time."""
+
+from __future__ import annotations
+
+import apsw
+
+from turnledger.errors import StoreTooNew
+from turnledger.stores.sqlite.queries import sql_text
+
+MIGRATIONS = ("0001_first_tables.sql",)
+"""In order; the n-th leads to version n. Never edited once released, only added to."""
+
+VERSION = len(MIGRATIONS)
+"""The schema version of this Turnledger, as in `PRAGMA user_version`."""
+
+
+def version_of(connection: apsw.Connection) -> int:
+    return int(connection.pragma("user_version"))
+
+
+def check_version(version: int, path: str) -> None:
+    """Refuse a store from a newer Turnledger."""
+    if version > VERSION:
+        raise StoreTooNew(
+            f"{path} was written by a newer Turnledger (schema {version}; this one knows {VERSION}). "
+            "It was left untouched; upgrade Turnledger."
+        )
+
+
+def migrate(connection: apsw.Connection, path: str) -> None:
+    """Run what is missing. Each migration commits together with its version, and processes that come at
+    the same time take turns."""
+    while version_of(connection) < VERSION:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            version = version_of(connection)  # another process may have been faster
+            check_version(version, path)
+            if version < VERSION:
+                connection.execute(sql_text(f"migrations/{MIGRATIONS[version]}"))
+                connection.pragma("user_version", version + 1)
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise

@@ -1,0 +1,194 @@
+"""Opening a store: every check before the first byte is written, and the settings of its connections."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import apsw
+
+from turnledger.errors import (
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreReadOnly,
+    StoreUnavailable,
+    UnsafeSqlite,
+)
+from turnledger.stores.sqlite import failures
+from turnledger.stores.sqlite.migrations import check_version, migrate, version_of
+
+APPLICATION_ID = 0x54_4C_44_47
+"""Marks a file as ours in its header: TLDG."""
+
+PAGE_SIZE = 8192
+"""Holds several turns of 1 to 2 kB without much waste; larger ones make each commit write more."""
+
+BUSY_TIMEOUT = 10.0
+"""Seconds to wait for a neighbour's write: some hold the lock for over a second."""
+
+_MAGIC = b"SQLite format 3\0"
+_HEADER = 100
+_SCHEME = "sqlite:///"
+
+
+def path_of(url: str) -> str:
+    """The file that `sqlite:///relative.db` or `sqlite:////absolute.db` names, taken literally."""
+    path = url.removeprefix(_SCHEME)
+    if path == url or not path:
+        raise NotAStore(f"{url!r} names no file. Write sqlite:///relative.db or sqlite:////absolute.db.")
+    if path == ":memory:" or path.startswith("file:"):
+        raise NotAStore(f"{url!r} names no plain file. For a store without one, write memory:")
+    return path
+
+
+def check_sqlite(version: str) -> None:
+    """Refuse a SQLite whose WAL reset can lose what several processes wrote (fixed in 3.51.3)."""
+    number = tuple(int(part) for part in version.split("."))
+    backported = (3, 44, 6) <= number < (3, 45) or (3, 50, 7) <= number < (3, 51)
+    if number < (3, 51, 3) and not backported:
+        raise UnsafeSqlite(
+            f"SQLite {version} can damage a database that several processes share. "
+            "Upgrade the apsw package to one with SQLite 3.51.3 or later."
+        )
+
+
+def prepare(path: str, vfs: str | None = None) -> None:
+    """Make sure that there is a current store at this path: check what is there, create it, migrate it.
+
+    What is not ours, is newer or is damaged is refused and left as it is. Processes that create the same
+    store at the same time end up with one.
+    """
+    _check_place(Path(path))
+    is_ours = _check_header(Path(path))
+    try:
+        if is_ours:
+            _check_inside(path, vfs)
+        connection = _connect(path, vfs)
+        try:
+            if not is_ours:
+                _patiently(lambda: _create(connection, path))
+            _patiently(lambda: _use_wal(connection, path))
+            migrate(connection, path)
+        finally:
+            connection.close(True)
+    except apsw.NotADBError as problem:
+        raise StoreCorrupt(
+            f"{path}: {failures.reason(problem)}. It was left untouched; restore it from a backup."
+        ) from problem
+    except apsw.Error as problem:
+        raise failures.translated(problem, path) from problem
+
+
+def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
+    """The connection that writes."""
+    connection = _connect(path, vfs)
+    connection.pragma("cache_size", -16_000)  # kB: the upper pages of all indexes stay in memory
+    return connection
+
+
+def connect_reader(path: str, vfs: str | None = None) -> apsw.Connection:
+    """A connection that only reads."""
+    connection = _connect(path, vfs)
+    connection.pragma("query_only", True)
+    return connection
+
+
+def _connect(path: str, vfs: str | None) -> apsw.Connection:
+    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+    connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=200)
+    connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
+    # Otherwise SQLite plans a statement anew for each new value, which takes longer than running it.
+    connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+    return connection
+
+
+def _check_place(path: Path) -> None:
+    folder = path.absolute().parent
+    if path.is_dir():
+        raise NotAStore(f"{path} is a folder. Name a file in it, for example {path / 'chats.db'}.")
+    if not folder.is_dir():
+        raise NotAStore(f"The folder {folder} does not exist. Create it first: mkdir -p {folder}")
+    # SQLite keeps its log beside the file, so the folder must be writable too.
+    for place in (path, folder):
+        if place.exists() and not os.access(place, os.W_OK | os.R_OK):
+            raise StoreReadOnly(f"{place} cannot be written to by this user. Check its permissions.")
+
+
+def _check_header(path: Path) -> bool:
+    """Read the header without SQLite, which might already repair or unlink something beside a foreign
+    file. False for a file that is empty or absent, and so ours to create."""
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER)
+    except FileNotFoundError:
+        return False
+    except OSError as problem:
+        raise StoreUnavailable(f"{path} cannot be read: {problem.strerror}.") from problem
+    if not header:
+        return False
+    if not header.startswith(_MAGIC):
+        raise NotAStore(f"{path} is not a database. Name another file; this one was left untouched.")
+    if int.from_bytes(header[68:72], "big") != APPLICATION_ID:
+        raise NotAStore(
+            f"{path} is a SQLite database, but no Turnledger store. Name another file; this one was left "
+            "untouched."
+        )
+    return True
+
+
+def _check_inside(path: str, vfs: str | None) -> None:
+    """Look at version and schema in a way that leaves the file as it is, leftover log included."""
+    left_log = Path(f"{path}-wal").exists()
+    connection = _connect(path, vfs)
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
+        connection.pragma("query_only", True)
+        check_version(version_of(connection), path)
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        if connection.readonly("main"):
+            raise StoreReadOnly(
+                f"{path} can only be read. Check its permissions, and how its disk is mounted."
+            )
+    finally:
+        connection.close(True)
+
+
+def _create(connection: apsw.Connection, path: str) -> None:
+    """Mark an empty file as ours. This comes first and alone, so that whatever a crash leaves behind is
+    either empty or known to be ours."""
+    connection.pragma("page_size", PAGE_SIZE)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if not connection.pragma("application_id"):
+            if connection.pragma("schema_version"):
+                raise NotAStore(f"{path} is a SQLite database, but no Turnledger store.")
+            connection.pragma("application_id", APPLICATION_ID)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _use_wal(connection: apsw.Connection, path: str) -> None:
+    if connection.pragma("journal_mode") != "wal" and connection.pragma("journal_mode", "wal") != "wal":
+        raise StoreError(
+            f"The filesystem of {path} cannot hold a SQLite store: it lacks the shared memory or the locks "
+            "that the write-ahead log needs. Network filesystems often do. Use a local disk."
+        )
+
+
+def _patiently(step: Callable[[], None]) -> None:
+    """Repeat a step while another process is in the way. SQLite itself does not wait where two could wait
+    for each other, as when both switch the same new file to its log."""
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            return step()
+        except apsw.BusyError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.005)

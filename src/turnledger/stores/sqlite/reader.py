@@ -1,0 +1,45 @@
+"""The reader: runs reading operations beside the writer, on a connection that cannot write."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import apsw
+
+from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.writer import Job
+
+
+class Reader:
+    """Reads through one connection. Not for use by two threads at a time."""
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._cursor = connection.cursor()
+
+    def run_batch(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs on one view of the store, taken after the last of them was asked for."""
+        try:
+            self._cursor.execute("BEGIN")
+            for job in jobs:
+                self._run(job)
+        except apsw.Error as problem:
+            for job in jobs:
+                job.error = translated(problem, self._path)
+        finally:
+            self._end()
+
+    def _run(self, job: Job) -> None:
+        try:
+            job.run(self._cursor)
+        except BaseException as problem:
+            job.error = translated(problem, self._path)
+
+    def _end(self) -> None:
+        # A failed read may have ended the transaction itself.
+        if self._connection.in_transaction:
+            self._cursor.execute("ROLLBACK")
+
+    def close(self) -> None:
+        self._connection.close(True)

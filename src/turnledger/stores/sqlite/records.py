@@ -1,0 +1,205 @@
+"""Rows and what they stand for: the columns of queries.sql to the model, and back."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from turnledger.model import codec
+from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.conversation import Branch, Conversation, ConversationState, Ticket
+from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn, TurnKind
+
+Row: TypeAlias = tuple[Any, ...]
+AnyId = TypeVar("AnyId", bound=Id)
+
+KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
+"""Turn kinds by the number that stands for them in the table."""
+NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
+
+
+class PendingCalls(codec.Document, frozen=True):
+    """The open calls of a branch, as one value."""
+
+    items: tuple[msgspec.Raw, ...]
+
+
+def raw_or_none(id: Id | None) -> bytes | None:
+    return None if id is None else id.raw
+
+
+def _id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
+    return None if raw is None else kind.of_bytes(raw)
+
+
+def conversation_of(row: Row) -> Conversation:
+    id, owner, branch, key, state, internal, title, metadata, revision, created_at, touched_at, expires = row
+    return Conversation(
+        id=ConversationId.of_bytes(id),
+        owner=owner,
+        branch=BranchId.of_bytes(branch),
+        conversation_key=key,
+        state=ConversationState(state),
+        internal=bool(internal),
+        title=title,
+        metadata=msgspec.json.decode(metadata, type=dict[str, str]) if metadata else {},
+        revision=revision,
+        created_at=created_at,
+        touched_at=touched_at,
+        expires_after=expires,
+    )
+
+
+def columns_of_conversation(conversation: Conversation) -> Row:
+    """All columns but id and owner, which never change."""
+    deleted = conversation.state is ConversationState.DELETED
+    return (
+        conversation.branch.raw,
+        None if deleted else conversation.conversation_key,
+        conversation.state.value,
+        int(conversation.internal),
+        conversation.title,
+        msgspec.json.encode(conversation.metadata).decode() if conversation.metadata else None,
+        conversation.revision,
+        conversation.created_at,
+        conversation.touched_at,
+        conversation.expires_after,
+    )
+
+
+def branch_of(id: BranchId, row: Row) -> Branch:
+    conversation, fence, head, length, running, unsettled, pending = row
+    return Branch(
+        id=id,
+        conversation=ConversationId.of_bytes(conversation),
+        fence=fence,
+        head=_id_or_none(TurnId, head),
+        length=length,
+        running=_id_or_none(TurnId, running),
+        unsettled=_id_or_none(TurnId, unsettled),
+        pending=codec.items(codec.decode(PendingCalls, pending).items) if pending else (),
+    )
+
+
+def columns_of_branch(branch: Branch) -> Row:
+    """All columns but id and conversation, which never change."""
+    return (
+        branch.fence,
+        raw_or_none(branch.head),
+        branch.length,
+        raw_or_none(branch.running),
+        raw_or_none(branch.unsettled),
+        _pending(branch.pending),
+    )
+
+
+def _pending(items: tuple[Item, ...]) -> bytes | None:
+    return codec.encode(PendingCalls(items=codec.raws(items))) if items else None
+
+
+def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
+    number, parent, kind, created_at, committed_at, body = columns
+    return Turn(id, branch, number, _id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+
+
+def attempt_of(row: Row) -> Attempt:
+    id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure, *rest = row
+    idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at, ended_at = rest
+    return Attempt(
+        id=TurnId.of_bytes(id),
+        owner=owner,
+        conversation=ConversationId.of_bytes(conversation),
+        branch=BranchId.of_bytes(branch),
+        lease=LeaseId.of_bytes(lease),
+        fence=fence,
+        state=AttemptState(state),
+        base=_id_or_none(TurnId, base),
+        input=codec.items(codec.decode(AttemptBody, input).input),
+        on_stop=OnStop(on_stop),
+        on_failure=OnFailure(on_failure),
+        idempotency_key=idempotency_key,
+        stop=None if stop is None else OnStop(stop),
+        failure=None if failure_code is None else Failure(failure_code, failure_message),
+        partial=partial or "",
+        journaled=journaled,
+        created_at=created_at,
+        ended_at=ended_at,
+    )
+
+
+def input_of(attempt: Attempt) -> bytes:
+    """The input as one value. The partial text is no part of it: it changes, the input does not."""
+    return codec.encode(AttemptBody(input=codec.raws(attempt.input)))
+
+
+def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
+    failure = attempt.failure
+    return (
+        int(attempt.state is not AttemptState.RUNNING),
+        attempt.id.raw,
+        attempt.owner,
+        attempt.conversation.raw,
+        attempt.branch.raw,
+        attempt.lease.raw,
+        attempt.fence,
+        attempt.state.value,
+        raw_or_none(attempt.base),
+        input,
+        attempt.on_stop.value,
+        attempt.on_failure.value,
+        attempt.idempotency_key,
+        None if attempt.stop is None else attempt.stop.value,
+        failure.code if failure else None,
+        failure.message if failure else None,
+        attempt.partial or None,
+        attempt.journaled,
+        attempt.created_at,
+        attempt.ended_at,
+    )
+
+
+def changes_of_attempt(attempt: Attempt) -> Row:
+    """The columns that can change."""
+    failure = attempt.failure
+    return (
+        int(attempt.state is not AttemptState.RUNNING),
+        attempt.state.value,
+        None if attempt.stop is None else attempt.stop.value,
+        failure.code if failure else None,
+        failure.message if failure else None,
+        attempt.partial or None,
+        attempt.journaled,
+        attempt.fence,
+        attempt.lease.raw,
+        attempt.ended_at,
+    )
+
+
+def ticket_of(row: Row) -> Ticket:
+    attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint = row
+    return Ticket(
+        attempt=TurnId.of_bytes(attempt),
+        branch=BranchId.of_bytes(branch),
+        number=number,
+        front=bool(front),
+        lease=LeaseId.of_bytes(lease),
+        deadline=deadline,
+        idempotency_key=idempotency_key,
+        fingerprint=fingerprint,
+    )
+
+
+def columns_of_ticket(ticket: Ticket) -> Row:
+    return (
+        ticket.attempt.raw,
+        ticket.branch.raw,
+        ticket.number,
+        int(ticket.front),
+        ticket.lease.raw,
+        ticket.deadline,
+        ticket.idempotency_key,
+        ticket.fingerprint,
+    )

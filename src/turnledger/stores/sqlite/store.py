@@ -1,0 +1,178 @@
+"""SqliteStore: the engine's Store in one SQLite file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from os import PathLike, fspath
+from typing import Any, cast
+
+import apsw
+
+from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
+from turnledger.errors import LedgerClosed
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import opening
+from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.leases import LeaseKeeper, LockFiles
+from turnledger.stores.sqlite.reader import Reader
+from turnledger.stores.sqlite.worker import Worker
+from turnledger.stores.sqlite.writer import Job, Writer
+
+WATCH_EVERY = 0.03
+"""Seconds between looks for what other processes wrote."""
+
+
+class SqliteStore:
+    """One process's door to a SQLite file that several may share. Made by `open`, and used on that loop.
+
+    All writes of a process go through one connection, in batches that share a transaction and its sync;
+    reads go through another, beside it. An inline store has no threads and no lock files: every operation
+    runs within the call, which blocks, and so is deterministic.
+    """
+
+    def __init__(self, path: str, writer: Writer, reader: Reader, *, inline: bool) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._loop = asyncio.get_running_loop()
+        self._write_worker = None if inline else Worker("turnledger-writer", writer, self._loop)
+        self._read_worker = None if inline else Worker("turnledger-reader", reader, self._loop)
+        self._lock_files = None if inline else LockFiles(path)
+        self._lease: LeaseId | None = None
+        self._keeper: LeaseKeeper | None = None
+        self._watchers: list[Callable[[], None]] = []
+        self._seen_version: int | None = None
+        self._closing: asyncio.Future[None] | None = None
+
+    @classmethod
+    async def open(
+        cls, path: str | PathLike[str], *, inline: bool = False, vfs: str | None = None
+    ) -> SqliteStore:
+        """Open the store in this file, creating or migrating it where needed. `vfs` names another way for
+        SQLite to reach files; tests use it.
+
+        Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
+        StoreUnavailable; what was there before is left as it was.
+        """
+        name = fspath(path)
+        if inline:
+            writer, reader = _open(name, vfs)
+        else:
+            writer, reader = await asyncio.to_thread(_open, name, vfs)
+        return cls(name, writer, reader, inline=inline)
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        """Run a writing operation: all of it, alone, or nothing. See `Store.transact`.
+
+        When the caller is cancelled, an operation that was queued still runs.
+        """
+        if self._closing is not None:
+            raise LedgerClosed
+        if self._write_worker is None:
+            return cast(Result, _inline(self._writer, Job(operation, request, sync)))
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._write_worker.submit(Job(operation, request, sync, future))
+        return cast(Result, await future)
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        """Run a reading operation on one view that includes all acknowledged writes."""
+        if self._closing is not None:
+            raise LedgerClosed
+        if self._read_worker is None:
+            return cast(Result, _inline(self._reader, Job(operation, request)))
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._read_worker.submit(Job(operation, request, Sync.DISK, future))
+        return cast(Result, await future)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        """Have `changed` called on the loop soon after another process wrote, never for writes of this one.
+        An inline store only remembers it."""
+        self._watchers.append(changed)
+        if self._write_worker is not None and len(self._watchers) == 1:
+            # On the writer's own connection: there, only what others wrote changes the number.
+            self._write_worker.poll(self._look_for_others, WATCH_EVERY)
+
+    def _look_for_others(self) -> None:
+        try:
+            version = self._writer.data_version()
+        except apsw.Error:
+            return  # a neighbour is in the way; the next look comes soon
+        if self._seen_version not in (None, version):
+            for changed in tuple(self._watchers):
+                self._loop.call_soon_threadsafe(changed)
+        self._seen_version = version
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        """Take the lease and renew it from a thread until the store is closed. The lock file comes first:
+        whoever sees the lease can tell at once when its process has died.
+
+        An inline store beats once; whoever drives it renews.
+        """
+        if self._lock_files is not None:
+            await asyncio.to_thread(self._lock_files.take, id)
+        self._lease = id
+        living = await self.transact(_first_beat, id, Sync.PROCESS)
+        if self._write_worker is not None and self._lock_files is not None:
+            await asyncio.to_thread(self._lock_files.sweep, living)
+            submit = self._write_worker.submit
+            self._keeper = LeaseKeeper(lambda: submit(Job(_beat, id, Sync.PROCESS)), every)
+
+    def holder_is_gone(self, id: LeaseId) -> bool:
+        """Whether the lock file of this lease is there and unlocked; False without one, since a process on
+        another machine or of another user may have none that can be seen."""
+        return self._lock_files is not None and self._lock_files.is_unlocked(id)
+
+    async def close(self) -> None:
+        """Finish what is under way, end the lease, stop the threads. Closing twice waits for the first."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._write_worker is None or self._read_worker is None:
+            if self._lease is not None:
+                self._writer.run_batch([Job(_drop_lease, self._lease, Sync.PROCESS)])
+            self._reader.close()
+            self._writer.close()
+            return
+        await asyncio.to_thread(self._stop_threads, self._write_worker, self._read_worker)
+
+    def _stop_threads(self, write_worker: Worker, read_worker: Worker) -> None:
+        if self._keeper is not None:
+            self._keeper.stop()
+        if self._lease is not None:
+            write_worker.submit(Job(_drop_lease, self._lease, Sync.PROCESS))
+        read_worker.stop()
+        write_worker.stop()
+        if self._lock_files is not None:
+            self._lock_files.release()
+
+
+def _open(path: str, vfs: str | None) -> tuple[Writer, Reader]:
+    opening.check_sqlite(apsw.sqlite_lib_version())
+    opening.prepare(path, vfs)
+    try:
+        writer = opening.connect_writer(path, vfs)
+        return Writer(writer, path), Reader(opening.connect_reader(path, vfs), path)
+    except apsw.Error as problem:
+        raise translated(problem, path) from problem
+
+
+def _inline(driven: Writer | Reader, job: Job) -> Any:
+    driven.run_batch([job])
+    return job.outcome()
+
+
+async def _first_beat(tables: Tables, id: LeaseId) -> set[LeaseId]:
+    await tables.beat(id)
+    return {lease.id for lease in await tables.leases()}
+
+
+async def _beat(tables: Tables, id: LeaseId) -> None:
+    await tables.beat(id)
+
+
+async def _drop_lease(tables: Tables, id: LeaseId) -> None:
+    await tables.drop_lease(id)

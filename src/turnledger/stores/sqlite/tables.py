@@ -1,0 +1,256 @@
+"""The rows of the store inside one transaction: queries.sql, called by the engine's names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+from msgspec.structs import replace
+
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Turn
+from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.queries import QUERIES
+from turnledger.stores.sqlite.records import Row
+
+LONG_INPUT = 700
+"""Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
+page, beyond which SQLite would give it an overflow page anyway."""
+
+
+class SqliteTables:
+    """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
+
+    No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
+    """
+
+    def __init__(self, cursor: apsw.Cursor) -> None:
+        self._execute = cursor.execute
+        # What was last read: a save that changes one column of it writes that column only.
+        self._conversation: Conversation | None = None
+        self._attempt: Attempt | None = None
+
+    def _rows(self, query: str, *bindings: Any) -> list[Row]:
+        return self._execute(QUERIES[query], bindings).fetchall()
+
+    def _row(self, query: str, *bindings: Any) -> Row | None:
+        rows = self._execute(QUERIES[query], bindings).fetchall()
+        return rows[0] if rows else None
+
+    def _run(self, query: str, *bindings: Any) -> None:
+        self._execute(QUERIES[query], bindings)
+
+    # Conversations.
+
+    async def conversation(self, owner: str, id: ConversationId) -> Conversation | None:
+        return self._seen(self._row("conversation", id.raw, owner))
+
+    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
+        return self._seen(self._row("conversation_by_key", owner, conversation_key))
+
+    def _seen(self, row: Row | None) -> Conversation | None:
+        if row is None:
+            return None
+        self._conversation = records.conversation_of(row)
+        return self._conversation
+
+    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
+        if before is None:
+            rows = self._rows("first_conversations", owner, limit)
+        else:
+            rows = self._rows("next_conversations", owner, before.touched_at, before.id.raw, limit)
+        return [records.conversation_of(row) for row in rows]
+
+    async def add_conversation(self, conversation: Conversation) -> None:
+        columns = records.columns_of_conversation(conversation)
+        self._run("add_conversation", conversation.id.raw, conversation.owner, *columns)
+
+    async def save_conversation(self, conversation: Conversation) -> None:
+        seen = self._conversation
+        if seen is not None and replace(conversation, touched_at=seen.touched_at) == seen:
+            self._run("touch_conversation", conversation.touched_at, conversation.id.raw)
+        else:
+            columns = records.columns_of_conversation(conversation)
+            self._run("save_conversation", *columns, conversation.id.raw)
+        self._conversation = None
+
+    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
+        return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
+
+    async def purge_ended(self, limit: int) -> int:
+        removed = 0
+        for ref, id in self._rows("unswept_conversations", limit):
+            removed += len(self._rows("purge_turns", id, limit - removed))
+            attempts = self._rows("ended_attempts", id, limit - removed)
+            removed += self._remove_attempts(attempts)
+            if removed >= limit:
+                break
+            self._run("mark_swept", ref)
+        return removed
+
+    # Branches.
+
+    async def branch(self, id: BranchId) -> Branch | None:
+        row = self._row("branch", id.raw)
+        return None if row is None else records.branch_of(id, row)
+
+    async def add_branch(self, branch: Branch) -> None:
+        columns = records.columns_of_branch(branch)
+        self._run("add_branch", branch.id.raw, branch.conversation.raw, *columns)
+
+    async def save_branch(self, branch: Branch) -> None:
+        self._run("save_branch", *records.columns_of_branch(branch), branch.id.raw)
+
+    # Turns.
+
+    async def turn(self, owner: str, id: TurnId) -> Turn | None:
+        row = self._row("turn", id.raw, owner)
+        return None if row is None else records.turn_of(id, BranchId.of_bytes(row[0]), row[1:])
+
+    async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
+        rows = self._rows("turns", branch.raw, after, through, limit)
+        return [records.turn_of(TurnId.of_bytes(row[0]), branch, row[1:]) for row in reversed(rows)]
+
+    async def add_turn(self, turn: Turn) -> None:
+        self._run(
+            "add_turn",
+            turn.id.raw,
+            turn.branch.raw,
+            turn.number,
+            records.raw_or_none(turn.parent),
+            records.NUMBER_OF[turn.kind],
+            turn.created_at,
+            turn.committed_at,
+            turn.body,
+        )
+
+    # Attempts.
+
+    async def attempt(self, owner: str, id: TurnId) -> Attempt | None:
+        row = self._row("attempt", id.raw, owner)
+        if row is None:
+            return None
+        self._attempt = records.attempt_of(row)
+        return self._attempt
+
+    async def attempts(self, conversation: ConversationId, limit: int) -> list[Attempt]:
+        return [records.attempt_of(row) for row in self._rows("attempts", conversation.raw, limit)]
+
+    async def running_of(self, lease: LeaseId) -> list[Attempt]:
+        return [records.attempt_of(row) for row in self._rows("running_of", lease.raw)]
+
+    async def add_attempt(self, attempt: Attempt) -> None:
+        input = records.input_of(attempt)
+        is_long = len(input) >= LONG_INPUT
+        self._run("add_attempt", *records.columns_of_attempt(attempt, None if is_long else input))
+        if is_long:
+            self._run("add_attempt_input", attempt.id.raw, input)
+
+    async def save_attempt(self, attempt: Attempt) -> None:
+        seen = self._attempt
+        if seen is not None and replace(attempt, journaled=seen.journaled) == seen:
+            self._run("record_progress", attempt.journaled, attempt.id.raw)
+        else:
+            self._run("save_attempt", *records.changes_of_attempt(attempt), attempt.id.raw)
+        self._attempt = None
+
+    async def drop_attempt(self, id: TurnId) -> None:
+        self._drop_attempt(id.raw)
+
+    def _drop_attempt(self, id: bytes) -> None:
+        row = self._row("drop_attempt", id)
+        if row is not None and row[0]:
+            self._run("drop_attempt_input", id)
+
+    async def purge_attempts(self, ended_before: int, limit: int) -> int:
+        return self._remove_attempts(self._rows("old_attempts", ended_before, limit))
+
+    def _remove_attempts(self, rows: Sequence[Row]) -> int:
+        for (id,) in rows:
+            self._drop_attempt(id)
+            self._run("drop_journal", id)
+        return len(rows)
+
+    # The journal.
+
+    async def journal(self, attempt: TurnId) -> list[bytes]:
+        return [record for (record,) in self._rows("journal", attempt.raw)]
+
+    async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
+        for number, record in enumerate(records, first):
+            self._run("add_record", attempt.raw, number, record)
+
+    async def move_journal(self, source: TurnId, target: TurnId) -> None:
+        self._run("move_journal", target.raw, source.raw)
+
+    async def drop_journal(self, attempt: TurnId) -> None:
+        self._run("drop_journal", attempt.raw)
+
+    # Tickets.
+
+    async def tickets(self, branch: BranchId) -> list[Ticket]:
+        return [records.ticket_of(row) for row in self._rows("tickets", branch.raw)]
+
+    async def ticket(self, attempt: TurnId) -> Ticket | None:
+        row = self._row("ticket", attempt.raw)
+        return None if row is None else records.ticket_of(row)
+
+    async def tickets_of(self, lease: LeaseId) -> list[Ticket]:
+        return [records.ticket_of(row) for row in self._rows("tickets_of", lease.raw)]
+
+    async def add_ticket(self, ticket: Ticket) -> Ticket:
+        ((number,),) = self._rows("next_ticket", ticket.branch.raw)
+        numbered = replace(ticket, number=number)
+        self._run("add_ticket", *records.columns_of_ticket(numbered))
+        return numbered
+
+    async def drop_ticket(self, attempt: TurnId) -> None:
+        self._run("drop_ticket", attempt.raw)
+
+    # Claims.
+
+    async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
+        row = self._row("claim", owner, idempotency_key)
+        if row is None:
+            return None
+        fingerprint, conversation, attempt, expires_at = row
+        return Claim(
+            owner=owner,
+            idempotency_key=idempotency_key,
+            fingerprint=fingerprint,
+            conversation=ConversationId.of_bytes(conversation),
+            attempt=TurnId.of_bytes(attempt),
+            expires_at=expires_at,
+        )
+
+    async def save_claim(self, claim: Claim) -> None:
+        self._run(
+            "save_claim",
+            claim.owner,
+            claim.idempotency_key,
+            claim.fingerprint,
+            claim.conversation.raw,
+            claim.attempt.raw,
+            claim.expires_at,
+        )
+
+    async def purge_claims(self, expired_before: int, limit: int) -> int:
+        return len(self._rows("purge_claims", expired_before, limit))
+
+    # Leases.
+
+    async def lease(self, id: LeaseId) -> Lease | None:
+        row = self._row("lease", id.raw)
+        return None if row is None else Lease(id, row[0])
+
+    async def leases(self) -> list[Lease]:
+        return [Lease(LeaseId.of_bytes(id), beat) for id, beat in self._rows("leases")]
+
+    async def beat(self, id: LeaseId) -> None:
+        self._run("beat", id.raw)
+
+    async def drop_lease(self, id: LeaseId) -> None:
+        self._run("drop_lease", id.raw)

@@ -1,0 +1,167 @@
+"""The group-commit writer: a plain object that runs whatever it is given as one transaction.
+
+A thread drives it in production (worker.py), the caller itself in simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, TypeAlias
+
+import apsw
+
+from turnledger.engine.ports import Sync
+from turnledger.stores.sqlite.failures import outcome_unknown, translated
+from turnledger.stores.sqlite.tables import SqliteTables
+
+AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
+
+
+class Job:
+    """One operation, and after it ran, what came of it: a result or an error."""
+
+    __slots__ = ("error", "future", "operation", "request", "result", "sync")
+
+    def __init__(
+        self,
+        operation: AnyOperation,
+        request: Any,
+        sync: Sync = Sync.DISK,
+        future: asyncio.Future[Any] | None = None,
+    ) -> None:
+        self.operation = operation
+        self.request = request
+        self.sync = sync
+        self.future = future
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def run(self, cursor: apsw.Cursor) -> None:
+        """Drive the operation to its end; it must not wait for anything but its tables."""
+        steps: Generator[Any, Any, Any] = self.operation(SqliteTables(cursor), self.request).__await__()
+        try:
+            next(steps)
+        except StopIteration as stop:
+            self.result = stop.value
+            return
+        steps.close()
+        raise RuntimeError(f"{self.operation!r} waited for something other than its tables")
+
+    def outcome(self) -> Any:
+        """Return the result, or raise the error."""
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Writer:
+    """Writes through one connection. Not for use by two threads at a time."""
+
+    def __init__(self, connection: apsw.Connection, path: str) -> None:
+        self._connection = connection
+        self._path = path
+        self._cursor = connection.cursor()
+        self._execute = self._cursor.execute
+        self._sync: Sync | None = None
+
+    def run_batch(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs in order as one transaction; every one has its result or error afterwards.
+
+        A job that raises undoes itself alone. If the commit fails, the outcome of all is unknown: even
+        a refusal may rest on what another job of the batch wrote.
+        """
+        if not self._begin(jobs):
+            return
+        if len(jobs) == 1:
+            self._run_only(jobs[0])
+        elif not self._run_each(jobs):
+            # SQLite gave up the whole transaction, so nothing of the batch is there.
+            for job in jobs:
+                if job.error is None:
+                    self.run_batch([job])
+            return
+        self._commit(jobs)
+
+    def _begin(self, jobs: Sequence[Job]) -> bool:
+        try:
+            self._roll_back()  # what an earlier failure may have left open
+            self._set_sync(jobs)
+            self._execute("BEGIN IMMEDIATE")
+        except apsw.Error as problem:
+            for job in jobs:
+                job.error = translated(problem, self._path)
+            return False
+        return True
+
+    def _set_sync(self, jobs: Sequence[Job]) -> None:
+        """Have the commit wait for the disk if any of the jobs asks for it."""
+        sync = Sync.DISK if any(job.sync is Sync.DISK for job in jobs) else Sync.PROCESS
+        if sync is not self._sync:
+            self._execute("PRAGMA synchronous=FULL" if sync is Sync.DISK else "PRAGMA synchronous=NORMAL")
+            self._sync = sync
+
+    def _run_only(self, job: Job) -> None:
+        """Run the one job of a transaction: undoing it needs no savepoint."""
+        try:
+            job.run(self._cursor)
+        except BaseException as problem:
+            job.error = translated(problem, self._path)
+            self._try_to_roll_back()
+
+    def _run_each(self, jobs: Sequence[Job]) -> bool:
+        """Run the jobs, each undone alone if it raises. False if the whole transaction is gone: then only
+        the job that caused it keeps its error."""
+        for job in jobs:
+            try:
+                self._execute("SAVEPOINT job")
+                job.run(self._cursor)
+                self._execute("RELEASE job")
+            except BaseException as problem:
+                job.error = translated(problem, self._path)
+                if not self._undo_job():
+                    for other in jobs:
+                        if other is not job:
+                            other.error = None
+                    return False
+        return True
+
+    def _undo_job(self) -> bool:
+        """Undo the job under way; False if that ended the transaction."""
+        try:
+            if self._connection.in_transaction:
+                self._execute("ROLLBACK TO job")
+                self._execute("RELEASE job")
+                return True
+        except apsw.Error:
+            self._try_to_roll_back()
+        return False
+
+    def _commit(self, jobs: Sequence[Job]) -> None:
+        if not self._connection.in_transaction:
+            return  # its only job failed, and is undone
+        try:
+            self._execute("COMMIT")
+        except apsw.Error as problem:
+            for job in jobs:
+                job.error = outcome_unknown(problem, self._path)
+            self._try_to_roll_back()
+
+    def _try_to_roll_back(self) -> None:
+        try:
+            self._roll_back()
+        except apsw.Error:
+            # The next batch tries again before it begins, and reports what then goes wrong.
+            return
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._execute("ROLLBACK")
+
+    def data_version(self) -> int:
+        """A number that changes when another connection has written, and never by this one's writes."""
+        return int(self._connection.pragma("data_version"))
+
+    def close(self) -> None:
+        """Close the connection; the last process to do so leaves a single file behind."""
+        self._connection.close(True)

@@ -1,0 +1,192 @@
+"""Gates: force a race or a fault to happen exactly where a test wants it.
+
+    store = GatedStore(MemoryStore())
+    ledger = await Ledger.over(store)
+    with store.hold(commit) as gate:            # from turnledger.engine.commit
+        turn = asyncio.create_task(chat.run(model, "Hello"))
+        await gate.arrived()                    # the commit is about to happen
+        ...                                     # what races with it
+        gate.release()
+    store.lose_answer(commit, Fate.WRITTEN)     # the next commit happens, and its answer is lost
+    store.refuse(commit)                        # the next commit finds the store out of reach
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import Enum
+from typing import Any, TypeAlias
+
+from turnledger.engine.lease import renew
+from turnledger.engine.ports import Operation, Request, Result, Store, Sync
+from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
+from turnledger.model.ids import LeaseId
+
+SELDOM = 1_000_000.0
+"""Seconds between renewals of a lease that is to fall silent."""
+
+AnyOperation: TypeAlias = Operation[Any, Any]
+
+
+class Gate:
+    """A point that is passed only once it was released. It tells who waits for it that it was reached."""
+
+    def __init__(self) -> None:
+        self._arrivals = 0
+        self._arrival = asyncio.Event()
+        self._released = asyncio.Event()
+
+    async def pass_through(self) -> None:
+        """Arrive here, and go on once the gate is released."""
+        self._arrivals += 1
+        self._arrival.set()
+        await self._released.wait()
+
+    async def arrived(self, count: int = 1) -> None:
+        """Wait until so many have arrived, those included that went on."""
+        while self._arrivals < count:
+            self._arrival.clear()
+            await self._arrival.wait()
+
+    def release(self) -> None:
+        """Let everybody pass, from now on."""
+        self._released.set()
+
+
+class When(Enum):
+    BEFORE = "before"  # nothing has happened yet
+    AFTER = "after"  # it has happened, and its caller does not know yet
+
+
+class Fate(Enum):
+    """What becomes of a write whose answer is lost."""
+
+    WRITTEN = "written"
+    LOST = "lost"
+    LATE = "late"  # it appears just before the next write of this process, as a Store may let it
+
+
+class GatedStore:
+    """A store around another, which can be held and made to fail at chosen operations.
+
+    `trips` names the operations that were run, in order. `neighbours` is a list that the stores of one
+    database share: each of their writes is announced to the others at once, whatever hints the stores
+    themselves give. With `renews=False` the lease falls silent: only `beat` renews it.
+    """
+
+    def __init__(
+        self, store: Store, *, renews: bool = True, neighbours: list[GatedStore] | None = None
+    ) -> None:
+        self._store = store
+        self._renews = renews
+        self._neighbours = [] if neighbours is None else neighbours
+        self._neighbours.append(self)
+        self._gates: dict[tuple[AnyOperation, When], list[Gate]] = defaultdict(list)
+        self._faults: dict[AnyOperation, deque[StoreError | Fate]] = defaultdict(deque)
+        self._late: list[tuple[AnyOperation, Any, Sync]] = []
+        self._changed: Callable[[], None] | None = None
+        self._lease: LeaseId | None = None
+        self.is_deaf = False
+        """Whether hints that another process has written are lost."""
+        self.trips: list[str] = []
+
+    # What a test does.
+
+    @contextmanager
+    def hold(self, operation: AnyOperation, when: When = When.BEFORE) -> Iterator[Gate]:
+        """Hold every run of the operation at a gate, which is released when the block ends."""
+        gate = Gate()
+        held = self._gates[operation, when]
+        held.append(gate)
+        try:
+            yield gate
+        finally:
+            held.remove(gate)
+            gate.release()
+
+    def refuse(self, operation: AnyOperation, error: StoreError | None = None, *, times: int = 1) -> None:
+        """Have the next runs of the operation raise, with nothing written."""
+        self._faults[operation].extend([error or StoreUnavailable()] * times)
+
+    def lose_answer(self, operation: AnyOperation, *fates: Fate) -> None:
+        """Have the next runs of the operation raise OutcomeUnknown, one for each fate."""
+        self._faults[operation].extend(fates)
+
+    def announce(self) -> None:
+        """Give the hint that another process may have written."""
+        if self._changed is not None and not self.is_deaf:
+            self._changed()
+
+    async def beat(self) -> None:
+        """Renew the lease once."""
+        assert self._lease is not None, "no ledger was opened over this store"
+        await self.transact(renew, self._lease)
+
+    # What a store does.
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        await self._pass(operation, When.BEFORE)
+        fault = self._faults[operation].popleft() if self._faults[operation] else None
+        if isinstance(fault, StoreError):
+            raise fault
+        if fault is Fate.LATE:
+            self._late.append((operation, request, sync))
+        if fault in (Fate.LATE, Fate.LOST):
+            raise OutcomeUnknown
+        await self._write_late()
+        result = await self._store.transact(operation, request, sync)
+        self._note(operation)
+        self._tell_neighbours()
+        await self._pass(operation, When.AFTER)
+        if fault is Fate.WRITTEN:
+            raise OutcomeUnknown
+        return result
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        await self._pass(operation, When.BEFORE)
+        if self._faults[operation]:
+            fault = self._faults[operation].popleft()
+            raise fault if isinstance(fault, StoreError) else StoreUnavailable
+        result = await self._store.read(operation, request)
+        self._note(operation)
+        await self._pass(operation, When.AFTER)
+        return result
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._changed = changed
+        self._store.watch(self.announce)
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        self._lease = id
+        await self._store.keep_lease(id, every if self._renews else SELDOM)
+
+    def holder_is_gone(self, id: LeaseId) -> bool:
+        return self._store.holder_is_gone(id)
+
+    async def close(self) -> None:
+        if self in self._neighbours:
+            self._neighbours.remove(self)
+        await self._store.close()
+
+    async def _pass(self, operation: AnyOperation, when: When) -> None:
+        for gate in list(self._gates[operation, when]):
+            await gate.pass_through()
+
+    async def _write_late(self) -> None:
+        while self._late:
+            operation, request, sync = self._late.pop(0)
+            with suppress(TurnledgerError):  # it came too late to be allowed
+                await self._store.transact(operation, request, sync)
+
+    def _note(self, operation: AnyOperation) -> None:
+        self.trips.append(getattr(operation, "__name__", repr(operation)))
+
+    def _tell_neighbours(self) -> None:
+        for store in self._neighbours:
+            if store is not self:
+                asyncio.get_running_loop().call_soon(store.announce)

@@ -1,0 +1,144 @@
+"""The checker: holds what the store says against what clients saw, runners saw and tools did."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import Chat, Ledger
+from turnledger.model.attempt import AttemptState, OnFailure
+from turnledger.model.pairing import open_calls
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.world import World
+
+
+class Violation(Exception):
+    """A promise was broken. `seed` and `store` replay the schedule exactly."""
+
+    def __init__(self, seed: int | None, store: str | None, what: str) -> None:
+        super().__init__(f"seed {seed} on {store}: {what}")
+        self.seed = seed
+        self.store = store
+        self.what = what
+
+
+async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
+    """Check every promise on a ledger at rest; return how many turns there are."""
+    chats = [await ledger.conversation(conversation_key=key) for key in keys]
+    for chat in chats:
+        await _comes_to_rest(chat)
+    count = 0
+    for chat in chats:
+        turns = await chat.turns(limit=1000)
+        count += len(turns)
+        for problem in _problems(world, chat, turns):
+            raise Violation(None, None, problem)
+    for (key, _), ids in world.opened.items():
+        if len(ids) > 1:
+            raise Violation(None, None, f"one key, two conversations: {key!r} gave {sorted(ids)}")
+    if world.intrusions:
+        raise Violation(None, None, f"a superseded holder wrote: {world.intrusions[0]}")
+    return count
+
+
+async def _comes_to_rest(chat: Chat) -> None:
+    """No attempt runs any more, and the lane takes one more turn."""
+    running = [each for each in await chat.attempts() if each.attempt.state is AttemptState.RUNNING]
+    if running:
+        raise Violation(None, None, f"a lane is closed for ever by {running[0].attempt.id}")
+
+    async def probe(turn: RunningTurn) -> None:
+        turn.emit("here")
+
+    try:
+        await chat.run(probe, "are you there?", on_busy="reject")
+    except TurnledgerError as problem:
+        raise Violation(None, None, f"a lane does not take a turn: {problem!r}") from None
+
+
+def _problems(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
+    yield from _chain(world, turns)
+    yield from _answers(world, chat, turns)
+    yield from _absent(world, turns)
+    yield from _once(world, turns)
+    yield from _effects(world, chat, turns)
+    try:
+        left = open_calls([item for turn in turns for item in turn.items])
+    except TurnledgerError as problem:
+        yield f"pairs are broken: {problem}"
+    else:
+        if left:
+            yield f"a call has no result: {left}"
+
+
+def _chain(world: World, turns: list[Turn]) -> Iterator[str]:
+    """Committed turns are one chain, and each ran on exactly the turns before it."""
+    for place, turn in enumerate(turns):
+        before = tuple(each.id for each in turns[:place])
+        if turn.number != place + 1 or turn.parent != (before[-1] if before else None):
+            yield f"the chain is broken at {turn.id}, number {turn.number}"
+        run = world.runs.get(turn.id)
+        if turn.kind is TurnKind.COMPLETED and run is not None and run.saw != before:
+            yield f"{turn.id} ran on {len(run.saw)} turns, but {len(before)} are before it"
+
+
+def _answers(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
+    """What was acknowledged is there, byte for byte."""
+    committed = {turn.id: turn.body for turn in turns}
+    for seen in world.seen:
+        if seen.turn is None or seen.conversation != chat.id:
+            continue
+        if committed.get(seen.turn) != seen.body:
+            yield f"{seen.turn} was acknowledged and is not there as told"
+    kinds = {turn.id: turn.kind for turn in turns}
+    states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
+    for turn_id, state in world.stops:
+        if turn_id in kinds and states[state] is not kinds[turn_id]:
+            yield f"a stop of {turn_id} was told {state}, but it is {kinds[turn_id]}"
+
+
+def _absent(world: World, turns: list[Turn]) -> Iterator[str]:
+    """A turn is completed only if its runner came to a positive end, and shows what policy allows."""
+    for turn in turns:
+        run = world.runs.get(turn.id)
+        if turn.kind is TurnKind.COMPLETED and run is not None and not run.is_finished:
+            yield f"{turn.id} was committed although its run did not end well"
+        if turn.kind is TurnKind.SETTLED and not any(item.is_call for item in turn.output):
+            yield f"{turn.id} was settled without an effect"
+        asked = turn.id in world.may_be_kept or turn.input[-1].text in world.keepers
+        if turn.kind is TurnKind.INTERRUPTED and not asked:
+            yield f"{turn.id} was kept although nobody asked for it"
+        if turn.kind is TurnKind.COMPLETED and run is not None and run.ask.token in world.told_failed:
+            yield f"{turn.id} was told as failed and is in the history"
+
+
+def _once(world: World, turns: list[Turn]) -> Iterator[str]:
+    """One request is one turn at most, and its answers agree."""
+    messages = Counter(item.text for turn in turns for item in turn.items if item.is_user_message)
+    for text, count in messages.items():
+        if count > 1:
+            yield f"the message {text} is in the history {count} times"
+    answers: dict[str, set[str]] = {}
+    for seen in world.seen:
+        if seen.turn is not None:
+            answers.setdefault(seen.ask.token, set()).add(seen.turn)
+    for token, ids in answers.items():
+        if len(ids) > 1:
+            yield f"{token} was answered by {len(ids)} turns"
+
+
+def _effects(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
+    """What tools did is told, once, and was done once; but for those told to forget."""
+    told = Counter(
+        item.fields["arguments"].strip('"') for turn in turns for item in turn.output if item.is_call
+    )
+    done = Counter(effect.name for effect in world.effects if not effect.read_only)
+    for effect in world.effects:
+        if effect.read_only or effect.ask.on_failure is OnFailure.FORGET or effect.conversation != chat.id:
+            continue
+        if told[effect.name] != 1:
+            yield f"the effect {effect.name} is in the history {told[effect.name]} times"
+        if done[effect.name] != 1:
+            yield f"the tool {effect.name} ran {done[effect.name]} times"

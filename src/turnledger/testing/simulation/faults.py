@@ -1,0 +1,187 @@
+"""Faults: a store that crashes its process, loses answers, delays, and lets lost writes appear late."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from random import Random
+from typing import Any
+
+from turnledger.engine.lease import renew
+from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
+from turnledger.model.ids import LeaseId
+
+
+class Fate(Enum):
+    """What may happen to one write."""
+
+    WELL = auto()
+    CRASH_BEFORE = auto()
+    CRASH_INSIDE = auto()  # the operation runs and is undone with its process
+    CRASH_AFTER = auto()  # the write is there, nobody was told
+    REFUSED = auto()  # an error, and nothing written
+    LOST_DONE = auto()  # unknown outcome; the write is there
+    LOST_UNDONE = auto()  # unknown outcome; it is not
+    LOST_LATE = auto()  # unknown outcome; it may appear later, until another write of the process
+    PAUSE_BEFORE = auto()  # the process stands still for longer than a lease
+    PAUSE_AFTER = auto()
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How often things go wrong, per write. Drawn for each schedule, so that some are calm."""
+
+    rates: tuple[tuple[Fate, float], ...]
+    latency: float
+    hints_lost: float
+
+    @classmethod
+    def draw(cls, random: Random) -> Weather:
+        rates = []
+        for fate in Fate:
+            if fate is not Fate.WELL and random.random() < 0.45:
+                crash = fate.name.startswith(("CRASH", "PAUSE"))
+                rates.append((fate, random.choice((0.01, 0.03) if crash else (0.02, 0.08, 0.2))))
+        return cls(tuple(rates), random.choice((0.0, 0.002, 0.05)), random.choice((0.0, 0.3, 1.0)))
+
+    def fate(self, random: Random) -> Fate:
+        drawn = random.random()
+        for fate, rate in self.rates:
+            drawn -= rate
+            if drawn < 0:
+                return fate
+        return Fate.WELL
+
+
+CALM = Weather((), 0.0, 0.0)
+
+
+class _Undo(Exception):
+    """Undoes a transaction from inside."""
+
+
+@dataclass
+class Medium:
+    """What the processes' stores share: the weather, and writes whose fate is not decided yet."""
+
+    random: Random
+    weather: Weather
+    in_flight: list[tuple[FaultyStore, Callable[[], Any]]] = field(default_factory=list)
+
+    async def decide_in_flight(self, writer: FaultyStore) -> None:
+        """Let late writes happen or vanish: those of the writer for certain, those of others by chance."""
+        waiting, self.in_flight = self.in_flight, []
+        for store, write in waiting:
+            if store is not writer and self.random.random() < 0.7:
+                self.in_flight.append((store, write))
+            elif self.random.random() < 0.5:
+                try:
+                    await write()
+                except TurnledgerError:
+                    continue
+
+
+class FaultyStore:
+    """One simulated process's store. `die` kills the process, as it were with kill -9."""
+
+    def __init__(
+        self,
+        inner: Store,
+        medium: Medium,
+        *,
+        die: Callable[[], None],
+        pause: Callable[[], None],
+        observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
+        is_gone: Callable[[LeaseId], bool],
+    ) -> None:
+        self._inner = inner
+        self._medium = medium
+        self._die = die
+        self._pause = pause
+        self._observe = observe
+        self.holder_is_gone = is_gone
+        self._keeper: asyncio.Task[None] | None = None
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        fate = self._medium.weather.fate(self._medium.random)
+        await self._latency()
+        if fate is Fate.PAUSE_BEFORE:
+            self._pause()
+            await asyncio.sleep(0)
+        await self._medium.decide_in_flight(self)
+        await self._before(fate, operation, request)
+        result: Result = await self._inner.transact(self._observe(operation), request, sync)
+        if fate is Fate.CRASH_AFTER:
+            await self._crash()
+        if fate is Fate.LOST_DONE:
+            raise OutcomeUnknown
+        if fate is Fate.PAUSE_AFTER:
+            self._pause()
+        await self._latency()
+        return result
+
+    async def _before(self, fate: Fate, operation: Operation[Request, Result], request: Request) -> None:
+        match fate:
+            case Fate.CRASH_BEFORE:
+                await self._crash()
+            case Fate.CRASH_INSIDE:
+                await self._undone(operation, request)
+                await self._crash()
+            case Fate.REFUSED:
+                raise StoreUnavailable
+            case Fate.LOST_UNDONE:
+                raise OutcomeUnknown
+            case Fate.LOST_LATE:
+                observed = self._observe(operation)
+                self._medium.in_flight.append((self, lambda: self._inner.transact(observed, request)))
+                raise OutcomeUnknown
+
+    async def _undone(self, operation: Operation[Request, Result], request: Request) -> None:
+        async def and_undo(tables: Tables, request: Request) -> None:
+            await operation(tables, request)
+            raise _Undo
+
+        try:
+            await self._inner.transact(and_undo, request)
+        except (_Undo, TurnledgerError):
+            return
+
+    async def _crash(self) -> None:
+        self._die()
+        await asyncio.get_running_loop().create_future()
+
+    async def _latency(self) -> None:
+        if self._medium.weather.latency:
+            await asyncio.sleep(self._medium.random.random() * self._medium.weather.latency)
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        await self._latency()
+        return await self._inner.read(operation, request)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        loop, context = asyncio.get_running_loop(), copy_context()
+
+        def hint() -> None:
+            if self._medium.random.random() >= self._medium.weather.hints_lost:
+                loop.call_soon(changed, context=context)
+
+        self._inner.watch(hint)
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        await self._inner.transact(renew, id)
+        self._keeper = asyncio.create_task(self._renew(id, every))
+
+    async def _renew(self, id: LeaseId, every: float) -> None:
+        while True:
+            await asyncio.sleep(every)
+            await self._inner.transact(renew, id)
+
+    async def close(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()

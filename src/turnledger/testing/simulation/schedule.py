@@ -1,0 +1,271 @@
+"""One schedule: a seed decides servers, clients, their requests, and everything that goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, TypeAlias
+
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Store
+from turnledger.errors import ConversationUnavailable, TurnledgerError
+from turnledger.ledger import Ledger
+from turnledger.model.attempt import OnFailure, OnStop
+from turnledger.model.ids import LeaseId
+from turnledger.testing.loop import Process, SimulatedLoop
+from turnledger.testing.simulation.checker import Violation, check
+from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium, Weather
+from turnledger.testing.simulation.observing import observed
+from turnledger.testing.simulation.stores import open_inner
+from turnledger.testing.simulation.world import Ask, ModelFailed, Seen, World
+
+Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
+
+LEASE_TIME = 10.0
+LIMITS = Limits(
+    lease_time=LEASE_TIME, queue_length=6, queue_wait=40.0, doubt_patience=1.0, attempts_kept=10_000_000.0
+)
+
+
+class SimulatedClock:
+    """Virtual time; each process's wall clock is off by its own amount."""
+
+    def __init__(self, loop: SimulatedLoop, skew_ms: int) -> None:
+        self._loop = loop
+        self._skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self._skew_ms + int(self._loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+@dataclass
+class Server:
+    """A simulated process that serves turns."""
+
+    process: Process
+    death: asyncio.Future[None]
+    ledger: Ledger | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a schedule amounted to."""
+
+    seed: int
+    asks: int
+    turns: int
+    crashes: int
+    steps: int
+
+
+@dataclass
+class Schedule:
+    """A running schedule."""
+
+    seed: int
+    loop: SimulatedLoop
+    open_inner: Callable[[], Awaitable[Store]]
+    random: Random
+    world: World = field(default_factory=World)
+    servers: list[Server] = field(default_factory=list)
+    crashes: int = 0
+    asks: int = 0
+    deletions: Counter[str] = field(default_factory=Counter)
+    """Deletions that came back, per conversation_key."""
+    under_deletion: Counter[str] = field(default_factory=Counter)
+    """Deletions on their way, or whose outcome nobody knows: nobody can tell what comes before and after."""
+
+    def __post_init__(self) -> None:
+        self.medium = Medium(Random(self.random.random()), Weather.draw(self.random))
+        self.keys = ("alpha",) if self.random.random() < 0.7 else ("alpha", "beta")
+        self.knows_death = self.random.random() < 0.5
+        self.gone: set[LeaseId] = set()
+
+    async def run(self) -> Report:
+        """Storm, then calm, then the check."""
+        for _ in range(self.random.choice((1, 2, 2, 3))):
+            await self.start_server()
+        clients = [self._client(number) for number in range(self.random.choice((1, 2, 3, 4)))]
+        await asyncio.gather(*clients)
+        self.medium.weather = CALM
+        await asyncio.sleep(LEASE_TIME * 8)
+        server = await self.start_server()
+        await asyncio.sleep(LEASE_TIME * 4)
+        assert server.ledger is not None
+        turns = await check(self.world, server.ledger, self.keys)
+        return Report(self.seed, self.asks, turns, self.crashes, 0)
+
+    # Servers.
+
+    async def start_server(self) -> Server:
+        process = self.loop.process(f"server {len(self.servers)}")
+        server = Server(process, self.loop.create_future())
+        self.servers.append(server)
+        seed = self.random.getrandbits(64)
+        ready = self.loop.create_future()
+        process.spawn(self._serve(server, seed, ready))
+        await ready
+        return server
+
+    async def _serve(self, server: Server, seed: int, ready: asyncio.Future[None]) -> None:
+        random = Random(seed)
+        store = FaultyStore(
+            await self.open_inner(),
+            self.medium,
+            die=lambda: self._die(server),
+            pause=lambda: server.process.pause(LEASE_TIME * random.choice((0.3, 1.2, 3.0))),
+            observe=lambda operation: observed(operation, self.world),
+            is_gone=self.gone.__contains__,
+        )
+        clock = SimulatedClock(self.loop, random.choice((0, 0, -7_000, 30_000)))
+        server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
+        ready.set_result(None)
+        await asyncio.get_running_loop().create_future()
+
+    def _die(self, server: Server) -> None:
+        self.crashes += 1
+        if server.ledger is not None and self.knows_death:
+            self.gone.add(server.ledger._process.lease)
+        if not server.death.done():
+            server.death.set_result(None)
+        server.process.kill()
+
+    async def _some_server(self) -> Server:
+        alive = [server for server in self.servers if server.process.alive and server.ledger is not None]
+        if not alive or (len(alive) < 2 and self.random.random() < 0.3):
+            return await self.start_server()
+        return self.random.choice(alive)
+
+    # Clients.
+
+    async def _client(self, number: int) -> None:
+        for count in range(self.random.choice((1, 2, 4))):
+            token = f"q{number}.{count}"
+            kind = self.random.random()
+            if kind < 0.8:
+                await self._ask(Ask.draw(self.random, token, self.keys))
+            elif kind < 0.9:
+                await self._on_server(self._stop(self.random.choice(self.keys)))
+            elif kind < 0.97:
+                await self._on_server(self._rename(self.random.choice(self.keys), token))
+            else:
+                await self._on_server(self._delete(self.random.choice(self.keys)))
+
+    async def _ask(self, ask: Ask) -> None:
+        """Send a request, as impatient clients do: twice at once, again after a failure, or given up."""
+        self.asks += 1
+        if ask.on_failure is OnFailure.KEEP:
+            self.world.keepers.add(ask.token)
+        copies = 2 if ask.idempotency_key and self.random.random() < 0.3 else 1
+        tries = self.random.choice((1, 2, 3)) if ask.idempotency_key else 1
+        for _ in range(tries):
+            given_up_after = self.random.choice((None, None, None, 0.01, 1.0, 15.0))
+            await asyncio.gather(*(self._on_server(self._handle(ask), given_up_after) for _ in range(copies)))
+            is_answered = any(seen.ask is ask and seen.turn is not None for seen in self.world.seen)
+            if is_answered and self.random.random() < 0.7:
+                return
+
+    async def _on_server(self, work: Work, given_up_after: float | None = None) -> None:
+        """Have a server do something; return when it is done, given up or dead."""
+        server = await self._some_server()
+        if server.ledger is None or not server.process.alive:
+            return
+        task = server.process.spawn(work(server.ledger))
+        waiting = (task, server.death)
+        await asyncio.wait(waiting, timeout=given_up_after, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and not server.death.done():
+            task.cancel()
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+
+    def _generation(self, conversation_key: str) -> int | None:
+        """How often the key was freed; None while that cannot be told."""
+        return None if self.under_deletion[conversation_key] else self.deletions[conversation_key]
+
+    def _handle(self, ask: Ask) -> Work:
+        async def handle(ledger: Ledger) -> None:
+            generation = self._generation(ask.conversation_key)
+            try:
+                chat = await ledger.conversation(conversation_key=ask.conversation_key)
+                if generation is not None and generation == self._generation(ask.conversation_key):
+                    self.world.opened.setdefault((ask.conversation_key, generation), set()).add(chat.id)
+                turn = await chat.run(
+                    self.world.runner(ask, self.random),
+                    ask.token,
+                    idempotency_key=ask.idempotency_key,
+                    on_busy=ask.on_busy,
+                    on_stop=ask.on_stop,
+                    on_failure=ask.on_failure,
+                )
+            except (TurnledgerError, ModelFailed) as problem:
+                code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
+                self.world.seen.append(Seen(ask, None, b"", code, None))
+            else:
+                where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else chat.id
+                self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
+
+        return handle
+
+    def _stop(self, conversation_key: str) -> Work:
+        policy = self.random.choice((None, *OnStop))
+
+        async def stop(ledger: Ledger) -> None:
+            try:
+                chat = await ledger.conversation(conversation_key=conversation_key)
+                attempts = [each.attempt.id for each in await chat.attempts()]
+                name = self.random.choice((None, *attempts))
+                ended = await chat.stop(name, policy=policy)
+            except TurnledgerError:
+                return
+            if ended is not None and ended.turn is not None:
+                self.world.stops.append((ended.turn.id, ended.state))
+
+        return stop
+
+    def _rename(self, conversation_key: str, title: str) -> Work:
+        async def rename(ledger: Ledger) -> None:
+            try:
+                chat = await ledger.conversation(conversation_key=conversation_key)
+                await chat.update(title=title)
+            except TurnledgerError:
+                return
+
+        return rename
+
+    def _delete(self, conversation_key: str) -> Work:
+        async def delete(ledger: Ledger) -> None:
+            try:
+                chat = await ledger.conversation(conversation_key=conversation_key, create=False)
+            except ConversationUnavailable:
+                return
+            self.under_deletion[conversation_key] += 1
+            try:
+                await chat.delete()
+            except TurnledgerError:
+                return
+            self.deletions[conversation_key] += 1
+            self.under_deletion[conversation_key] -= 1
+
+        return delete
+
+
+def simulate(seed: int, store: str = "memory") -> Report:
+    """Run the schedule of this seed; raise Violation, naming the seed, if a promise was broken."""
+    loop = SimulatedLoop(seed)
+    try:
+        with open_inner(store) as opener:
+            schedule = Schedule(seed, loop, opener, Random(f"{seed}"))
+            try:
+                report = loop.run_until_complete(schedule.run())
+            except Violation as violation:
+                raise Violation(seed, store, violation.what) from None
+            if loop.errors:
+                raise Violation(seed, store, f"a task failed: {loop.errors[0]}")
+            return report
+    finally:
+        loop.close()

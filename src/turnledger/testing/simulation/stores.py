@@ -1,0 +1,38 @@
+"""The real stores under the simulator: memory, and SQLite with its writer driven inline."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from turnledger.engine.ports import Store
+from turnledger.stores.memory import Database, MemoryStore
+
+
+@contextmanager
+def open_inner(kind: str) -> Iterator[Callable[[], Awaitable[Store]]]:
+    """Yield a function that opens one more handle, as one more process would, on a fresh database."""
+    if kind == "memory":
+        database = Database()
+
+        async def open_memory() -> Store:
+            return MemoryStore(database)
+
+        yield open_memory
+        return
+    from turnledger.stores.sqlite.store import SqliteStore
+
+    # Memory-backed where there is such a place: what is simulated is the logic, not the disk.
+    shared_memory = Path("/dev/shm")  # noqa: S108 - a private folder is made inside
+    folder = tempfile.mkdtemp(dir=shared_memory if shared_memory.is_dir() else None)
+    try:
+
+        async def open_sqlite() -> Store:
+            return await SqliteStore.open(str(Path(folder) / "simulated.db"), inline=True)
+
+        yield open_sqlite
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

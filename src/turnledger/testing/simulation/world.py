@@ -1,0 +1,163 @@
+"""The world outside the store: what clients asked and saw, what runners saw, what tools did."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from random import Random
+
+from turnledger.engine.transaction import RunningTurn
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.ids import ConversationId, TurnId
+
+
+class ModelFailed(Exception):
+    """The simulated model broke."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request of a client. `token` is its text, and found nowhere else."""
+
+    token: str
+    conversation_key: str
+    idempotency_key: str | None
+    tools: tuple[bool, ...]
+    """One per tool call: whether it is read-only."""
+    fails_at: tuple[int, ...]
+    """For each execution in turn, the step at which the model breaks; -1 for never."""
+    pace: float
+    on_busy: OnBusy
+    on_stop: OnStop
+    on_failure: OnFailure
+
+    @classmethod
+    def draw(cls, random: Random, token: str, keys: tuple[str, ...]) -> Ask:
+        tools = tuple(random.random() < 0.25 for _ in range(random.choice((0, 0, 0, 1, 2))))
+        fails = tuple(random.randrange(len(tools) + 1) if random.random() < 0.35 else -1 for _ in range(4))
+        return cls(
+            token=token,
+            conversation_key=random.choice(keys),
+            idempotency_key=f"key {token}" if random.random() < 0.6 else None,
+            tools=tools,
+            fails_at=fails,
+            pace=random.choice((0.0, 0.001, 0.05, 0.5, 4.0)),
+            on_busy=random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
+            on_stop=random.choice((OnStop.KEEP, *OnStop)),
+            on_failure=random.choice((*[OnFailure.SETTLE] * 4, *OnFailure)),
+        )
+
+
+@dataclass
+class Run:
+    """One execution of the runner, and how far it came."""
+
+    ask: Ask
+    conversation: ConversationId
+    saw: tuple[TurnId, ...]
+    is_finished: bool = False
+
+
+@dataclass(frozen=True)
+class Effect:
+    """A tool acted."""
+
+    ask: Ask
+    step: int
+    attempt: TurnId
+    conversation: ConversationId
+    read_only: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.ask.token}/{self.step}"
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a client was told."""
+
+    ask: Ask
+    turn: TurnId | None
+    body: bytes
+    error: str
+    conversation: ConversationId | None
+    """Where the turn was committed."""
+
+
+@dataclass
+class World:
+    """The append-log that the checker holds the store against."""
+
+    runs: dict[TurnId, Run] = field(default_factory=dict)
+    executions: dict[str, int] = field(default_factory=dict)
+    effects: list[Effect] = field(default_factory=list)
+    seen: list[Seen] = field(default_factory=list)
+    stops: list[tuple[TurnId, str]] = field(default_factory=list)
+    may_be_kept: set[TurnId] = field(default_factory=set)
+    """Attempts that somebody asked to stop."""
+    keepers: set[str] = field(default_factory=set)
+    """Tokens of the requests that said to keep what there is after a failure."""
+    opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
+    """Per conversation_key and generation (deletions so far): the ids that clients were given."""
+    intrusions: list[str] = field(default_factory=list)
+    """Writes by attempts that did not hold the lane, as the store itself saw them."""
+
+    @property
+    def told_failed(self) -> set[str]:
+        """Requests that were tried once, and whose client was told that nothing happened."""
+        return {
+            seen.ask.token
+            for seen in self.seen
+            if seen.error not in ("", "commit_outcome_unknown") and seen.ask.idempotency_key is None
+        }
+
+    def runner(self, ask: Ask, random: Random) -> Runner:
+        return Runner(self, ask, random)
+
+
+class Runner:
+    """Plays the model and the tools of one request."""
+
+    def __init__(self, world: World, ask: Ask, random: Random) -> None:
+        self._world = world
+        self._ask = ask
+        self._random = random
+
+    async def __call__(self, turn: RunningTurn) -> None:
+        ask = self._ask
+        run = Run(ask, turn.conversation.id, tuple(each.id for each in turn.history))
+        self._world.runs[turn.id] = run
+        execution = self._world.executions.get(ask.token, 0)
+        self._world.executions[ask.token] = execution + 1
+        breaks_at = ask.fails_at[min(execution, len(ask.fails_at) - 1)]
+        for step, read_only in enumerate(ask.tools):
+            await self._pace()
+            if step == breaks_at:
+                raise ModelFailed(ask.token)
+            await self._step(turn, step, read_only)
+        turn.emit(f"answer to {ask.token}: ")
+        await self._pace()
+        if breaks_at >= len(ask.tools):
+            raise ModelFailed(ask.token)
+        turn.emit("done")
+        run.is_finished = True
+
+    async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
+        """Run one tool, unless a resumed turn has its result or its stated outcome already."""
+        name = f"{self._ask.token}/{step}"
+        call = {"type": "function_call", "call_id": "call_0", "name": "act", "arguments": f'"{name}"'}
+        told = [item for item in turn.steps if item.is_call and item.fields["arguments"] == f'"{name}"']
+        if told and told[0] not in turn.open_calls:
+            return
+
+        async def act() -> str:
+            attempt, conversation = turn.id, turn.conversation.id
+            self._world.effects.append(Effect(self._ask, step, attempt, conversation, read_only))
+            await self._pace()
+            return f"result of {name}"
+
+        await turn.call(call, act, read_only=read_only)
+
+    async def _pace(self) -> None:
+        await asyncio.sleep(self._ask.pace * self._random.random())
