@@ -42,6 +42,8 @@ class BeginRequest:
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     key: Key | None = None
+    ticket: Ticket | None = None
+    """The ticket that it was given before."""
     dead: Dead = field(default_factory=dict)
 
 
@@ -62,7 +64,6 @@ class Queued:
     ticket: Ticket
     in_the_way: tuple[tuple[LeaseId, int | None], ...]
     interrupted: TurnId | None
-    waiting_since: TurnId | None
 
 
 Beginning: TypeAlias = Begun | Queued | Share
@@ -74,15 +75,17 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
     QueueFull; then nothing has changed. Repeating it with the same attempt returns the same.
     """
-    earlier = await tables.attempt(request.target.owner, request.attempt)
-    if earlier is not None and earlier.state is not AttemptState.RUNNING:
-        return Share(earlier.id, await how_it_ended(tables, earlier.owner, earlier.id))
-    if earlier is not None:
-        return await _begun_before(tables, earlier)
-    verdict = await idempotency.look_up(tables, request.target.owner, request.key)
+    repeated = await _begun_before(tables, request)
+    if repeated is not None:
+        return repeated
+    stored = await tables.ticket(request.attempt) if request.key else None
+    # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
+    # if the answer that told of it was lost.
+    waiting_with = request.ticket or stored
+    verdict = await idempotency.look_up(tables, request.target.owner, request.key, waiting_with)
     if isinstance(verdict, Share):
-        await tables.drop_ticket(request.attempt)
-        return verdict
+        # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
+        return Share(verdict.attempt, verdict.ended, has_ticket=stored is not None)
     target = request.target
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
@@ -94,15 +97,22 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     branch = await _branch_of(tables, conversation)
     if branch.running is not None:
         branch = await _free_of_dead(tables, branch, request)
-    waiting = await _must_wait(tables, branch, request, verdict)
-    if waiting is not None:
-        return waiting
+    queued = await _must_wait(tables, branch, request, verdict)
+    if queued is not None:
+        return queued
     return await _take_lane(tables, conversation, branch, request, verdict)
 
 
-async def _begun_before(tables: Tables, attempt: Attempt) -> Begun:
-    """The answer to a begin that had succeeded already, its first answer lost."""
-    conversation = await tables.conversation(attempt.owner, attempt.conversation)
+async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
+    """The answer to a begin that had succeeded already, its first answer lost; None for a new one."""
+    owner = request.target.owner
+    attempt = await tables.attempt(owner, request.attempt)
+    if attempt is None:
+        turn = await tables.turn(owner, request.attempt)
+        return Share(turn.id, await how_it_ended(tables, owner, turn.id)) if turn else None
+    if attempt.state is not AttemptState.RUNNING:
+        return Share(attempt.id, await how_it_ended(tables, owner, attempt.id))
+    conversation = await tables.conversation(owner, attempt.conversation)
     branch = await tables.branch(attempt.branch)
     assert conversation is not None  # noqa: S101 - rows of one transaction
     assert branch is not None  # noqa: S101
@@ -140,14 +150,13 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
         return None
     if own is None:
         _check_room(request, len(before))
-        own = await tables.add_ticket(_ticket(branch, request, front=front))
+        own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
         await tables.save_attempt(replace(running, stop=policy))
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
     seen = [(lease, _beat(await tables.lease(lease))) for lease in dict.fromkeys(leases)]
-    known = verdict.claim.attempt if verdict.claim else None
-    return Queued(own, tuple(seen), running.id if running and front else None, known)
+    return Queued(own, tuple(seen), running.id if running and front else None)
 
 
 def _check_room(request: BeginRequest, waiting: int) -> None:
@@ -161,7 +170,7 @@ def _beat(lease: Lease | None) -> int | None:
     return lease.beat if lease else None
 
 
-def _ticket(branch: Branch, request: BeginRequest, *, front: bool) -> Ticket:
+def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: bool) -> Ticket:
     return Ticket(
         attempt=request.attempt,
         branch=branch.id,
@@ -170,6 +179,7 @@ def _ticket(branch: Branch, request: BeginRequest, *, front: bool) -> Ticket:
         deadline=request.wait_until,
         idempotency_key=request.key.text if request.key else None,
         fingerprint=request.key.fingerprint if request.key else b"",
+        claimed=verdict.claim.attempt if verdict.claim else None,
     )
 
 
@@ -182,9 +192,8 @@ async def _take_lane(
     attempt = _attempt(conversation, branch, request, input)
     journal = Journal()
     if resumed is not None:
-        journal, count = await _take_up(tables, resumed, attempt)
+        branch, journal, count = await _take_up(tables, branch, resumed, attempt.id)
         attempt = replace(attempt, journaled=count)
-        branch = replace(branch, unsettled=None)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
     await tables.drop_ticket(attempt.id)
@@ -219,15 +228,18 @@ async def _ready(
     return await settle(tables, branch, waiting, request.now), admitted
 
 
-async def _take_up(tables: Tables, earlier: Attempt, attempt: Attempt) -> tuple[Journal, int]:
-    """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome."""
-    await tables.move_journal(earlier.id, attempt.id)
+async def _take_up(
+    tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
+) -> tuple[Branch, Journal, int]:
+    """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome. From now
+    on the effects are the retry's: nothing waits to be settled."""
+    await tables.move_journal(earlier.id, attempt)
     await tables.save_attempt(replace(earlier.moved(AttemptState.RESUMED), journaled=0))
-    journal = Journal.of(await tables.journal(attempt.id))
+    journal = Journal.of(await tables.journal(attempt))
     stated = closing.resumed(journal)
-    await tables.add_records(attempt.id, earlier.journaled, [journals.finished(item) for item in stated])
+    await tables.add_records(attempt, earlier.journaled, [journals.finished(item) for item in stated])
     journal.items.extend(stated)
-    return journal, earlier.journaled + len(stated)
+    return replace(branch, unsettled=None), journal, earlier.journaled + len(stated)
 
 
 def _attempt(

@@ -50,6 +50,8 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share:
         raise
     if isinstance(beginning, Share):
         process.mine.pop(request.attempt)
+        if beginning.has_ticket:
+            await _withdraw(process, request)
     return beginning
 
 
@@ -59,10 +61,8 @@ async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Sha
         return beginning
     process.mine[request.attempt] = True
     patience_ends = process.clock.monotonic() + process.limits.queue_wait
-    if request.key is not None:
-        key = replace(request.key, is_waiting=True, waiting_since=beginning.waiting_since)
-        request = replace(request, key=key)
     ticket = beginning.ticket
+    request = replace(request, ticket=ticket)
     with process.bells.enlist(ticket.branch, (not ticket.front, ticket.number)) as waiter:
         while True:
             process.interrupt_here(beginning.interrupted)
@@ -93,6 +93,10 @@ async def _give_up(process: Process, request: BeginRequest, problem: BaseExcepti
     was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
     if was_refused and not has_queued:
         return
+    await _withdraw(process, request)
+
+
+async def _withdraw(process: Process, request: BeginRequest) -> None:
     abandoning = AbandonRequest(request.target.owner, request.attempt, process.clock.now_ms())
     try:
         branch = await uninterrupted(process.persist(abandon, abandoning))

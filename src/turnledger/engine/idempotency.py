@@ -11,20 +11,17 @@ from turnledger.engine.ending import STATE_OF, Ended
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.conversation import Claim, ConversationState
+from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 
 
 @dataclass(frozen=True)
 class Key:
-    """An idempotency_key with what its body amounts to, and what was known of it on arrival."""
+    """An idempotency_key, and what its body amounts to."""
 
     text: str
     fingerprint: bytes
-    waiting_since: TurnId | None = None
-    """The attempt that the key stood for when this request began to wait."""
-    is_waiting: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +38,8 @@ class Share:
 
     attempt: TurnId
     ended: Ended | None
+    has_ticket: bool = False
+    """Whether the request has a ticket left to withdraw."""
 
 
 Verdict: TypeAlias = Fresh | Share
@@ -54,9 +53,9 @@ def fingerprint(target: str, input: Iterable[Item]) -> bytes:
     return digest.digest()
 
 
-async def look_up(tables: Tables, owner: str, key: Key | None) -> Verdict:
-    """Decide what a request with this key does. Raises IdempotencyMismatch, TurnStopped or
-    ConversationDeleted; claims nothing."""
+async def look_up(tables: Tables, owner: str, key: Key | None, ticket: Ticket | None) -> Verdict:
+    """Decide what a request with this key does, which waits with this ticket or has just arrived. Raises
+    IdempotencyMismatch, TurnStopped or ConversationDeleted; claims nothing."""
     claim = await tables.claim(owner, key.text) if key else None
     if key is None or claim is None:
         return Fresh()
@@ -75,12 +74,12 @@ async def look_up(tables: Tables, owner: str, key: Key | None) -> Verdict:
         return Share(attempt.id, None)
     if attempt.state is AttemptState.DISCARDED:
         raise TurnStopped
-    if began_while_waiting(key, claim):
+    if began_while_waiting(ticket, claim):
         return Share(attempt.id, Ended(attempt.state, failure=attempt.failure))
     return Fresh(claim, attempt)
 
 
-def began_while_waiting(key: Key, claim: Claim) -> bool:
-    """Whether the attempt began when this request was waiting already: then it shares its outcome, failure
-    included. Only a request that arrives after the failure is a retry."""
-    return key.is_waiting and claim.attempt != key.waiting_since
+def began_while_waiting(ticket: Ticket | None, claim: Claim) -> bool:
+    """Whether the claimed attempt began when this request was waiting already: then it shares its outcome,
+    failure included. Only a request that arrives after the failure is a retry."""
+    return ticket is not None and claim.attempt != ticket.claimed

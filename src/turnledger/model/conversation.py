@@ -70,6 +70,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     deadline: int
     idempotency_key: str | None = None
     fingerprint: bytes = b""
+    claimed: TurnId | None = None
+    """The attempt that the idempotency_key stood for when the ticket was taken."""
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,14 +1,14 @@
 """Gates: force a race or a fault to happen exactly where a test wants it.
 
-    store = GatedStore(MemoryStore())
-    ledger = await Ledger.over(store)
-    with store.hold(commit) as gate:            # from turnledger.engine.commit
-        turn = asyncio.create_task(chat.run(model, "Hello"))
-        await gate.arrived()                    # the commit is about to happen
-        ...                                     # what races with it
-        gate.release()
-    store.lose_answer(commit, Fate.WRITTEN)     # the next commit happens, and its answer is lost
-    store.refuse(commit)                        # the next commit finds the store out of reach
+store = GatedStore(MemoryStore())
+ledger = await Ledger.over(store)
+with store.hold(commit) as gate:            # from turnledger.engine.commit
+    turn = asyncio.create_task(chat.run(model, "Hello"))
+    await gate.arrived()                    # the commit is about to happen
+    ...                                     # what races with it
+    gate.release()
+store.lose_answer(commit, Fate.WRITTEN)     # the next commit happens, and its answer is lost
+store.refuse(commit)                        # the next commit finds the store out of reach
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """A model that plays a script: a runner for tests, without a network and without chance.
 
-    model = ScriptedModel(
-        ["Let me look.", Tool("find_order", result="shipped"), "It is ", "on its way."],   # first run
-        ["Hel", RuntimeError("the model broke")],                                        # second run
-    )
-    turn = await chat.run(model, "Where is my order?")
-    assert turn.text == "Let me look.It is on its way."
-    assert model.executed["find_order"] == 1
-    assert model.seen[0][-1] == {"role": "user", "content": "Where is my order?"}
+model = ScriptedModel(
+    ["Let me look.", Tool("find_order", result="shipped"), "It is ", "on its way."],   # first run
+    ["Hel", RuntimeError("the model broke")],                                        # second run
+)
+turn = await chat.run(model, "Where is my order?")
+assert turn.text == "Let me look.It is on its way."
+assert model.executed["find_order"] == 1
+assert model.seen[0][-1] == {"role": "user", "content": "Where is my order?"}
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ScriptedModel:
         """Add the item of this step, unless it is there already."""
         if isinstance(step, Tool):
             call = there or _call(turn, step)
-            if there is None or any(there is call for call in turn.open_calls):
+            if there is None or any(there is each for each in turn.open_calls):
                 await turn.call(call, lambda: self._act(step), read_only=step.read_only)
         elif there is None:
             await turn.add(_call(turn, step) if isinstance(step, Ask) else _reasoning(step))

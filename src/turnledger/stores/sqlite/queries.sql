@@ -130,13 +130,13 @@ VALUES (?1, (SELECT ref FROM branch WHERE id = ?2), ?3,
         ?5, ?6, ?7, ?8);
 
 -- name: attempt
--- One of this owner's, by id.
+-- One of this owner's, by id: a running one, or an ended one.
 SELECT id, owner, conversation, branch, lease, fence, state, base,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at
 FROM attempt
-WHERE ended IN (0, 1) AND id = ? AND owner = ?;
+WHERE ended = ? AND id = ? AND owner = ?;
 
 -- name: attempts
 -- Those of a conversation, newest first: ids rise with time. The inner query reads one short list and one
@@ -166,8 +166,8 @@ ORDER BY id;
 
 -- name: add_attempt
 -- An attempt, with its input unless that is long.
-INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure,
-                     idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
+INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, input, on_stop,
+                     on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
                      ended_at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
@@ -187,8 +187,8 @@ WHERE ended IN (0, 1) AND id = ?;
 UPDATE attempt SET journaled = ? WHERE ended IN (0, 1) AND id = ?;
 
 -- name: drop_attempt
--- Remove one; tells whether its input lies elsewhere.
-DELETE FROM attempt WHERE ended IN (0, 1) AND id = ? RETURNING input IS NULL;
+-- Remove a running one, or an ended one; tells whether its input lies elsewhere.
+DELETE FROM attempt WHERE ended = ? AND id = ? RETURNING input IS NULL;
 
 -- name: drop_attempt_input
 -- Remove a long input.

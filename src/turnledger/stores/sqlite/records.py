@@ -18,6 +18,7 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
 """Turn kinds by the number that stands for them in the table."""
+_CONVERSATION_STATES = {state.value: state for state in ConversationState}
 NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
 
 
@@ -31,18 +32,24 @@ def raw_or_none(id: Id | None) -> bytes | None:
     return None if id is None else id.raw
 
 
+def id_of(kind: type[AnyId], raw: bytes) -> AnyId:
+    """The id of these bytes, which were an id when they were stored: checking each again would take
+    longer than reading the row."""
+    return str.__new__(kind, kind.prefix + raw.hex())
+
+
 def _id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
-    return None if raw is None else kind.of_bytes(raw)
+    return None if raw is None else str.__new__(kind, kind.prefix + raw.hex())
 
 
 def conversation_of(row: Row) -> Conversation:
     id, owner, branch, key, state, internal, title, metadata, revision, created_at, touched_at, expires = row
     return Conversation(
-        id=ConversationId.of_bytes(id),
+        id=id_of(ConversationId, id),
         owner=owner,
-        branch=BranchId.of_bytes(branch),
+        branch=id_of(BranchId, branch),
         conversation_key=key,
-        state=ConversationState(state),
+        state=_CONVERSATION_STATES[state],
         internal=bool(internal),
         title=title,
         metadata=msgspec.json.decode(metadata, type=dict[str, str]) if metadata else {},
@@ -74,7 +81,7 @@ def branch_of(id: BranchId, row: Row) -> Branch:
     conversation, fence, head, length, running, unsettled, pending = row
     return Branch(
         id=id,
-        conversation=ConversationId.of_bytes(conversation),
+        conversation=id_of(ConversationId, conversation),
         fence=fence,
         head=_id_or_none(TurnId, head),
         length=length,
@@ -109,11 +116,11 @@ def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at, ended_at = rest
     return Attempt(
-        id=TurnId.of_bytes(id),
+        id=id_of(TurnId, id),
         owner=owner,
-        conversation=ConversationId.of_bytes(conversation),
-        branch=BranchId.of_bytes(branch),
-        lease=LeaseId.of_bytes(lease),
+        conversation=id_of(ConversationId, conversation),
+        branch=id_of(BranchId, branch),
+        lease=id_of(LeaseId, lease),
         fence=fence,
         state=AttemptState(state),
         base=_id_or_none(TurnId, base),
@@ -181,11 +188,11 @@ def changes_of_attempt(attempt: Attempt) -> Row:
 def ticket_of(row: Row) -> Ticket:
     attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint = row
     return Ticket(
-        attempt=TurnId.of_bytes(attempt),
-        branch=BranchId.of_bytes(branch),
+        attempt=id_of(TurnId, attempt),
+        branch=id_of(BranchId, branch),
         number=number,
         front=bool(front),
-        lease=LeaseId.of_bytes(lease),
+        lease=id_of(LeaseId, lease),
         deadline=deadline,
         idempotency_key=idempotency_key,
         fingerprint=fingerprint,

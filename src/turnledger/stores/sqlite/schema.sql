@@ -71,7 +71,7 @@ CREATE TABLE turn (
 
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (
-    ended INTEGER NOT NULL,         -- 0 while it runs: the few running ones lie side by side, without an index
+    ended INTEGER NOT NULL,         -- 0 while it runs: those lie side by side, without an index
     id BLOB NOT NULL,
     owner TEXT NOT NULL,
     conversation BLOB NOT NULL,

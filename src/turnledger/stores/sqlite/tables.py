@@ -14,11 +14,15 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import QUERIES
-from turnledger.stores.sqlite.records import Row
+from turnledger.stores.sqlite.records import Row, id_of
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
 page, beyond which SQLite would give it an overflow page anyway."""
+
+
+RUNNING, ENDED = 0, 1
+"""The two halves of the attempt table."""
 
 
 class SqliteTables:
@@ -108,11 +112,11 @@ class SqliteTables:
 
     async def turn(self, owner: str, id: TurnId) -> Turn | None:
         row = self._row("turn", id.raw, owner)
-        return None if row is None else records.turn_of(id, BranchId.of_bytes(row[0]), row[1:])
+        return None if row is None else records.turn_of(id, id_of(BranchId, row[0]), row[1:])
 
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         rows = self._rows("turns", branch.raw, after, through, limit)
-        return [records.turn_of(TurnId.of_bytes(row[0]), branch, row[1:]) for row in reversed(rows)]
+        return [records.turn_of(id_of(TurnId, row[0]), branch, row[1:]) for row in reversed(rows)]
 
     async def add_turn(self, turn: Turn) -> None:
         self._run(
@@ -130,7 +134,7 @@ class SqliteTables:
     # Attempts.
 
     async def attempt(self, owner: str, id: TurnId) -> Attempt | None:
-        row = self._row("attempt", id.raw, owner)
+        row = self._row("attempt", RUNNING, id.raw, owner) or self._row("attempt", ENDED, id.raw, owner)
         if row is None:
             return None
         self._attempt = records.attempt_of(row)
@@ -161,7 +165,7 @@ class SqliteTables:
         self._drop_attempt(id.raw)
 
     def _drop_attempt(self, id: bytes) -> None:
-        row = self._row("drop_attempt", id)
+        row = self._row("drop_attempt", RUNNING, id) or self._row("drop_attempt", ENDED, id)
         if row is not None and row[0]:
             self._run("drop_attempt_input", id)
 
@@ -221,8 +225,8 @@ class SqliteTables:
             owner=owner,
             idempotency_key=idempotency_key,
             fingerprint=fingerprint,
-            conversation=ConversationId.of_bytes(conversation),
-            attempt=TurnId.of_bytes(attempt),
+            conversation=id_of(ConversationId, conversation),
+            attempt=id_of(TurnId, attempt),
             expires_at=expires_at,
         )
 
@@ -247,7 +251,7 @@ class SqliteTables:
         return None if row is None else Lease(id, row[0])
 
     async def leases(self) -> list[Lease]:
-        return [Lease(LeaseId.of_bytes(id), beat) for id, beat in self._rows("leases")]
+        return [Lease(id_of(LeaseId, id), beat) for id, beat in self._rows("leases")]
 
     async def beat(self, id: LeaseId) -> None:
         self._run("beat", id.raw)

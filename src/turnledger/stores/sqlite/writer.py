@@ -39,6 +39,7 @@ class Job:
 
     def run(self, cursor: apsw.Cursor) -> None:
         """Drive the operation to its end; it must not wait for anything but its tables."""
+        self.error = None
         steps: Generator[Any, Any, Any] = self.operation(SqliteTables(cursor), self.request).__await__()
         try:
             next(steps)
@@ -71,17 +72,33 @@ class Writer:
         A job that raises undoes itself alone. If the commit fails, the outcome of all is unknown: even
         a refusal may rest on what another job of the batch wrote.
         """
+        while jobs:
+            spoiler = self._transact(jobs)
+            if spoiler is None or len(jobs) == 1:
+                return
+            # Undone together, the others run again without it. A savepoint around each job would do as
+            # well, but copies every page that it changes, for the sake of a rare case.
+            self.run_batch(jobs[:spoiler])
+            self.run_batch(jobs[spoiler : spoiler + 1])
+            jobs = jobs[spoiler + 1 :]
+
+    def _transact(self, jobs: Sequence[Job]) -> int | None:
+        """Run the jobs as one transaction. Returns the place of the one that made it undo everything,
+        because it raised after it had written or because SQLite gave up the transaction."""
         if not self._begin(jobs):
-            return
-        if len(jobs) == 1:
-            self._run_only(jobs[0])
-        elif not self._run_each(jobs):
-            # SQLite gave up the whole transaction, so nothing of the batch is there.
-            for job in jobs:
-                if job.error is None:
-                    self.run_batch([job])
-            return
+            return None
+        connection = self._connection
+        for place, job in enumerate(jobs):
+            before = connection.total_changes()
+            try:
+                job.run(self._cursor)
+            except BaseException as problem:
+                job.error = translated(problem, self._path)
+                if connection.total_changes() != before or not connection.in_transaction:
+                    self._try_to_roll_back()
+                    return place
         self._commit(jobs)
+        return None
 
     def _begin(self, jobs: Sequence[Job]) -> bool:
         try:
@@ -101,45 +118,7 @@ class Writer:
             self._execute("PRAGMA synchronous=FULL" if sync is Sync.DISK else "PRAGMA synchronous=NORMAL")
             self._sync = sync
 
-    def _run_only(self, job: Job) -> None:
-        """Run the one job of a transaction: undoing it needs no savepoint."""
-        try:
-            job.run(self._cursor)
-        except BaseException as problem:
-            job.error = translated(problem, self._path)
-            self._try_to_roll_back()
-
-    def _run_each(self, jobs: Sequence[Job]) -> bool:
-        """Run the jobs, each undone alone if it raises. False if the whole transaction is gone: then only
-        the job that caused it keeps its error."""
-        for job in jobs:
-            try:
-                self._execute("SAVEPOINT job")
-                job.run(self._cursor)
-                self._execute("RELEASE job")
-            except BaseException as problem:
-                job.error = translated(problem, self._path)
-                if not self._undo_job():
-                    for other in jobs:
-                        if other is not job:
-                            other.error = None
-                    return False
-        return True
-
-    def _undo_job(self) -> bool:
-        """Undo the job under way; False if that ended the transaction."""
-        try:
-            if self._connection.in_transaction:
-                self._execute("ROLLBACK TO job")
-                self._execute("RELEASE job")
-                return True
-        except apsw.Error:
-            self._try_to_roll_back()
-        return False
-
     def _commit(self, jobs: Sequence[Job]) -> None:
-        if not self._connection.in_transaction:
-            return  # its only job failed, and is undone
         try:
             self._execute("COMMIT")
         except apsw.Error as problem:

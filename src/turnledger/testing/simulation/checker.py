@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Chat, Ledger
-from turnledger.model.attempt import AttemptState, OnFailure
-from turnledger.model.pairing import open_calls
+from turnledger.model.attempt import AttemptState, OnFailure, OnStop
+from turnledger.model.pairing import NOT_ANSWERED, open_calls
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.world import World
 
@@ -63,6 +63,7 @@ def _problems(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
     yield from _answers(world, chat, turns)
     yield from _absent(world, turns)
     yield from _once(world, turns)
+    yield from _stops(world, chat, turns)
     yield from _effects(world, chat, turns)
     try:
         left = open_calls([item for turn in turns for item in turn.items])
@@ -105,9 +106,12 @@ def _absent(world: World, turns: list[Turn]) -> Iterator[str]:
         run = world.runs.get(turn.id)
         if turn.kind is TurnKind.COMPLETED and run is not None and not run.is_finished:
             yield f"{turn.id} was committed although its run did not end well"
-        if turn.kind is TurnKind.SETTLED and not any(item.is_call for item in turn.output):
-            yield f"{turn.id} was settled without an effect"
-        asked = turn.id in world.may_be_kept or turn.input[-1].text in world.keepers
+        if turn.kind is TurnKind.SETTLED and turn.id not in world.settled_by_begin:
+            yield f"{turn.id} was settled without a turn that follows, or without an effect"
+        if turn.id in world.stopped_in_queue:
+            yield f"{turn.id} was stopped before it ran and is in the history"
+        is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
+        asked = is_stopped or _token(turn) in world.keepers
         if turn.kind is TurnKind.INTERRUPTED and not asked:
             yield f"{turn.id} was kept although nobody asked for it"
         if turn.kind is TurnKind.COMPLETED and run is not None and run.ask.token in world.told_failed:
@@ -116,7 +120,12 @@ def _absent(world: World, turns: list[Turn]) -> Iterator[str]:
 
 def _once(world: World, turns: list[Turn]) -> Iterator[str]:
     """One request is one turn at most, and its answers agree."""
-    messages = Counter(item.text for turn in turns for item in turn.items if item.is_user_message)
+    messages = Counter(
+        item.text or item.fields.get("output")
+        for turn in turns
+        for item in turn.input
+        if item.fields.get("output") != NOT_ANSWERED
+    )
     for text, count in messages.items():
         if count > 1:
             yield f"the message {text} is in the history {count} times"
@@ -127,6 +136,28 @@ def _once(world: World, turns: list[Turn]) -> Iterator[str]:
     for token, ids in answers.items():
         if len(ids) > 1:
             yield f"{token} was answered by {len(ids)} turns"
+    for attempt, (begun, key) in world.begun_at.items():
+        queued = world.waiting_since.get(attempt, begun)
+        for earlier, (begun_earlier, earlier_key) in world.begun_at.items():
+            if key and key == earlier_key and attempt != earlier and queued < begun_earlier < begun:
+                yield f"{attempt} ran although it was waiting when {earlier} of its key began"
+
+
+def _stops(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
+    """A recorded stop is obeyed, even if its holder died, unless the commit came first."""
+    kinds = {turn.id: turn.kind for turn in turns}
+    for attempt, policy in world.recorded_stops.items():
+        run = world.runs.get(attempt)
+        if run is None or run.conversation != chat.id:
+            continue
+        kind = kinds.get(attempt)
+        if policy is OnStop.KEEP and kind not in (TurnKind.INTERRUPTED, TurnKind.COMPLETED):
+            yield f"{attempt} was stopped to be kept, and is {kind}"
+        if policy is OnStop.DISCARD and kind is TurnKind.INTERRUPTED:
+            yield f"{attempt} was stopped to be discarded, and was kept"
+    for attempt in world.stopped_in_queue:
+        if attempt in world.runs:
+            yield f"{attempt} ran although it was stopped before"
 
 
 def _effects(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
@@ -134,11 +165,23 @@ def _effects(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
     told = Counter(
         item.fields["arguments"].strip('"') for turn in turns for item in turn.output if item.is_call
     )
+    before = {turn.id: tuple(each.id for each in turns[: turn.number - 1]) for turn in turns}
+    where = {
+        item.fields["arguments"].strip('"'): turn.id for turn in turns for item in turn.output if item.is_call
+    }
     done = Counter(effect.name for effect in world.effects if not effect.read_only)
     for effect in world.effects:
         if effect.read_only or effect.ask.on_failure is OnFailure.FORGET or effect.conversation != chat.id:
             continue
         if told[effect.name] != 1:
             yield f"the effect {effect.name} is in the history {told[effect.name]} times"
+        elif effect.saw != before[where[effect.name]]:
+            yield f"the effect {effect.name} came of another history than it stands in"
         if done[effect.name] != 1:
             yield f"the tool {effect.name} ran {done[effect.name]} times"
+
+
+def _token(turn: Turn) -> str:
+    """The request that a turn answers."""
+    last = turn.input[-1]
+    return last.text or str(last.fields.get("output"))

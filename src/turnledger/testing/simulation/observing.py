@@ -1,15 +1,18 @@
-"""Observing: an independent look, inside each transaction, at who held the lane and who asked for a stop."""
+"""Observing: an independent look, inside each transaction, at who holds the lane, waits, or is stopped."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from turnledger.engine.begin import BeginRequest, Queued
+from turnledger.engine.begin import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest
+from turnledger.engine.ending import Ended
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.stops import StopRequest
-from turnledger.model.attempt import Attempt
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import ConversationState
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.testing.simulation.world import World
 
 
@@ -20,19 +23,58 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
         if isinstance(request, RecordRequest):
             return await _fenced(tables, operation, request, request.branch, request.attempt, world)
         if isinstance(request, CommitRequest):
-            return await _fenced(tables, operation, request, request.turn.branch, request.turn.id, world)
+            result = await _fenced(tables, operation, request, request.turn.branch, request.turn.id, world)
+            found = await tables.conversation(request.owner, request.conversation)
+            if found is None or found.state is ConversationState.DELETED:
+                world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
+            return result
+        if isinstance(request, BeginRequest):
+            return await _begin(tables, operation, request, world)
         result = await operation(tables, request)
-        if isinstance(request, BeginRequest) and isinstance(result, Queued) and result.interrupted:
-            world.may_be_kept.add(result.interrupted)
-        if isinstance(request, StopRequest) and isinstance(result, Attempt):
-            world.may_be_kept.add(result.id)
+        if isinstance(request, StopRequest):
+            _note_stop(request, result, world)
         return result
 
     return watched
 
 
+async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginRequest, world: World) -> Any:
+    id = request.target.id
+    found = await tables.conversation(request.target.owner, id) if id else None
+    before = await tables.branch(found.branch) if found else None
+    result = await operation(tables, request)
+    world.begins += 1
+    if isinstance(result, Queued):
+        world.waiting_since.setdefault(request.attempt, world.begins)
+        if result.interrupted:
+            interrupted = await tables.attempt(request.target.owner, result.interrupted)
+            if interrupted is not None and interrupted.stop is not None:
+                world.recorded_stops[interrupted.id] = interrupted.stop
+    if isinstance(result, Begun):
+        key = request.key.text if request.key else None
+        world.begun_at.setdefault(request.attempt, (world.begins, key))
+        if before is not None:
+            waited = (before.unsettled, before.running)
+            world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
+    return result
+
+
+def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:
+    if isinstance(result, Attempt) and result.stop is not None:
+        world.recorded_stops[result.id] = result.stop
+    if request.attempt is None or request.attempt in world.begun_at:
+        return
+    if isinstance(result, Ended) and result.state is AttemptState.DISCARDED:
+        world.stopped_in_queue.add(request.attempt)
+
+
 async def _fenced(
-    tables: Tables, operation: Operation[Any, Any], request: Any, branch: Any, attempt: Any, world: World
+    tables: Tables,
+    operation: Operation[Any, Any],
+    request: RecordRequest | CommitRequest,
+    branch: BranchId,
+    attempt: TurnId,
+    world: World,
 ) -> Any:
     """Note a journal write or commit by one who does not hold the lane."""
     before = await tables.branch(branch)

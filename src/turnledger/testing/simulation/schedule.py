@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias
 
@@ -149,13 +149,29 @@ class Schedule:
             token = f"q{number}.{count}"
             kind = self.random.random()
             if kind < 0.8:
-                await self._ask(Ask.draw(self.random, token, self.keys))
+                await self._ask_and_answer(token)
             elif kind < 0.9:
                 await self._on_server(self._stop(self.random.choice(self.keys)))
             elif kind < 0.97:
                 await self._on_server(self._rename(self.random.choice(self.keys), token))
             else:
                 await self._on_server(self._delete(self.random.choice(self.keys)))
+
+    async def _ask_and_answer(self, token: str) -> None:
+        """Ask; where the model called back, bring the result, now and then twice."""
+        blank = self.random.random() < 0.05
+        ask = Ask.draw(self.random, " " if blank else token, self.keys)
+        await self._ask(ask)
+        if not ask.leaves_call:
+            return
+        answers = [
+            replace(
+                Ask.draw(self.random, f"{token}!{count}", self.keys, answers_call=True),
+                conversation_key=ask.conversation_key,
+            )
+            for count in range(self.random.choice((0, 1, 2)))
+        ]
+        await asyncio.gather(*(self._ask(answer) for answer in answers))
 
     async def _ask(self, ask: Ask) -> None:
         """Send a request, as impatient clients do: twice at once, again after a failure, or given up."""
@@ -196,7 +212,7 @@ class Schedule:
                     self.world.opened.setdefault((ask.conversation_key, generation), set()).add(chat.id)
                 turn = await chat.run(
                     self.world.runner(ask, self.random),
-                    ask.token,
+                    ask.input,
                     idempotency_key=ask.idempotency_key,
                     on_busy=ask.on_busy,
                     on_stop=ask.on_stop,
@@ -217,8 +233,8 @@ class Schedule:
         async def stop(ledger: Ledger) -> None:
             try:
                 chat = await ledger.conversation(conversation_key=conversation_key)
-                attempts = [each.attempt.id for each in await chat.attempts()]
-                name = self.random.choice((None, *attempts))
+                known = [*self.world.begun_at, *self.world.waiting_since][-4:]
+                name = self.random.choice((None, *known))
                 ended = await chat.stop(name, policy=policy)
             except TurnledgerError:
                 return

@@ -9,6 +9,9 @@ from random import Random
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.item import ItemLike
+
+CLIENT_CALL = "client_call"
 
 
 class ModelFailed(Exception):
@@ -27,12 +30,22 @@ class Ask:
     fails_at: tuple[int, ...]
     """For each execution in turn, the step at which the model breaks; -1 for never."""
     pace: float
+    leaves_call: bool
+    """Whether the model ends with a call for its client to answer."""
+    answers_call: bool
+    """Whether this request brings the result of such a call, and no message."""
     on_busy: OnBusy
     on_stop: OnStop
     on_failure: OnFailure
 
+    @property
+    def input(self) -> ItemLike:
+        if self.answers_call:
+            return {"type": "function_call_output", "call_id": CLIENT_CALL, "output": self.token}
+        return self.token
+
     @classmethod
-    def draw(cls, random: Random, token: str, keys: tuple[str, ...]) -> Ask:
+    def draw(cls, random: Random, token: str, keys: tuple[str, ...], *, answers_call: bool = False) -> Ask:
         tools = tuple(random.random() < 0.25 for _ in range(random.choice((0, 0, 0, 1, 2))))
         fails = tuple(random.randrange(len(tools) + 1) if random.random() < 0.35 else -1 for _ in range(4))
         return cls(
@@ -42,6 +55,8 @@ class Ask:
             tools=tools,
             fails_at=fails,
             pace=random.choice((0.0, 0.001, 0.05, 0.5, 4.0)),
+            leaves_call=random.random() < 0.15,
+            answers_call=answers_call,
             on_busy=random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
             on_stop=random.choice((OnStop.KEEP, *OnStop)),
             on_failure=random.choice((*[OnFailure.SETTLE] * 4, *OnFailure)),
@@ -66,6 +81,8 @@ class Effect:
     step: int
     attempt: TurnId
     conversation: ConversationId
+    saw: tuple[TurnId, ...]
+    """The history that led to it."""
     read_only: bool
 
     @property
@@ -94,8 +111,17 @@ class World:
     effects: list[Effect] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
     stops: list[tuple[TurnId, str]] = field(default_factory=list)
-    may_be_kept: set[TurnId] = field(default_factory=set)
-    """Attempts that somebody asked to stop."""
+    recorded_stops: dict[TurnId, OnStop] = field(default_factory=dict)
+    """Attempts that somebody asked to stop while they ran, with the policy that was recorded."""
+    stopped_in_queue: set[TurnId] = field(default_factory=set)
+    """Attempts that were stopped before they ran."""
+    waiting_since: dict[TurnId, int] = field(default_factory=dict)
+    """When attempts took their ticket, as a count of observed begins."""
+    begun_at: dict[TurnId, tuple[int, str | None]] = field(default_factory=dict)
+    """When attempts began, likewise, and under which idempotency_key."""
+    begins: int = 0
+    settled_by_begin: set[TurnId] = field(default_factory=set)
+    """Attempts whose effects were waiting when a turn began behind them."""
     keepers: set[str] = field(default_factory=set)
     """Tokens of the requests that said to keep what there is after a failure."""
     opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
@@ -141,6 +167,10 @@ class Runner:
         if breaks_at >= len(ask.tools):
             raise ModelFailed(ask.token)
         turn.emit("done")
+        if ask.leaves_call:
+            await turn.add(
+                {"type": "function_call", "call_id": CLIENT_CALL, "name": "ask", "arguments": "{}"}
+            )
         run.is_finished = True
 
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
@@ -152,8 +182,8 @@ class Runner:
             return
 
         async def act() -> str:
-            attempt, conversation = turn.id, turn.conversation.id
-            self._world.effects.append(Effect(self._ask, step, attempt, conversation, read_only))
+            saw = tuple(each.id for each in turn.history)
+            self._world.effects.append(Effect(self._ask, step, turn.id, turn.conversation.id, saw, read_only))
             await self._pace()
             return f"result of {name}"
 

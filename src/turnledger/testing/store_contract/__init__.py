@@ -1,0 +1,48 @@
+"""The contract that every store keeps: the promises of the ledger, as tests.
+
+To run it against a store of your own, this is all that is needed:
+
+    import pytest
+    from turnledger.testing.store_contract import Capabilities, StoreContract
+
+    class TestMyStore(StoreContract):
+        capabilities = Capabilities(survives_restart=True)
+
+        @pytest.fixture
+        def open_store(self, tmp_path):
+            async def open_store():
+                return await MyStore.open(tmp_path / "chats")
+            return open_store
+
+`open_store` is called once for each process that shares the database of a test: it returns one more handle,
+with a lease of its own. The tests are coroutines and run with the pytest plugin of anyio, on asyncio.
+"""
+
+import pytest
+
+PARTS = (
+    "all_or_nothing",
+    "busy",
+    "one_at_a_time",
+    "stage",
+    "superseded",
+)
+# Before they are imported, so that a failing assertion shows what it compared.
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
+
+from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
+from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
+from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
+from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+
+__all__ = ["Capabilities", "OpenStore", "StoreContract"]
+
+
+class StoreContract(
+    AllOrNothing,
+    Busy,
+    OneAtATime,
+    Superseding,
+):
+    """All parts of the contract."""

@@ -1,0 +1,265 @@
+"""All or nothing: a turn that does not end well leaves the history byte for byte as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+import pytest
+
+from turnledger.engine.begin import begin
+from turnledger.engine.commit import commit
+from turnledger.engine.ending import end
+from turnledger.engine.limits import Limits
+from turnledger.engine.reading import SetAside
+from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreUnavailable, Superseded
+from turnledger.ledger import Chat
+from turnledger.model.attempt import AttemptState
+from turnledger.model.item import Item, message
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Gate, When
+from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Process,
+    Stage,
+    exchange,
+    said,
+    soon,
+    user,
+)
+
+BOOM = RuntimeError("the model broke")
+
+
+async def by_an_error(stage: Stage, here: Process, chat: Chat) -> None:
+    with pytest.raises(RuntimeError, match="the model broke"):
+        await chat.run(ScriptedModel(["Hal", BOOM]), "Hello")
+
+
+async def by_cancellation(stage: Stage, here: Process, chat: Chat) -> None:
+    holder = await stage.hold_lane(chat, "Hello", ["Hal"])
+    holder.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await soon(holder.task)
+
+
+async def by_a_timeout(stage: Stage, here: Process, chat: Chat) -> None:
+    with pytest.raises(TimeoutError):
+        await run_out_of_time(chat)
+
+
+async def run_out_of_time(chat: Chat) -> None:
+    async with asyncio.timeout(None) as time, chat.turn("Hello") as turn:
+        turn.emit("Hal")
+        time.reschedule(0)
+        await Gate().pass_through()
+
+
+async def by_an_empty_turn(stage: Stage, here: Process, chat: Chat) -> None:
+    with pytest.raises(EmptyTurn):
+        await chat.run(ScriptedModel([]), "Hello")
+
+
+async def by_malformed_output(stage: Stage, here: Process, chat: Chat) -> None:
+    with pytest.raises(MalformedItems, match="reasoning"):
+        await chat.run(ScriptedModel([Think()]), "Hello")
+
+
+async def by_a_refused_commit(stage: Stage, here: Process, chat: Chat) -> None:
+    here.store.refuse(commit)
+    with pytest.raises(StoreUnavailable):
+        await chat.run(ScriptedModel(["Hal"]), "Hello")
+
+
+async def by_death(stage: Stage, here: Process, chat: Chat) -> None:
+    await stage.hold_lane(chat, "Hello", ["Hal"])
+    await stage.bury_others(await stage.process())
+
+
+Way: TypeAlias = Callable[[Stage, Process, Chat], Awaitable[None]]
+WAYS: list[tuple[Way, str, str]] = [
+    (by_an_error, "RuntimeError", "Hal"),
+    (by_cancellation, "cancelled", "Hal"),
+    (by_a_timeout, "cancelled", "Hal"),
+    (by_an_empty_turn, "empty_turn", ""),
+    (by_malformed_output, "malformed_items", ""),
+    (by_a_refused_commit, "store_unavailable", "Hal"),
+    (by_death, "process_died", ""),
+]
+every_way_to_fail = pytest.mark.parametrize(
+    ("fail", "code", "draft"), WAYS, ids=[way.__name__ for way, _, _ in WAYS]
+)
+
+
+class AllOrNothing(Contract):
+    @every_way_to_fail
+    async def test_a_failed_turn_leaves_the_history_byte_for_byte(
+        self, stage: Stage, fail: Way, code: str, draft: str
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await exchange(chat, "Are you there?")
+        before = await chat.turns()
+        await fail(stage, here, chat)
+        assert await chat.turns() == before
+        other = await stage.process()
+        assert await (await other.chat(chat)).turns() == before
+
+    @every_way_to_fail
+    async def test_a_retry_sees_the_conversation_as_it_was_before(
+        self, stage: Stage, fail: Way, code: str, draft: str
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await exchange(chat, "Are you there?")
+        await fail(stage, here, chat)
+        model = ScriptedModel(["Hallo!"])
+        await soon(chat.run(model, "Hello"))
+        assert model.seen == [
+            [user("Are you there?"), {"role": "assistant", "content": "Yes."}, user("Hello")]
+        ]
+        assert await said(chat) == ["Are you there?", "Yes.", "Hello", "Hallo!"]
+
+    @every_way_to_fail
+    async def test_a_failed_attempt_can_be_read_with_its_error_input_and_draft(
+        self, stage: Stage, fail: Way, code: str, draft: str
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await fail(stage, here, chat)
+        [aside] = await chat.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        assert aside.attempt.failure is not None
+        assert aside.attempt.failure.code == code
+        assert aside.attempt.input == (Item.of("Hello"),)
+        assert aside.attempt.partial == draft
+        assert aside.attempt.ended_at == stage.clock.now_ms()
+
+    async def test_the_finished_steps_of_a_failed_attempt_can_be_read(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel(["Looking.", Tool("look", "found", read_only=True), BOOM]), "Hello")
+        [aside] = await chat.attempts()
+        assert [item.type for item in aside.journal.items] == [
+            "message",
+            "function_call",
+            "function_call_output",
+        ]
+
+    async def test_failed_attempts_are_told_newest_first_and_page_by_page(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        for text in ("one", "two", "three"):
+            stage.clock.advance(1)
+            with pytest.raises(RuntimeError):
+                await chat.run(ScriptedModel([BOOM]), text)
+
+        def inputs(asides: list[SetAside]) -> list[str]:
+            return [aside.attempt.input[0].text for aside in asides]
+
+        assert inputs(await chat.attempts()) == ["three", "two", "one"]
+        assert inputs(await chat.attempts(limit=2)) == ["three", "two"]
+
+    async def test_on_failure_keep_keeps_what_there_is_marked_incomplete(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel(["Hal", BOOM]), "Hello", on_failure="keep")
+        [turn] = await chat.turns()
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert turn.items == (Item.of("Hello"), message("assistant", "Hal", status="incomplete"))
+        assert await chat.attempts() == []
+
+    async def test_a_cancellation_that_comes_during_the_commit_does_not_undo_it(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        with here.store.hold(commit) as gate:
+            task = stage.start(chat.run(ScriptedModel(["Hallo!"]), "Hello"))
+            await stage.reach(gate, task)
+            task.cancel()
+            gate.release()
+            with pytest.raises(asyncio.CancelledError):
+                await soon(task)
+        assert await said(chat) == ["Hello", "Hallo!"]
+        assert await chat.attempts() == []
+
+    @pytest.mark.parametrize("when", When)
+    async def test_a_turn_cancelled_while_it_begins_leaves_the_lane_free(
+        self, stage: Stage, when: When
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        model = ScriptedModel()
+        with here.store.hold(begin, when) as gate:
+            task = stage.start(chat.run(model, "Hello"))
+            await stage.reach(gate, task)
+            task.cancel()
+            gate.release()
+            with pytest.raises(asyncio.CancelledError):
+                await soon(task)
+        assert await chat.turns() == []
+        await exchange(await there.chat(chat), "Hello", "Hallo!", on_busy="reject")
+        assert await said(chat) == ["Hello", "Hallo!"]
+        assert model.seen == []
+
+    async def test_a_turn_that_grows_too_large_fails_whole(self, stage: Stage) -> None:
+        chat = await (await stage.process(Limits(lease_time=LIMITS.lease_time, turn_bytes=1_000))).chat()
+        with pytest.raises(MalformedItems, match="1000 bytes"):
+            await chat.run(ScriptedModel(["x" * 1_000]), "Hello")
+        assert await chat.turns() == []
+        await exchange(chat, "Hello")
+
+    async def test_closing_the_ledger_fails_what_still_runs(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "Hello", ["Hal"])
+        await soon(here.ledger.close())
+        other = await there.chat(chat)
+        assert await other.turns() == []
+        [aside] = await other.attempts()
+        assert aside.attempt.failure is not None
+        assert aside.attempt.failure.code == "ledger_closed"
+        await exchange(other, "Hello", on_busy="reject")
+        holder.gate.release()
+        with pytest.raises((LedgerClosed, Superseded)):
+            await soon(holder.task)
+
+    async def test_an_end_that_the_store_could_not_take_is_made_up_for_by_tending(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.refuse(end, times=5)
+        with pytest.raises(RuntimeError):
+            await soon(chat.run(ScriptedModel(["Hal", BOOM]), "Hello"))
+        await here.tend()
+        [aside] = await chat.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        assert aside.attempt.partial == "Hal"
+        await exchange(await there.chat(chat), "Hello", on_busy="reject")
+
+    async def test_items_are_kept_byte_for_byte_as_given(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        text = r"é\u00e9 \u0000 \ud83d\ude00"
+        odd = Item(f'{{ "role":"user",  "content": "{text}",\n"type":"message","x":1.50}}'.encode())
+        chat = await here.chat()
+        await exchange(chat, "before")
+        async with chat.turn([odd]) as turn:
+            await turn.add(odd_output := Item(b'{"type": "web_search_call" , "id":"ws_1", "n": 1e2}'))
+            turn.emit("Done.")
+        read = (await (await there.chat(chat)).turns())[-1]
+        assert read.items[0].raw == odd.raw
+        assert read.items[1].raw == odd_output.raw
+        assert read == turn.turn
+
+    async def test_what_was_acknowledged_is_there_after_a_restart(self, stage: Stage) -> None:
+        if not self.capabilities.survives_restart:
+            pytest.skip("the store does not survive a restart")
+        chat = await (await stage.process()).chat(conversation_key="k", title="T", metadata={"a": "b"})
+        await exchange(chat, "Hello", "Hallo!")
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel(["Hal", BOOM]), "Again")
+        turns, attempts, found = await chat.turns(), await chat.attempts(), await chat.info()
+        again = await (await stage.restart()).chat(conversation_key="k")
+        assert await again.turns() == turns
+        assert await again.attempts() == attempts
+        assert await again.info() == found

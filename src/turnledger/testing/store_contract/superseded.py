@@ -1,0 +1,218 @@
+"""The fence decides: a holder that was superseded can write nothing, one that was only late still can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeAlias
+
+import pytest
+
+from turnledger.engine.begin import begin
+from turnledger.engine.commit import commit
+from turnledger.errors import ConversationBusy, Superseded
+from turnledger.ledger import Chat, begin_request
+from turnledger.model.attempt import AttemptState
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Gate, When
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Process,
+    Stage,
+    call,
+    exchange,
+    said,
+    soon,
+)
+
+Act: TypeAlias = Callable[[Stage, Process, Chat, Gate], Coroutine[Any, Any, None]]
+"""Runs a turn that waits at the gate before it writes."""
+
+
+async def journals(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+    async with chat.turn("mine") as turn:
+        await gate.pass_through()
+        await turn.add(call("look", "c1"))
+
+
+async def starts_a_tool(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+    async with chat.turn("mine") as turn:
+        await turn.add(call("pay", "c1"))
+        await gate.pass_through()
+        await turn.start(call("pay", "c1"))
+
+
+async def commits(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+    await chat.run(ScriptedModel(["Mine.", gate]), "mine")
+
+
+async def is_held_at_its_commit(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+    with here.store.hold(commit) as held:
+        task = stage.start(chat.run(ScriptedModel(["Mine."]), "mine"))
+        await stage.reach(held, task)
+        await gate.pass_through()
+        held.release()
+        await task
+
+
+async def fails(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+    await chat.run(ScriptedModel(["Mine.", gate, RuntimeError("too late")]), "mine", on_failure="keep")
+
+
+async def stops(stage: Stage, here: Process, chat: Chat, gate: Gate) -> None:
+    async with chat.turn("mine") as turn:
+        turn.emit("Mine.")
+        await gate.pass_through()
+        turn.stop("keep")
+    assert turn.turn is None
+
+
+ACTS: list[tuple[Act, type[Exception] | None]] = [
+    (journals, Superseded),
+    (starts_a_tool, Superseded),
+    (commits, Superseded),
+    (is_held_at_its_commit, Superseded),
+    (fails, RuntimeError),
+    (stops, None),
+]
+every_act = pytest.mark.parametrize(("act", "problem"), ACTS, ids=[act.__name__ for act, _ in ACTS])
+
+
+class Superseding(Contract):
+    @every_act
+    async def test_a_superseded_holder_changes_nothing(
+        self, stage: Stage, act: Act, problem: type[Exception] | None
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        gate = Gate()
+        holder = stage.start(act(stage, here, chat, gate))
+        await stage.reach(gate, holder)
+        await stage.bury_others(there)
+        same = await there.chat(chat)
+        await exchange(same, "theirs", "Theirs.")
+        before, attempts = await same.turns(), await same.attempts()
+        gate.release()
+        await _ends_with(holder, problem)
+        assert await same.turns() == before
+        assert await same.attempts() == attempts
+        await exchange(same, "next", on_busy="reject")
+
+    @every_act
+    async def test_a_superseded_holder_does_not_disturb_the_new_one(
+        self, stage: Stage, act: Act, problem: type[Exception] | None
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        gate = Gate()
+        holder = stage.start(act(stage, here, chat, gate))
+        await stage.reach(gate, holder)
+        await stage.bury_others(there)
+        same = await there.chat(chat)
+        theirs = await stage.hold_lane(same, "theirs", [Tool("pay", "paid")])
+        gate.release()
+        await _ends_with(holder, problem)
+        turn = await theirs.finish()
+        assert turn.kind is TurnKind.COMPLETED
+        assert (await same.turns())[-1] == turn
+
+    async def test_a_waiting_turn_takes_over_from_a_silent_holder(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "mine", [Tool("pay", "paid")])
+        model = ScriptedModel(["Theirs."])
+        waiting = await stage.queue(await there.chat(chat), model, "theirs")
+        stage.clock.advance(LIMITS.lease_time)
+        there.store.announce()
+        await soon(waiting)
+        assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        holder.gate.release()
+        with pytest.raises(Superseded):
+            await soon(holder.task)
+        assert len(await chat.turns()) == 2
+
+    async def test_a_holder_that_was_only_late_may_still_commit(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "mine")
+        await there.tend()
+        stage.clock.advance(10 * LIMITS.lease_time)
+        await holder.finish()
+        assert await said(chat) == ["mine", "Working done."]
+
+    async def test_a_holder_that_beats_again_just_in_time_is_left_alone(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "mine")
+        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["Theirs."]), "theirs")
+        with there.store.hold(begin) as gate:
+            stage.clock.advance(LIMITS.lease_time)
+            there.store.announce()
+            await stage.reach(gate, waiting)
+            await here.store.beat()
+        await stage.until_run(there, begin, 3)
+        await holder.finish()
+        await soon(waiting)
+        assert await said(chat) == ["mine", "Working done.", "theirs", "Theirs."]
+
+    async def test_a_lease_that_is_renewed_keeps_its_lane(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "mine")
+        for _ in range(3):
+            await there.tend()
+            stage.clock.advance(LIMITS.lease_time)
+            await here.store.beat()
+        await there.tend()
+        with pytest.raises(ConversationBusy):
+            await exchange(await there.chat(chat), "theirs", on_busy="reject")
+        await holder.finish()
+
+    async def test_the_tickets_of_a_dead_process_are_skipped_and_removed(self, stage: Stage) -> None:
+        here, there, third = await stage.processes(3)
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0")
+        with there.store.hold(begin, When.AFTER) as gate:
+            await stage.reach(gate, stage.start((await there.chat(chat)).run(ScriptedModel(), "q1")))
+            assert len(await stage.tickets(chat)) == 1
+            await third.tend()
+            stage.clock.advance(LIMITS.lease_time)
+            await here.store.beat()
+            await third.tend()
+            assert await stage.tickets(chat) == []
+            await holder.finish()
+            await exchange(await third.chat(chat), "q2", on_busy="reject")
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
+
+    async def test_a_dead_process_is_buried_once_by_whoever_comes_first(self, stage: Stage) -> None:
+        here, there, third = await stage.processes(3)
+        chat = await here.chat()
+        await stage.hold_lane(chat, "mine", ["Half"], on_failure="keep")
+        await there.tend()
+        await third.tend()
+        stage.clock.advance(LIMITS.lease_time)
+        await third.store.beat()
+        await there.tend()
+        await third.tend()
+        assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED]
+
+    async def test_tending_ends_what_names_the_own_lease_and_no_task_runs(self, stage: Stage) -> None:
+        """The answer to a begin was lost for good, and the caller was told that the store is out of reach."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        process = here.ledger._process
+        request = begin_request(process, chat._target(), "q0", None, "queue", "keep", "settle")
+        await here.store.transact(begin, request)
+        with pytest.raises(ConversationBusy):
+            await exchange(await there.chat(chat), "q1", on_busy="reject")
+        await here.tend()
+        [aside] = await chat.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        await exchange(await there.chat(chat), "q1", on_busy="reject")
+
+
+async def _ends_with(task: asyncio.Task[None], problem: type[Exception] | None) -> None:
+    [result] = await soon(asyncio.gather(task, return_exceptions=True))
+    assert (type(result) if result else None) is problem

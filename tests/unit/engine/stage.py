@@ -1,0 +1,74 @@
+"""What engine tests stand on: a clock that tests move, tables without an event loop, rows with few fields."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator
+from typing import Any, TypeVar, cast
+
+from tests.unit.model.shapes import some_id, user
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import Branch, Conversation, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+
+Result = TypeVar("Result")
+
+CONVERSATION, BRANCH = some_id(ConversationId, 1), some_id(BranchId, 1)
+OWN, OTHER = some_id(LeaseId, 1), some_id(LeaseId, 2)
+
+
+class HandClock:
+    """Time stands still until a test moves it."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self.wall = now_ms
+        self.elapsed = 0.0
+
+    def now_ms(self) -> int:
+        return self.wall
+
+    def monotonic(self) -> float:
+        return self.elapsed
+
+    def advance(self, seconds: float) -> None:
+        self.wall += round(seconds * 1000)
+        self.elapsed += seconds
+
+
+def drive(work: Awaitable[Result]) -> Result:
+    """Run to its end what awaits nothing but tables in memory; anything that would wait is a mistake."""
+    steps = cast("Generator[Any, None, Result]", work.__await__())
+    try:
+        next(steps)
+    except StopIteration as end:
+        return cast("Result", end.value)
+    raise AssertionError("it waited for an event loop")
+
+
+def conversation(**changes: Any) -> Conversation:
+    fields: dict[str, Any] = {"id": CONVERSATION, "owner": "ann", "branch": BRANCH}
+    return Conversation(**{**fields, "created_at": 1, "touched_at": 1, **changes})
+
+
+def branch(**changes: Any) -> Branch:
+    return Branch(**{"id": BRANCH, "conversation": CONVERSATION, **changes})
+
+
+def attempt(number: int, state: AttemptState = AttemptState.RUNNING, **changes: Any) -> Attempt:
+    fields: dict[str, Any] = {
+        "id": some_id(TurnId, number),
+        "owner": "ann",
+        "conversation": CONVERSATION,
+        "branch": BRANCH,
+        "lease": OWN,
+        "fence": 1,
+        "state": state,
+        "base": None,
+        "input": (user(),),
+        "created_at": 1,
+    }
+    return Attempt(**{**fields, **changes})
+
+
+def ticket(number: int, **changes: Any) -> Ticket:
+    fields: dict[str, Any] = {"attempt": some_id(TurnId, number), "branch": BRANCH, "lease": OWN}
+    return Ticket(**{**fields, "deadline": 1_000, **changes})

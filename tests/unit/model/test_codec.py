@@ -1,0 +1,160 @@
+"""The codec gives back what it was given, refuses what is newer, and calls damage damage."""
+
+import contextlib
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import any_items, call, repeatable, user
+from turnledger.errors import StoreCorrupt, StoreTooNew
+from turnledger.model import codec, event
+from turnledger.model.attempt import AttemptBody, AttemptState, Failure
+from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.item import Item
+from turnledger.model.journal import JournalRecord
+from turnledger.model.turn import TurnBody
+
+texts = st.text()
+raw_items = st.builds(lambda item: msgspec.Raw(item.raw), any_items)
+many = st.lists(raw_items, max_size=4).map(tuple)
+numbers = st.integers(0, 2**40)
+failures = st.none() | st.builds(Failure, texts, texts)
+documents: st.SearchStrategy[codec.Document] = st.one_of(
+    st.builds(TurnBody, input=numbers, items=many),
+    st.builds(AttemptBody, input=many, partial=texts),
+    st.builds(JournalRecord, item=raw_items),
+    st.builds(JournalRecord, started=numbers, read_only=st.booleans()),
+    st.builds(TurnStarted, number=numbers),
+    st.builds(TextDelta, number=numbers, text=texts),
+    st.builds(ItemDone, number=numbers, item=raw_items),
+    st.builds(TurnFinished, number=numbers, state=st.sampled_from(AttemptState), failure=failures),
+)
+KINDS = [TurnBody, AttemptBody, JournalRecord, TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
+
+
+def test_every_document_type_is_tried_here() -> None:
+    def below(kind: type) -> set[type]:
+        return {each for sub in kind.__subclasses__() for each in {sub, *below(sub)}}
+
+    ours = {kind for kind in below(codec.Document) if kind.__module__.startswith("turnledger.")}
+    assert ours == set(KINDS) - {event.Event}
+
+
+@repeatable
+@given(documents)
+def test_every_document_comes_back_and_is_written_the_same_again(document: codec.Document) -> None:
+    written = codec.encode(document)
+    found = codec.decode(type(document), written)
+    assert codec.encode(found) == written
+    assert msgspec.json.decode(written)["v"] == codec.VERSION
+    assert type(found) is type(document)
+
+
+@repeatable
+@given(st.lists(any_items, max_size=6))
+def test_items_go_through_a_document_byte_for_byte(items: list[Item]) -> None:
+    body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=codec.raws(items))))
+    found = codec.items(body.items)
+    assert [each.raw for each in found] == [each.raw for each in items]
+
+
+def test_an_item_given_with_white_space_around_it_comes_back_equal() -> None:
+    spaced = Item(b' {"type":"note"}\n')
+    body = codec.decode(TurnBody, codec.encode(TurnBody(input=0, items=codec.raws([spaced]))))
+    assert codec.items(body.items) == (spaced,)
+
+
+@repeatable
+@given(documents, st.integers(codec.VERSION + 1, 10**30))
+def test_a_newer_document_is_refused(document: codec.Document, version: int) -> None:
+    fields = msgspec.json.decode(codec.encode(document))
+    with pytest.raises(StoreTooNew, match=str(version)):
+        codec.decode(type(document), msgspec.json.encode({**fields, "v": version}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_newer_document_of_another_shape_is_refused_as_newer(kind: Any) -> None:
+    with pytest.raises(StoreTooNew):
+        codec.decode_one_of(kind, b'{"v":2,"type":"turn.paused","input":{"all":"different"}}')
+
+
+@pytest.mark.parametrize("version", ["0", "-1"])
+def test_a_version_that_never_was_is_damage_and_not_newer(version: str) -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.decode(AttemptBody, b'{"v":%s,"input":[]}' % version.encode())
+
+
+def test_a_document_without_a_version_is_damage() -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.decode(AttemptBody, b'{"input":[]}')
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"\0", b"\xff\xfe", b"null", b"[]", b"5", b'"text"', b"{", b'{"v":"1"}', b'{"v":1.5}'],
+)
+def test_garbage_is_damage(kind: Any, raw: bytes) -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.decode_one_of(kind, raw)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"v":1,"input":"0","items":[]}',
+        b'{"v":1,"input":0,"items":{}}',
+        b'{"v":1,"input":0,"items":[{]}',
+        b'{"v":1,"input":0,"items":[]} trailing',
+        b'{"v":1,"input":0,"items":["\xff"',
+        b'{"v":1,"items":[]}',
+    ],
+)
+def test_a_document_of_the_wrong_shape_is_damage(raw: bytes) -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.decode(TurnBody, raw)
+
+
+@repeatable
+@given(st.binary(max_size=40))
+def test_random_bytes_are_damage(raw: bytes) -> None:
+    with pytest.raises((StoreCorrupt, StoreTooNew)):
+        codec.decode(TurnBody, raw)
+
+
+@repeatable
+@given(st.data())
+def test_a_flipped_or_lost_byte_never_raises_anything_else(data: st.DataObject) -> None:
+    written = bytearray(codec.encode(TurnBody(input=1, items=codec.raws((user("ünï"), call())))))
+    at = data.draw(st.integers(0, len(written) - 1))
+    if data.draw(st.booleans()):
+        del written[at:]
+    else:
+        written[at] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(StoreCorrupt, StoreTooNew):
+        codec.decode(TurnBody, bytes(written))
+
+
+def test_nesting_without_end_is_damage() -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.decode(TurnBody, b'{"v":1,"input":' + b"[" * 100_000)
+
+
+def test_a_stored_item_that_is_none_is_damage_and_not_the_callers_fault() -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.items(codec.decode(TurnBody, b'{"v":1,"input":0,"items":[5]}').items)
+
+
+def test_unknown_fields_of_this_version_are_passed_over() -> None:
+    assert codec.decode(AttemptBody, b'{"v":1,"input":[],"later":true}') == AttemptBody(input=())
+
+
+def test_an_item_inside_a_document_is_written_as_its_json() -> None:
+    class Holder(codec.Document, frozen=True):
+        item: Any
+
+    given = Item(b'{"type": "note",  "n": 1.0}')
+    assert codec.encode(Holder(item=given)) == b'{"item":{"type": "note",  "n": 1.0},"v":1}'

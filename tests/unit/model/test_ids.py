@@ -1,0 +1,133 @@
+"""Ids validate what they are made from, survive every way of writing them, and rise within a process."""
+
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import repeatable, some_id
+from turnledger.errors import InvalidId, StoreCorrupt
+from turnledger.model import codec
+from turnledger.model.ids import BranchId, ConversationId, Id, IdSource, LeaseId, TurnId
+
+KINDS: list[type[Id]] = [ConversationId, BranchId, TurnId, LeaseId]
+HEX = "0190a1b2c3d47e5f8a6b7c8d9e0f1a2b"
+
+BAD = {
+    "other prefix": "conv_" + HEX,
+    "no prefix": HEX,
+    "prefix alone": "turn_",
+    "empty": "",
+    "version 4": "turn_" + HEX[:12] + "4" + HEX[13:],
+    "other variant": "turn_" + HEX[:16] + "c" + HEX[17:],
+    "upper case": "turn_" + HEX.upper(),
+    "upper case prefix": "TURN_" + HEX,
+    "too short": "turn_" + HEX[:-1],
+    "too long": "turn_" + HEX + "0",
+    "trailing newline": "turn_" + HEX + "\n",
+    "leading blank": " turn_" + HEX,
+    "with dashes": "turn_0190a1b2-c3d4-7e5f-8a6b-7c8d9e0f1a2b",
+    "digits of another script": "turn_" + HEX[:-1] + "٣",
+}
+
+
+class Named(codec.Document, frozen=True):
+    id: TurnId
+
+
+@st.composite
+def uuid7_hex(draw: st.DrawFn) -> str:
+    number = draw(st.integers(0, 2**128 - 1))
+    number = number & ~(0xF << 76) | 7 << 76
+    return f"{number & ~(3 << 62) | 2 << 62:032x}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@repeatable
+@given(text=uuid7_hex())
+def test_an_id_survives_text_bytes_and_back(kind: type[Id], text: str) -> None:
+    id = kind(kind.prefix + text)
+    assert str(id) == id == kind.prefix + text
+    assert len(id.raw) == 16
+    assert id.raw.hex() == text
+    assert kind.of_bytes(id.raw) == id
+    assert type(kind.of_bytes(id.raw)) is kind
+    assert hash(kind.of_bytes(id.raw)) == hash(id)
+
+
+@repeatable
+@given(uuid7_hex(), uuid7_hex())
+def test_ids_sort_as_their_bytes(one: str, other: str) -> None:
+    first, second = TurnId("turn_" + one), TurnId("turn_" + other)
+    assert (first < second) == (first.raw < second.raw)
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
+def test_what_is_not_an_id_is_refused(text: str) -> None:
+    with pytest.raises(InvalidId, match="turn_…"):
+        TurnId(text)
+
+
+@pytest.mark.parametrize("text", BAD.values(), ids=BAD.keys())
+def test_what_is_not_an_id_is_a_damaged_document(text: str) -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.decode(Named, codec.encode(Named(id=text)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", ["5", "null", "[]", "true"])
+def test_what_is_not_even_a_text_is_a_damaged_document(value: str) -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.decode(Named, f'{{"v":1,"id":{value}}}'.encode())
+
+
+def test_a_document_gives_back_the_kind_of_its_id() -> None:
+    id = some_id(TurnId, 1)
+    found = codec.decode(Named, codec.encode(Named(id=id))).id
+    assert found == id
+    assert type(found) is TurnId
+
+
+@pytest.mark.parametrize("raw", [b"", bytes(16), bytes(15), bytes(17)])
+def test_bytes_that_are_no_id_are_refused(raw: bytes) -> None:
+    with pytest.raises(InvalidId):
+        TurnId.of_bytes(raw)
+
+
+def test_the_message_shows_only_the_beginning_of_a_long_text() -> None:
+    with pytest.raises(InvalidId) as caught:
+        TurnId("x" * 10_000)
+    assert len(str(caught.value)) < 200
+
+
+def test_every_kind_refuses_the_ids_of_the_others() -> None:
+    for kind in KINDS:
+        for other in KINDS:
+            if kind is not other:
+                with pytest.raises(InvalidId):
+                    kind(some_id(other, 1))
+
+
+@repeatable
+@given(st.lists(st.integers(0, 2**48 - 1), min_size=2, max_size=30), st.integers())
+def test_new_ids_rise_whatever_the_clock_does(times: list[int], seed: int) -> None:
+    clock = iter(times)
+    source = IdSource(lambda: next(clock), Random(seed))
+    ids = [source.new(KINDS[at % len(KINDS)]).raw for at in range(len(times))]
+    assert ids == sorted(set(ids))
+
+
+def test_new_ids_rise_while_the_clock_stands_still() -> None:
+    source = IdSource(lambda: 1_700_000_000_000, Random(1))
+    ids = [source.new(TurnId) for _ in range(1_000)]
+    assert ids == sorted(set(ids))
+
+
+def test_a_new_id_begins_with_the_time() -> None:
+    id = IdSource(lambda: 0x0190A1B2C3D4, Random(1)).new(TurnId)
+    assert id.startswith("turn_0190a1b2c3d47")
+
+
+def test_the_same_clock_and_randomness_make_the_same_ids() -> None:
+    one, other = (IdSource(lambda: 5, Random(9)) for _ in range(2))
+    assert [one.new(TurnId) for _ in range(5)] == [other.new(TurnId) for _ in range(5)]

@@ -1,0 +1,68 @@
+"""A turn keeps its items byte for byte and tells input from output."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import any_items, assistant, call, repeatable, result, turn, user
+from turnledger.errors import StoreCorrupt, StoreTooNew
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn, TurnKind
+
+some_items = st.lists(any_items, min_size=1, max_size=5)
+
+
+@repeatable
+@given(some_items, some_items)
+def test_input_and_output_come_back_byte_for_byte(input: list[Item], output: list[Item]) -> None:
+    found = turn(input=input, output=output)
+    assert found.input == tuple(input)
+    assert found.output == tuple(output)
+    assert found.items == (*input, *output)
+
+
+@repeatable
+@given(some_items, some_items)
+def test_the_same_items_make_the_same_body(input: list[Item], output: list[Item]) -> None:
+    first = turn(input=input, output=output)
+    assert turn(input=first.input, output=first.output).body == first.body
+
+
+def test_the_text_is_what_the_assistant_said() -> None:
+    given = turn(input=[user("q")], output=[assistant("a"), call(), result(), assistant("b")])
+    assert given.text == "ab"
+
+
+def test_a_turn_without_output_has_no_text() -> None:
+    bare = turn(output=[call()])
+    assert bare.text == ""
+
+
+def test_a_turn_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        turn().number = 2  # type: ignore[misc]
+
+
+def test_turns_with_the_same_fields_are_equal() -> None:
+    assert turn() == turn()
+    assert hash(turn()) == hash(turn())
+    assert turn(1) != turn(2)
+
+
+def with_body(body: bytes) -> Turn:
+    given = turn()
+    return Turn(given.id, given.branch, 1, None, TurnKind.COMPLETED, 1, 2, body)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{}", b'{"v":1,"input":0}', b'{"v":1,"input":0,"items":[{"type":5}]}']
+)
+def test_a_damaged_body_is_damage_when_it_is_looked_at(body: bytes) -> None:
+    damaged = with_body(body)
+    with pytest.raises(StoreCorrupt):
+        _ = damaged.items
+
+
+def test_a_body_from_a_newer_version_is_refused() -> None:
+    with pytest.raises(StoreTooNew):
+        _ = with_body(b'{"v":2,"input":0,"items":[]}').items

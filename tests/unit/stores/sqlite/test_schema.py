@@ -1,0 +1,77 @@
+"""The schema: migrations lead to schema.sql, and every query is there, used, and served by an index."""
+
+import re
+from pathlib import Path
+
+import apsw
+import pytest
+
+from turnledger.stores.sqlite import tables
+from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
+from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
+
+SMALL = {"leases", "attempts", "running_of", "mark_swept"}
+"""Queries that read a table of few rows, or a part of one, from end to end."""
+
+
+def shape(connection: apsw.Connection) -> set[tuple[str, str, str]]:
+    rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
+    return {(kind, name, " ".join(re.sub("--.*", "", sql).split())) for kind, name, sql in rows}
+
+
+@pytest.fixture
+def migrated() -> apsw.Connection:
+    connection = apsw.Connection(":memory:")
+    migrate(connection, ":memory:")
+    return connection
+
+
+def test_migrations_lead_to_the_schema_as_it_is_written(migrated: apsw.Connection) -> None:
+    written = apsw.Connection(":memory:")
+    written.execute(sql_text("schema.sql"))
+    assert shape(migrated) == shape(written)
+    assert migrated.pragma("user_version") == VERSION
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    folder = Path(tables.__file__).parent / "migrations"
+    assert sorted(path.name for path in folder.glob("*.sql")) == list(MIGRATIONS)
+    assert [int(name[:4]) for name in MIGRATIONS] == list(range(1, VERSION + 1))
+
+
+def test_migrating_twice_changes_nothing(migrated: apsw.Connection) -> None:
+    before = migrated.pragma("schema_version")
+    migrate(migrated, ":memory:")
+    assert migrated.pragma("schema_version") == before
+
+
+def test_a_failed_migration_leaves_neither_tables_nor_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = "CREATE TABLE half (done INTEGER); CREATE TABLE broken ("
+    monkeypatch.setattr("turnledger.stores.sqlite.migrations.sql_text", lambda name: broken)
+    connection = apsw.Connection(":memory:")
+    with pytest.raises(apsw.SQLError):
+        migrate(connection, ":memory:")
+    assert shape(connection) == set()
+    assert connection.pragma("user_version") == 0
+
+
+def test_each_query_has_a_sentence_and_is_used() -> None:
+    source = Path(tables.__file__).read_text("utf-8")
+    used = set(re.findall(r'_(?:rows?|run)\(\s*"(\w+)"', source))
+    assert set(QUERIES) == used
+    assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text("queries.sql"), re.MULTILINE)) == len(used)
+
+
+def test_named_queries_are_split_at_their_names() -> None:
+    text = "-- about\n\n-- name: one\n-- Says.\nSELECT 1;\n\n-- name: two\n-- Says.\nSELECT\n  2;\n"
+    assert named_queries(text) == {"one": "SELECT 1;", "two": "SELECT\n  2;"}
+
+
+@pytest.mark.parametrize("name", sorted(QUERIES))
+def test_no_query_reads_a_table_that_grows_from_end_to_end(name: str, migrated: apsw.Connection) -> None:
+    names = re.findall(r"\?\d*", QUERIES[name])
+    bindings = [None] * (len({*names}) if names and names[0] != "?" else len(names))
+    plan = [row[3] for row in migrated.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", bindings)]
+    scans = [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
+    scans = [step for step in scans if "SUBQUERY" not in step and "(subquery" not in step]
+    assert name in SMALL or scans == []
