@@ -21,7 +21,7 @@ from turnledger.stores.memory import Database, MemoryTables
 
 PRINT = fingerprint("id 1", [user()])
 KEY = Key("order-1", PRINT)
-ID, NEW = some_id(TurnId, 1), some_id(TurnId, 2)
+ID = some_id(TurnId, 1)
 CLAIM = Claim(
     owner="ann", idempotency_key="order-1", fingerprint=PRINT, conversation=conversation().id, attempt=ID
 )
@@ -63,24 +63,24 @@ def test_a_fingerprint_sees_order_and_target() -> None:
 
 @pytest.mark.parametrize("key", [None, KEY])
 def test_nothing_there_is_a_fresh_start(key: Key | None) -> None:
-    assert drive(look_up(MemoryTables(Database()), "ann", key, NEW)) == Fresh()
+    assert drive(look_up(MemoryTables(Database()), "ann", key, None)) == Fresh()
 
 
 def test_a_request_without_a_key_finds_nothing() -> None:
-    assert drive(look_up(claimed(attempt(1)), "ann", None, NEW)) == Fresh()
+    assert drive(look_up(claimed(attempt(1)), "ann", None, None)) == Fresh()
 
 
 def test_the_key_of_another_owner_does_not_exist() -> None:
-    assert drive(look_up(claimed(attempt(1)), "bob", KEY, NEW)) == Fresh()
+    assert drive(look_up(claimed(attempt(1)), "bob", KEY, None)) == Fresh()
 
 
 def test_another_body_is_refused() -> None:
     with pytest.raises(IdempotencyMismatch):
-        drive(look_up(claimed(attempt(1)), "ann", with_fields(KEY, fingerprint=b"other"), NEW))
+        drive(look_up(claimed(attempt(1)), "ann", with_fields(KEY, fingerprint=b"other"), None))
 
 
 def test_a_running_attempt_is_shared() -> None:
-    assert drive(look_up(claimed(attempt(1)), "ann", KEY, NEW)) == Share(ID, None)
+    assert drive(look_up(claimed(attempt(1)), "ann", KEY, None)) == Share(ID, None)
 
 
 @pytest.mark.parametrize(
@@ -95,35 +95,33 @@ def test_a_committed_turn_is_replayed(kind: TurnKind, state: AttemptState) -> No
     tables = claimed(attempt(1, AttemptState.SETTLED) if kind is TurnKind.SETTLED else None)
     committed = with_fields(turn(), kind=kind)
     drive(tables.add_turn(committed))
-    assert drive(look_up(tables, "ann", KEY)) == Share(ID, Ended(state, committed, NEW))
+    assert drive(look_up(tables, "ann", KEY, None)) == Share(ID, Ended(state, committed))
 
 
 def test_a_failed_attempt_may_be_resumed_by_a_later_request() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    assert drive(look_up(claimed(failed), "ann", KEY, NEW)) == Fresh(CLAIM, failed)
+    assert drive(look_up(claimed(failed), "ann", KEY, None)) == Fresh(CLAIM, failed)
 
 
 def test_a_failed_attempt_that_is_gone_is_begun_afresh_where_it_was() -> None:
-    assert drive(look_up(claimed(), "ann", KEY, NEW)) == Fresh(CLAIM)
+    assert drive(look_up(claimed(), "ann", KEY, None)) == Fresh(CLAIM)
 
 
 def test_a_discarded_attempt_is_not_run_again() -> None:
     with pytest.raises(TurnStopped):
-        drive(look_up(claimed(attempt(1, AttemptState.DISCARDED)), "ann", KEY, NEW))
+        drive(look_up(claimed(attempt(1, AttemptState.DISCARDED)), "ann", KEY, None))
 
 
 def test_who_was_waiting_when_it_began_shares_the_failure() -> None:
-    tables = claimed(attempt(1, AttemptState.FAILED, failure=FAILURE))
-    drive(tables.add_ticket(ticket(2)))
+    failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
     shared = Share(ID, Ended(AttemptState.FAILED, failure=FAILURE))
-    assert drive(look_up(tables, "ann", KEY, NEW)) == shared
+    assert drive(look_up(claimed(failed), "ann", KEY, ticket(2))) == shared
 
 
 def test_who_came_after_the_failure_and_waited_then_is_a_retry() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    tables = claimed(failed)
-    drive(tables.add_ticket(ticket(2, claimed=ID)))
-    assert drive(look_up(tables, "ann", KEY, NEW)) == Fresh(CLAIM, failed)
+    waiting = ticket(2, claimed=ID)
+    assert drive(look_up(claimed(failed), "ann", KEY, waiting)) == Fresh(CLAIM, failed)
 
 
 @pytest.mark.parametrize(
@@ -145,18 +143,18 @@ def test_a_replay_after_a_delete_is_reported() -> None:
     tables = claimed(attempt(1))
     drive(tables.save_conversation(replace(conversation(), state=ConversationState.DELETED)))
     with pytest.raises(ConversationDeleted):
-        drive(look_up(tables, "ann", KEY, NEW))
+        drive(look_up(tables, "ann", KEY, None))
 
 
 def test_a_claim_in_a_conversation_nobody_knows_any_more_is_reported() -> None:
     tables = claimed()
     drive(tables.save_claim(replace(CLAIM, conversation=some_id(ConversationId, 9))))
     with pytest.raises(ConversationDeleted):
-        drive(look_up(tables, "ann", KEY, NEW))
+        drive(look_up(tables, "ann", KEY, None))
 
 
 def test_looking_up_writes_nothing() -> None:
     database = Database()
     tables = MemoryTables(database)
-    drive(look_up(tables, "ann", KEY, NEW))
+    drive(look_up(tables, "ann", KEY, None))
     assert not tables.has_written

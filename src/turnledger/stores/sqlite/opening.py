@@ -61,7 +61,10 @@ def prepare(path: str, vfs: str | None = None) -> None:
     What is not ours, is newer or is damaged is refused and left as it is. Processes that create the same
     store at the same time end up with one.
     """
-    _check_place(Path(path))
+    try:
+        _check_place(Path(path))
+    except PermissionError as problem:
+        raise StoreReadOnly(f"{path} is out of reach of this user. Check its permissions.") from problem
     is_ours = _check_header(Path(path))
     try:
         if is_ours:
@@ -145,13 +148,11 @@ def _check_inside(path: str, vfs: str | None) -> None:
     connection = _connect(path, vfs)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
+        if connection.readonly("main"):
+            raise StoreReadOnly(f"{path} can only be read. Check its permissions, and those of its disk.")
         connection.pragma("query_only", True)
         check_version(version_of(connection), path)
         connection.execute("SELECT count(*) FROM sqlite_schema").fetchall()
-        if connection.readonly("main"):
-            raise StoreReadOnly(
-                f"{path} can only be read. Check its permissions, and how its disk is mounted."
-            )
     finally:
         connection.close(True)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import apsw
@@ -142,5 +143,6 @@ class Writer:
         return int(self._connection.pragma("data_version"))
 
     def close(self) -> None:
-        """Close the connection; the last process to do so leaves a single file behind."""
-        self._connection.close(True)
+        """Close the connection; the last process to do so leaves a single file behind, if it can."""
+        with suppress(apsw.Error):  # what was acknowledged is safe in the log, for the next to carry over
+            self._connection.close(True)

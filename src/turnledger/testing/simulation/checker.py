@@ -9,6 +9,8 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnFailure, OnStop
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
 from turnledger.model.pairing import NOT_ANSWERED, open_calls
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.world import World
@@ -162,23 +164,27 @@ def _stops(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
 
 def _effects(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
     """What tools did is told, once, and was done once; but for those told to forget."""
-    told = Counter(
-        item.fields["arguments"].strip('"') for turn in turns for item in turn.output if item.is_call
-    )
-    before = {turn.id: tuple(each.id for each in turns[: turn.number - 1]) for turn in turns}
-    where = {
-        item.fields["arguments"].strip('"'): turn.id for turn in turns for item in turn.output if item.is_call
-    }
-    done = Counter(effect.name for effect in world.effects if not effect.read_only)
+    told = [(_name(item), turn) for turn in turns for item in turn.output if item.is_call]
+    times_told = Counter(name for name, _ in told)
+    times_done = Counter(effect.name for effect in world.effects if not effect.read_only)
     for effect in world.effects:
         if effect.read_only or effect.ask.on_failure is OnFailure.FORGET or effect.conversation != chat.id:
             continue
-        if told[effect.name] != 1:
-            yield f"the effect {effect.name} is in the history {told[effect.name]} times"
-        elif effect.saw != before[where[effect.name]]:
-            yield f"the effect {effect.name} came of another history than it stands in"
-        if done[effect.name] != 1:
-            yield f"the tool {effect.name} ran {done[effect.name]} times"
+        if times_told[effect.name] != 1:
+            yield f"the effect {effect.name} is in the history {times_told[effect.name]} times"
+        if times_done[effect.name] != 1:
+            yield f"the tool {effect.name} ran {times_done[effect.name]} times"
+    histories: dict[str, list[tuple[TurnId, ...]]] = {}
+    for effect in world.effects:
+        histories.setdefault(effect.name, []).append(effect.saw)
+    for name, turn in told:
+        before = tuple(each.id for each in turns[: turn.number - 1])
+        if name in histories and before not in histories[name]:
+            yield f"the effect {name} came of another history than it stands in"
+
+
+def _name(call: Item) -> str:
+    return str(call.fields["arguments"]).strip('"')
 
 
 def _token(turn: Turn) -> str:

@@ -31,6 +31,14 @@ class Fate(Enum):
     PAUSE_AFTER = auto()
 
 
+_RATES = {
+    "CRASH": (0.01, 0.05),
+    "PAUSE": (0.02, 0.1),
+    "REFUSED": (0.05, 0.3),
+    "LOST": (0.02, 0.1, 0.4),
+}
+
+
 @dataclass(frozen=True)
 class Weather:
     """How often things go wrong, per write. Drawn for each schedule, so that some are calm."""
@@ -43,9 +51,8 @@ class Weather:
     def draw(cls, random: Random) -> Weather:
         rates = []
         for fate in Fate:
-            if fate is not Fate.WELL and random.random() < 0.45:
-                crash = fate.name.startswith(("CRASH", "PAUSE"))
-                rates.append((fate, random.choice((0.01, 0.03) if crash else (0.02, 0.08, 0.2))))
+            if fate is not Fate.WELL and random.random() < 0.4:
+                rates.append((fate, random.choice(_RATES[fate.name.partition("_")[0]])))
         return cls(tuple(rates), random.choice((0.0, 0.002, 0.05)), random.choice((0.0, 0.3, 1.0)))
 
     def fate(self, random: Random) -> Fate:

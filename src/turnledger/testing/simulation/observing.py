@@ -9,6 +9,7 @@ from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import Ended
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
+from turnledger.engine.recovery import TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import ConversationState
@@ -28,6 +29,8 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
             if found is None or found.state is ConversationState.DELETED:
                 world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
             return result
+        if isinstance(request, TakeOverRequest):
+            return await _take_over(tables, operation, request, world)
         if isinstance(request, BeginRequest):
             return await _begin(tables, operation, request, world)
         result = await operation(tables, request)
@@ -56,6 +59,18 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         if before is not None:
             waited = (before.unsettled, before.running)
             world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
+    return result
+
+
+async def _take_over(
+    tables: Tables, operation: Operation[Any, Any], request: TakeOverRequest, world: World
+) -> Any:
+    """Note a fence that was raised over somebody else than the one who was found dead."""
+    before = await tables.branch(request.left.branch)
+    result = await operation(tables, request)
+    after = await tables.branch(request.left.branch)
+    if before is not None and before != after and before.running != request.left.attempt:
+        world.intrusions.append(f"a fence was raised over {before.running}, seen was {request.left.attempt}")
     return result
 
 

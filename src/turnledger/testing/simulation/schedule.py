@@ -30,6 +30,15 @@ LIMITS = Limits(
 )
 
 
+HABITS = (
+    ["ask"] * 8 + ["stop", "rename"],
+    ["ask"] * 4 + ["stop"] * 2,
+    ["ask"] * 4 + ["delete"],
+    ["ask"],
+)
+"""What the clients of a schedule like to do."""
+
+
 class SimulatedClock:
     """Virtual time; each process's wall clock is off by its own amount."""
 
@@ -84,6 +93,7 @@ class Schedule:
     def __post_init__(self) -> None:
         self.medium = Medium(Random(self.random.random()), Weather.draw(self.random))
         self.keys = ("alpha",) if self.random.random() < 0.7 else ("alpha", "beta")
+        self.habits = self.random.choice(HABITS)
         self.knows_death = self.random.random() < 0.5
         self.gone: set[LeaseId] = set()
 
@@ -145,17 +155,18 @@ class Schedule:
     # Clients.
 
     async def _client(self, number: int) -> None:
-        for count in range(self.random.choice((1, 2, 4))):
+        for count in range(self.random.choice((1, 2, 3, 5))):
             token = f"q{number}.{count}"
-            kind = self.random.random()
-            if kind < 0.8:
+            kind = self.random.choice(self.habits)
+            conversation_key = self.random.choice(self.keys)
+            if kind == "ask":
                 await self._ask_and_answer(token)
-            elif kind < 0.9:
-                await self._on_server(self._stop(self.random.choice(self.keys)))
-            elif kind < 0.97:
-                await self._on_server(self._rename(self.random.choice(self.keys), token))
+            elif kind == "stop":
+                await self._on_server(self._stop(conversation_key))
+            elif kind == "rename":
+                await self._on_server(self._rename(conversation_key, token))
             else:
-                await self._on_server(self._delete(self.random.choice(self.keys)))
+                await self._on_server(self._delete(conversation_key))
 
     async def _ask_and_answer(self, token: str) -> None:
         """Ask; where the model called back, bring the result, now and then twice."""
@@ -179,7 +190,7 @@ class Schedule:
         if ask.on_failure is OnFailure.KEEP:
             self.world.keepers.add(ask.token)
         copies = 2 if ask.idempotency_key and self.random.random() < 0.3 else 1
-        tries = self.random.choice((1, 2, 3)) if ask.idempotency_key else 1
+        tries = self.random.choice((1, 3, 4)) if ask.idempotency_key else 1
         for _ in range(tries):
             given_up_after = self.random.choice((None, None, None, 0.01, 1.0, 15.0))
             await asyncio.gather(*(self._on_server(self._handle(ask), given_up_after) for _ in range(copies)))

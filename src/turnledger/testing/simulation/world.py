@@ -46,7 +46,7 @@ class Ask:
 
     @classmethod
     def draw(cls, random: Random, token: str, keys: tuple[str, ...], *, answers_call: bool = False) -> Ask:
-        tools = tuple(random.random() < 0.25 for _ in range(random.choice((0, 0, 0, 1, 2))))
+        tools = tuple(random.random() < 0.4 for _ in range(random.choice((0, 0, 0, 1, 2))))
         fails = tuple(random.randrange(len(tools) + 1) if random.random() < 0.35 else -1 for _ in range(4))
         return cls(
             token=token,

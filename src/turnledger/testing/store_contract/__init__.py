@@ -23,18 +23,28 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "once",
     "one_at_a_time",
+    "one_key",
+    "resuming",
     "stage",
     "superseded",
+    "unknown_outcome",
+    "well_formed",
 )
 # Before they are imported, so that a failing assertion shows what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
+from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
+from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
+from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 
 __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
@@ -42,7 +52,12 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    Once,
     OneAtATime,
+    OneKey,
+    Resuming,
     Superseding,
+    UnknownOutcome,
+    WellFormed,
 ):
     """All parts of the contract."""

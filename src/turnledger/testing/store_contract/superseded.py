@@ -121,17 +121,31 @@ class Superseding(Contract):
     async def test_a_waiting_turn_takes_over_from_a_silent_holder(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
-        holder = await stage.hold_lane(chat, "mine", [Tool("pay", "paid")])
+        await stage.hold_lane(chat, "mine", [Tool("pay", "paid")])
         model = ScriptedModel(["Theirs."])
         waiting = await stage.queue(await there.chat(chat), model, "theirs")
         stage.clock.advance(LIMITS.lease_time)
         there.store.announce()
         await soon(waiting)
         assert [turn.kind for turn in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert {"role": "tool", "tool_call_id": "call_0", "content": "paid"} in model.seen[0]
+
+    @pytest.mark.parametrize("policy", ["settle", "keep"])
+    async def test_what_others_told_of_a_superseded_turn_is_never_passed_off_as_its_commit(
+        self, stage: Stage, policy: str
+    ) -> None:
+        """The settled or kept turn has the id of the attempt, but not the answer that its caller gave."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "mine", [Tool("pay", "paid"), "Paid."], on_failure=policy)
+        await stage.bury_others(there)
+        await exchange(await there.chat(chat), "theirs")
+        before = await chat.turns()
+        assert [turn.input[0].text for turn in before] == ["mine", "theirs"]
         holder.gate.release()
         with pytest.raises(Superseded):
             await soon(holder.task)
-        assert len(await chat.turns()) == 2
+        assert await chat.turns() == before
 
     async def test_a_holder_that_was_only_late_may_still_commit(self, stage: Stage) -> None:
         here, there = await stage.processes()

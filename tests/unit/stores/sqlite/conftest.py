@@ -1,9 +1,9 @@
 """Stores for the tests of the SQLite store."""
 
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from subprocess import PIPE, Popen
-import sys
 
 import pytest
 

@@ -14,9 +14,7 @@ from turnledger.errors import (
 )
 from turnledger.stores.sqlite.failures import _REMEDY, MEANING, meaning_of, outcome_unknown, translated
 
-CLASSES = {
-    kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)
-}
+CLASSES = {kind for kind in vars(apsw).values() if isinstance(kind, type) and issubclass(kind, apsw.Error)}
 
 
 def error(kind: type[apsw.Error], code: int) -> apsw.Error:

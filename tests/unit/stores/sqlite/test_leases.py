@@ -1,0 +1,103 @@
+"""Signs of life, across real processes."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stores.sqlite.conftest import Neighbour
+from tests.unit.stores.sqlite.operations import beat_of, ids, leases
+from turnledger.engine.ports import Tables
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.leases import LockFiles
+
+pytestmark = pytest.mark.skipif("sys.platform == 'win32'", reason="needs lock files")
+
+
+async def drop(tables: Tables, id: LeaseId) -> None:
+    await tables.drop_lease(id)
+
+
+def locks(path: Path) -> list[str]:
+    return sorted(each.name for each in path.with_name(f"{path.name}-leases").glob("*"))
+
+
+async def test_the_own_process_is_not_gone(store: SqliteStore) -> None:
+    lease = ids.new(LeaseId)
+    await store.keep_lease(lease, every=60)
+    assert store.holder_is_gone(lease) is False
+    assert await store.read(beat_of, lease) == 1
+
+
+async def test_of_a_lease_without_a_lock_file_nothing_is_known(store: SqliteStore) -> None:
+    assert store.holder_is_gone(ids.new(LeaseId)) is False
+
+
+async def test_the_lease_is_renewed_whatever_the_loop_is_doing(store: SqliteStore, path: Path) -> None:
+    lease = ids.new(LeaseId)
+    await store.keep_lease(lease, every=0.001)
+    other = await SqliteStore.open(path, inline=True)  # its reads hold up the loop
+    while await other.read(beat_of, lease) < 4:
+        pass
+    await other.close()
+
+
+async def test_a_process_that_was_killed_is_gone_at_once(
+    store: SqliteStore, path: Path, neighbour: Neighbour
+) -> None:
+    lease = ids.new(LeaseId)
+    process = await asyncio.to_thread(neighbour, "hold", path, lease)
+    assert lease in await store.read(leases, None)
+    assert store.holder_is_gone(lease) is False
+    process.kill()
+    await asyncio.to_thread(process.wait)
+    assert store.holder_is_gone(lease) is True
+
+
+async def test_the_lock_file_of_a_dead_process_goes_with_its_lease(
+    store: SqliteStore, path: Path, neighbour: Neighbour
+) -> None:
+    dead, own, next_one = ids.new(LeaseId), ids.new(LeaseId), ids.new(LeaseId)
+    process = await asyncio.to_thread(neighbour, "hold", path, dead)
+    process.kill()
+    await asyncio.to_thread(process.wait)
+    await store.keep_lease(own, every=60)
+    assert locks(path) == sorted([f"{dead}.lock", f"{own}.lock"])
+    await store.transact(drop, dead)
+    other = await SqliteStore.open(path)
+    await other.keep_lease(next_one, every=60)
+    assert locks(path) == sorted([f"{own}.lock", f"{next_one}.lock"])
+    await other.close()
+
+
+async def test_closing_ends_the_lease(store: SqliteStore, path: Path) -> None:
+    lease = ids.new(LeaseId)
+    other = await SqliteStore.open(path)
+    await other.keep_lease(lease, every=60)
+    await other.close()
+    assert await store.read(leases, None) == set()
+    assert locks(path) == []
+    assert store.holder_is_gone(lease) is False
+
+
+async def test_an_inline_store_beats_once_and_leaves_no_lock_file(path: Path) -> None:
+    lease = ids.new(LeaseId)
+    store = await SqliteStore.open(path, inline=True)
+    await store.keep_lease(lease, every=0.001)
+    assert await store.read(beat_of, lease) == 1
+    assert store.holder_is_gone(lease) is False
+    assert locks(path) == []
+    await store.close()
+
+
+def test_a_sweep_leaves_what_is_locked_named_or_foreign(path: Path) -> None:
+    held, named = ids.new(LeaseId), ids.new(LeaseId)
+    files, others = LockFiles(str(path)), LockFiles(str(path))
+    files.take(held)
+    folder = path.with_name(f"{path.name}-leases")
+    for name in (f"{named}.lock", "notes.lock", f"{ids.new(LeaseId)}.lock"):
+        folder.joinpath(name).touch()
+    others.sweep({named})
+    assert locks(path) == sorted([f"{held}.lock", f"{named}.lock", "notes.lock"])
+    files.release()

@@ -1,0 +1,200 @@
+"""Opening: what is refused, in which words, and that whatever was there stays as it was."""
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.unit.stores.sqlite.conftest import ROOT, Neighbour, wait_until_ready
+from tests.unit.stores.sqlite.faults import FaultyDisk
+from tests.unit.stores.sqlite.operations import beat, beat_of, ids
+from turnledger.errors import (
+    NotAStore,
+    StoreCorrupt,
+    StoreError,
+    StoreReadOnly,
+    StoreTooNew,
+    UnsafeSqlite,
+)
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import SqliteStore, path_of
+from turnledger.stores.sqlite.migrations import VERSION
+from turnledger.stores.sqlite.opening import APPLICATION_ID, check_sqlite, prepare
+
+NOBODY = 65534
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def shelf() -> Iterator[Path]:
+    """A folder that every user can reach; pytest's own are private."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+        Path(folder).chmod(0o700)
+
+
+def make_store(path: Path) -> None:
+    prepare(str(path))
+
+
+def refused(path: Path, kind: type[StoreError], vfs: str | None = None) -> str:
+    """Open it, expect this error, and that nothing changed; return the message."""
+    before = snapshot(path.parent) if path.is_file() else None
+    with pytest.raises(StoreError) as caught:
+        prepare(str(path), vfs)
+    assert type(caught.value) is kind
+    assert before is None or snapshot(path.parent) == before
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///chats.db", "chats.db"),
+        ("sqlite:///data/chats.db", "data/chats.db"),
+        ("sqlite:////var/lib/chats.db", "/var/lib/chats.db"),
+        ("sqlite:///50% off.db", "50% off.db"),
+    ],
+)
+def test_a_url_names_a_file(url: str, path: str) -> None:
+    assert path_of(url) == path
+
+
+@pytest.mark.parametrize("url", ["sqlite:///", "sqlite://", "chats.db", "sqlite:///:memory:", "files:chats"])
+def test_a_url_without_a_file_is_refused(url: str) -> None:
+    with pytest.raises(NotAStore):
+        path_of(url)
+
+
+@pytest.mark.parametrize("version", ["3.40.1", "3.44.5", "3.45.0", "3.50.6", "3.51.0", "3.51.2"])
+def test_an_unsafe_sqlite_is_refused(version: str) -> None:
+    with pytest.raises(UnsafeSqlite, match=version):
+        check_sqlite(version)
+
+
+@pytest.mark.parametrize("version", ["3.44.6", "3.50.7", "3.51.3", "3.54.1", "4.0.0"])
+def test_a_safe_sqlite_is_taken(version: str) -> None:
+    check_sqlite(version)
+
+
+def test_a_new_store_is_marked_as_ours_and_uses_the_log(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    assert connection.pragma("application_id") == APPLICATION_ID
+    assert connection.pragma("user_version") == VERSION
+    assert connection.pragma("journal_mode") == "wal"
+    connection.close()
+
+
+def test_closing_leaves_a_single_file(path: Path) -> None:
+    make_store(path)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_an_empty_file_becomes_a_store(path: Path) -> None:
+    path.touch()
+    make_store(path)
+    assert path.stat().st_size > 0
+
+
+def test_a_newer_store_is_refused_untouched(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.pragma("user_version", VERSION + 1)
+    connection.close()
+    assert f"schema {VERSION + 1}" in refused(path, StoreTooNew)
+
+
+def test_a_newer_store_is_refused_with_its_log_untouched(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.pragma("user_version", VERSION + 1)
+    connection.close()
+    log = path.with_name(f"{path.name}-wal")
+    before = path.read_bytes(), log.read_bytes()
+    with pytest.raises(StoreTooNew):
+        prepare(str(path))
+    assert (path.read_bytes(), log.read_bytes()) == before
+
+
+def test_a_database_of_another_program_is_refused_untouched(path: Path) -> None:
+    connection = apsw.Connection(str(path))
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    assert "no Turnledger store" in refused(path, NotAStore)
+
+
+def test_a_file_that_is_no_database_is_refused_untouched(path: Path) -> None:
+    path.write_text("Dear diary,\n" * 100)
+    assert "not a database" in refused(path, NotAStore)
+
+
+def test_a_folder_is_refused_with_a_hint(path: Path) -> None:
+    path.mkdir()
+    assert str(path / "chats.db") in refused(path, NotAStore)
+
+
+def test_a_missing_folder_is_refused_with_the_remedy(path: Path) -> None:
+    assert f"mkdir -p {path.parent / 'no'}" in refused(path.parent / "no" / "chats.db", NotAStore)
+
+
+@pytest.mark.parametrize(("start", "end"), [(100, 4096), (16, 68)])
+def test_a_damaged_store_is_refused_untouched(path: Path, start: int, end: int) -> None:
+    make_store(path)
+    content = bytearray(path.read_bytes())
+    content[start:end] = b"\xff" * (end - start)
+    path.write_bytes(content)
+    assert "backup" in refused(path, StoreCorrupt)
+
+
+def test_a_store_on_a_read_only_disk_is_refused(path: Path, disk: FaultyDisk) -> None:
+    make_store(path)
+    disk.read_only = True
+    assert "can only be read" in refused(path, StoreReadOnly, disk.name)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX permissions")
+@pytest.mark.parametrize("place", ["file", "folder"])
+def test_what_this_user_may_not_write_is_refused(place: str, shelf: Path) -> None:
+    make_store(shelf / "chats.db")
+    shelf.joinpath("chats.db").chmod(0o444 if place == "file" else 0o666)
+    shelf.chmod(0o555 if place == "folder" else 0o777)
+    script = (
+        "import os, sys\n"
+        "from turnledger.errors import StoreReadOnly\n"
+        "from turnledger.stores.sqlite.opening import prepare\n"
+        "os.chdir(sys.argv[1])\n"
+        f"os.getuid() or os.setuid({NOBODY})\n"
+        "try: prepare('chats.db')\n"
+        "except StoreReadOnly as problem: print(problem)\n"
+    )
+    command = [sys.executable, "-c", script, str(shelf)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "Check its permissions" in ran.stdout, ran.stderr
+
+
+@pytest.mark.skipif("unix-none" not in apsw.vfs_names(), reason="needs a VFS without shared memory")
+def test_a_file_system_without_shared_memory_is_refused(path: Path) -> None:
+    assert "local disk" in refused(path, StoreError, vfs="unix-none")
+
+
+async def test_processes_that_create_one_store_at_once_end_up_with_one(
+    path: Path, neighbour: Neighbour
+) -> None:
+    lease = ids.new(LeaseId)
+    processes = [neighbour("write", path, lease, wait=False) for _ in range(4)]
+    store = await SqliteStore.open(path)
+    await store.transact(beat, lease)
+    for process in processes:
+        await asyncio.to_thread(wait_until_ready, process)
+    assert await store.read(beat_of, lease) == 5
+    await store.close()

@@ -1,0 +1,53 @@
+"""Power loss at any moment: what was acknowledged as on disk is there, whatever else the disk forgot."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.unit.stores.sqlite.faults import FaultyDisk
+from tests.unit.stores.sqlite.operations import beat, beat_of, ids
+from turnledger.engine.ports import Sync
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import SqliteStore
+
+WRITES = 1200
+"""Enough for the log to be carried over into the file, and begun anew."""
+
+
+async def survived(image: Path, lease: LeaseId) -> int:
+    store = await SqliteStore.open(image, inline=True)
+    beats = await store.read(beat_of, lease)
+    await store.close()
+    return beats
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_every_acknowledged_write_survives(
+    path: Path, disk: FaultyDisk, tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    lease = ids.new(LeaseId)
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    acknowledged = 0
+    moments = {*random.sample(range(WRITES), 25), *range(990, WRITES, 20)}
+    for moment in range(WRITES):
+        sync = Sync.DISK if random.random() < 0.7 else Sync.PROCESS
+        await store.transact(beat, lease, sync)
+        if sync is Sync.DISK:
+            acknowledged = moment + 1
+        if moment in moments:
+            for kind, coin in (("nothing", None), ("something", random)):
+                image = disk.lose_power(path, tmp_path / f"{moment}-{kind}", coin)
+                assert acknowledged <= await survived(image, lease) <= moment + 1
+    assert len(disk.files[str(path)].durable) > 0
+    await store.close()
+
+
+async def test_without_sync_the_disk_does_forget(path: Path, disk: FaultyDisk, tmp_path: Path) -> None:
+    lease = ids.new(LeaseId)
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    for _ in range(10):
+        await store.transact(beat, lease, Sync.PROCESS)
+    assert await survived(disk.lose_power(path, tmp_path / "lost"), lease) < 10
+    await store.close()

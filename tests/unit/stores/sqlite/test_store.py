@@ -1,0 +1,227 @@
+"""SqliteStore with its threads: batches, views, watchers, closing."""
+
+import asyncio
+import logging
+import sqlite3
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.stores.sqlite.conftest import Neighbour, wait_until_ready
+from tests.unit.stores.sqlite.operations import (
+    add_claim_then_refuse,
+    add_claims,
+    beat,
+    beat_of,
+    has_claim,
+    ids,
+    refuse,
+)
+from turnledger.engine.ports import Sync, Tables
+from turnledger.errors import LedgerClosed, OutcomeUnknown, StoreReadOnly, Superseded
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite import store as module
+
+
+def count_commits(store: SqliteStore) -> list[None]:
+    commits: list[None] = []
+    store._writer._connection.set_commit_hook(lambda: bool(commits.append(None)))
+    return commits
+
+
+async def blocked(tables: Tables, gate: tuple[threading.Event, threading.Event]) -> None:
+    """Hold up the thread that runs this until the test lets it go."""
+    entered, leave = gate
+    entered.set()
+    assert leave.wait(60)
+
+
+async def test_what_a_transaction_returns_and_raises_reaches_its_caller(store: SqliteStore) -> None:
+    await store.transact(add_claims, ("owner", "a"))
+    with pytest.raises(Superseded):
+        await store.transact(add_claim_then_refuse, ("owner", "b"))
+    assert await store.read(has_claim, ("owner", "a"))
+    assert not await store.read(has_claim, ("owner", "b"))
+
+
+async def test_what_is_queued_while_the_writer_works_is_one_transaction(store: SqliteStore) -> None:
+    commits = count_commits(store)
+    gate = threading.Event(), threading.Event()
+    first = asyncio.create_task(store.transact(blocked, gate))
+    await asyncio.to_thread(gate[0].wait, 60)
+    rest = [asyncio.create_task(store.transact(add_claims, ("owner", str(n)))) for n in range(50)]
+    refused = asyncio.create_task(store.transact(refuse, None))
+    await asyncio.sleep(0)
+    gate[1].set()
+    await asyncio.gather(first, *rest)
+    with pytest.raises(Superseded):
+        await refused
+    assert len(commits) == 1  # the first job wrote nothing, so it had nothing to commit
+    assert await store.read(has_claim, ("owner", "49"))
+
+
+async def test_a_read_sees_every_acknowledged_write(store: SqliteStore) -> None:
+    lease = ids.new(LeaseId)
+    for count in range(1, 50):
+        await store.transact(beat, lease, Sync.PROCESS)
+        assert await store.read(beat_of, lease) == count
+
+
+async def test_a_read_has_one_view(store: SqliteStore) -> None:
+    lease = ids.new(LeaseId)
+    gate = threading.Event(), threading.Event()
+
+    async def read_twice(tables: Tables, _: None) -> tuple[int, int]:
+        before = await beat_of(tables, lease)
+        await blocked(tables, gate)
+        return before, await beat_of(tables, lease)
+
+    reading = asyncio.create_task(store.read(read_twice, None))
+    await asyncio.to_thread(gate[0].wait, 60)
+    await store.transact(beat, lease)
+    gate[1].set()
+    assert await reading == (0, 0)
+    assert await store.read(beat_of, lease) == 1
+
+
+async def test_a_read_cannot_write(store: SqliteStore) -> None:
+    with pytest.raises(StoreReadOnly):
+        await store.read(beat, ids.new(LeaseId))
+
+
+async def test_an_operation_of_a_cancelled_caller_still_happens(store: SqliteStore) -> None:
+    gate = threading.Event(), threading.Event()
+    first = asyncio.create_task(store.transact(blocked, gate))
+    await asyncio.to_thread(gate[0].wait, 60)
+    second = asyncio.create_task(store.transact(add_claims, ("owner", "a")))
+    await asyncio.sleep(0)
+    second.cancel()
+    gate[1].set()
+    await first
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    await store.transact(add_claims, ("owner", "b"))
+    assert await store.read(has_claim, ("owner", "a"))
+
+
+async def test_closing_finishes_what_is_queued(path: Path) -> None:
+    store = await SqliteStore.open(path)
+    writes = [asyncio.create_task(store.transact(add_claims, ("owner", str(n)))) for n in range(20)]
+    await asyncio.sleep(0)
+    await store.close()
+    await asyncio.gather(*writes)
+    again = await SqliteStore.open(path)
+    assert await again.read(has_claim, ("owner", "19"))
+    await again.close()
+
+
+@pytest.mark.parametrize("inline", [False, True])
+async def test_a_closed_store_says_so(path: Path, inline: bool) -> None:
+    store = await SqliteStore.open(path, inline=inline)
+    await store.close()
+    await store.close()
+    with pytest.raises(LedgerClosed):
+        await store.transact(add_claims, ("owner",))
+    with pytest.raises(LedgerClosed):
+        await store.read(has_claim, ("owner", "a"))
+
+
+async def test_closing_ends_every_thread(path: Path) -> None:
+    before = set(threading.enumerate())
+    store = await SqliteStore.open(path)
+    await store.keep_lease(ids.new(LeaseId), every=60)
+    store.watch(lambda: None)
+    await store.close()
+    left = {thread.name for thread in set(threading.enumerate()) - before}
+    assert not any(name.startswith("turnledger") for name in left)
+
+
+async def test_an_inline_store_has_no_threads(path: Path) -> None:
+    before = threading.enumerate()
+    store = await SqliteStore.open(path, inline=True)
+    store.watch(lambda: None)
+    await store.transact(add_claims, ("owner", "a"))
+    assert await store.read(has_claim, ("owner", "a"))
+    with pytest.raises(Superseded):
+        await store.transact(refuse, None)
+    assert threading.enumerate() == before
+    await store.close()
+
+
+async def test_a_write_of_another_process_is_noticed(
+    store: SqliteStore, path: Path, neighbour: Neighbour
+) -> None:
+    noticed = asyncio.Event()
+    store.watch(noticed.set)
+    await asyncio.to_thread(neighbour, "write", path, ids.new(LeaseId))
+    await asyncio.wait_for(noticed.wait(), 60)
+
+
+async def test_own_writes_are_not_noticed(
+    store: SqliteStore, path: Path, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "WATCH_EVERY", 0.0)
+    calls: list[int] = []
+    polled: list[Any] = []
+    noticed = asyncio.Event()
+    look = store._look_for_others
+    monkeypatch.setattr(store, "_look_for_others", lambda: polled.append(look()))
+    store.watch(lambda: (calls.append(1), noticed.set())[-1])
+    for n in range(100):
+        await store.transact(add_claims, ("owner", str(n)), Sync.PROCESS)
+    assert polled
+    assert calls == []
+
+
+async def test_two_processes_that_hammer_one_file_both_get_through(
+    store: SqliteStore, path: Path, neighbour: Neighbour
+) -> None:
+    count = 300
+    others = [neighbour("hammer", path, f"other{n}", count, wait=False) for n in range(2)]
+    for n in range(count):
+        await store.transact(add_claims, ("own", str(n)))
+    for process in others:
+        await asyncio.to_thread(wait_until_ready, process)
+    for owner in ("own", "other0", "other1"):
+        for n in range(count):
+            assert await store.read(has_claim, (owner, str(n)))
+
+
+async def test_results_that_nobody_awaits_are_logged_when_they_failed(
+    store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker = store._write_worker
+    assert worker is not None
+    with caplog.at_level(logging.WARNING):
+        worker.submit(module.Job(refuse, None))
+        await store.transact(add_claims, ("owner", "a"))
+    assert "lost its lane" in caplog.text
+
+
+async def test_a_bug_in_the_writer_reaches_whoever_waits(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(jobs: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store._writer, "run_batch", broken)
+        with pytest.raises(OutcomeUnknown, match="ZeroDivisionError"):
+            await store.transact(add_claims, ("owner", "a"))
+    await store.transact(add_claims, ("owner", "b"))
+
+
+def test_the_file_is_an_ordinary_database(path: Path) -> None:
+    async def fill() -> None:
+        store = await SqliteStore.open(path)
+        await store.transact(add_claims, ("owner", "a"))
+        await store.close()
+
+    asyncio.run(fill())
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT owner, idempotency_key FROM claim").fetchall() == [("owner", "a")]
+    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    connection.close()

@@ -1,0 +1,414 @@
+"""The memory store undoes what failed, and forgets only what it says it forgets."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.unit.engine.stage import HandClock, drive
+from tests.unit.model.shapes import assistant, repeatable, some_id, user
+from turnledger import Ledger
+from turnledger.engine.recovery import PurgeRequest, purge
+from turnledger.errors import ConversationExpired, ConversationNotFound, LedgerClosed, StoreError
+from turnledger.ledger import Chat
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores import memory
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Abandoned(Exception):
+    pass
+
+
+# Undo: whatever a transaction did, raising takes it all back.
+
+
+def conversation(n: int, **changes: Any) -> Conversation:
+    fields: dict[str, Any] = {
+        "id": some_id(ConversationId, n),
+        "owner": "ann",
+        "branch": some_id(BranchId, n),
+    }
+    return Conversation(**{**fields, "created_at": n, "touched_at": n, **changes})
+
+
+def branch(n: int, **changes: Any) -> Branch:
+    return Branch(**{"id": some_id(BranchId, n), "conversation": some_id(ConversationId, n), **changes})
+
+
+def attempt(n: int, **changes: Any) -> Attempt:
+    fields: dict[str, Any] = {
+        "id": some_id(TurnId, n),
+        "owner": "ann",
+        "conversation": some_id(ConversationId, n),
+        "branch": some_id(BranchId, n),
+        "lease": some_id(LeaseId, n),
+        "fence": 1,
+        "state": AttemptState.RUNNING,
+        "base": None,
+        "input": (user(),),
+        "created_at": n,
+    }
+    return Attempt(**{**fields, **changes})
+
+
+def turn(n: int, number: int) -> Turn:
+    return Turn.of(
+        id=some_id(TurnId, 10 * n + number),
+        branch=some_id(BranchId, n),
+        number=number,
+        parent=None,
+        kind=TurnKind.COMPLETED,
+        created_at=n,
+        committed_at=n,
+        input=(user(),),
+        output=(assistant(),),
+    )
+
+
+def claim(n: int, number: int) -> Claim:
+    return Claim(
+        owner="ann",
+        idempotency_key=f"i{n}",
+        fingerprint=b"",
+        conversation=some_id(ConversationId, n),
+        attempt=some_id(TurnId, number),
+        expires_at=number,
+    )
+
+
+async def add_conversation(tables: MemoryTables, n: int, number: int) -> None:
+    await tables.add_conversation(conversation(n, conversation_key=f"k{n}" if number % 2 else None))
+    await tables.add_branch(branch(n))
+
+
+async def end_conversation(tables: MemoryTables, n: int, number: int) -> None:
+    found = await tables.conversation("ann", some_id(ConversationId, n))
+    if found is not None:
+        states = [ConversationState.LIVE, ConversationState.DELETED, ConversationState.EXPIRED]
+        await tables.save_conversation(replace(found, state=states[number % 3]))
+
+
+async def end_attempt(tables: MemoryTables, n: int, number: int) -> None:
+    if await tables.attempt("ann", some_id(TurnId, n)):
+        await tables.save_attempt(attempt(n, state=AttemptState.FAILED, ended_at=number))
+
+
+async def add_attempt(tables: MemoryTables, n: int, number: int) -> None:
+    if await tables.branch(some_id(BranchId, n)):
+        await tables.add_attempt(attempt(n))
+
+
+OPERATIONS: dict[str, Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any]]] = {
+    "add conversation": add_conversation,
+    "end conversation": end_conversation,
+    "save branch": lambda tables, n, number: tables.save_branch(branch(n, fence=number)),
+    "add turn": lambda tables, n, number: tables.add_turn(turn(n, number)),
+    "add attempt": add_attempt,
+    "end attempt": end_attempt,
+    "drop attempt": lambda tables, n, _: tables.drop_attempt(some_id(TurnId, n)),
+    "purge attempts": lambda tables, n, number: tables.purge_attempts(number, n),
+    "add records": lambda tables, n, number: tables.add_records(some_id(TurnId, n), number, [b"a", b"b"]),
+    "move journal": lambda tables, n, number: tables.move_journal(
+        some_id(TurnId, n), some_id(TurnId, number)
+    ),
+    "drop journal": lambda tables, n, _: tables.drop_journal(some_id(TurnId, n)),
+    "add ticket": lambda tables, n, number: tables.add_ticket(
+        Ticket(
+            attempt=some_id(TurnId, n),
+            branch=some_id(BranchId, number),
+            lease=some_id(LeaseId, n),
+            deadline=5,
+        )
+    ),
+    "drop ticket": lambda tables, n, _: tables.drop_ticket(some_id(TurnId, n)),
+    "save claim": lambda tables, n, number: tables.save_claim(claim(n, number)),
+    "purge claims": lambda tables, n, number: tables.purge_claims(number, n),
+    "purge ended": lambda tables, n, number: tables.purge_ended(number),
+    "beat": lambda tables, n, _: tables.beat(some_id(LeaseId, n)),
+    "drop lease": lambda tables, n, _: tables.drop_lease(some_id(LeaseId, n)),
+}
+Step = tuple[str, int, int]
+steps = st.tuples(st.sampled_from(sorted(OPERATIONS)), st.integers(1, 3), st.integers(1, 4))
+
+
+def snapshot(database: Database) -> dict[str, Any]:
+    """All rows, copied two levels deep: below that they cannot change. Empty lines and journals are none."""
+    tables = {name: dict(rows) for name, rows in vars(database).items() if isinstance(rows, dict)}
+    for name in ("lines", "journals"):
+        tables[name] = {key: dict(rows) for key, rows in tables[name].items() if rows}
+    return tables
+
+
+async def take(tables: MemoryTables, taken: list[Step]) -> None:
+    for name, n, number in taken:
+        await OPERATIONS[name](tables, n, number)
+
+
+async def take_and_raise(tables: MemoryTables, taken: list[Step]) -> None:
+    await take(tables, taken)
+    raise Abandoned
+
+
+@settings(repeatable, max_examples=300)
+@given(st.lists(steps, max_size=12), st.lists(steps, max_size=12), st.sampled_from([None, 1, 2]))
+def test_what_a_failed_transaction_did_is_undone(
+    before: list[Step], failed: list[Step], maximum: int | None
+) -> None:
+    database = Database(max_conversations=maximum)
+    for step in [("add conversation", 1, 1), ("add turn", 1, 1), *before]:
+        tables = MemoryTables(database)
+        try:
+            drive(take(tables, [step]))
+        except StoreError:
+            tables.undo()
+    earlier = snapshot(database)
+    # An operation that the store itself refuses ends the transaction likewise.
+    with pytest.raises((Abandoned, StoreError)):
+        drive(MemoryStore(database).transact(take_and_raise, failed))
+    assert snapshot(database) == earlier
+
+
+@pytest.mark.parametrize("step", [("add turn", 1, 1), ("add records", 1, 1)], ids=["line", "journal"])
+def test_a_failed_transaction_leaves_no_empty_rows_behind(step: Step) -> None:
+    database = Database()
+    with pytest.raises(Abandoned):
+        drive(MemoryStore(database).transact(take_and_raise, [step]))
+    assert database == Database()
+
+
+def test_a_cancellation_undoes_too() -> None:
+    async def beat_and_exit(tables: Any, n: int) -> None:
+        await tables.beat(some_id(LeaseId, n))
+        raise KeyboardInterrupt
+
+    database = Database()
+    with pytest.raises(KeyboardInterrupt):
+        drive(MemoryStore(database).transact(beat_and_exit, 1))
+    assert database == Database()
+
+
+# What the store refuses.
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        [("add conversation", 1, 2), ("add conversation", 1, 2)],
+        [("add turn", 1, 1), ("add turn", 1, 1)],
+        [("add conversation", 1, 1), ("add attempt", 1, 1), ("add attempt", 1, 1)],
+    ],
+    ids=["conversation", "turn", "attempt"],
+)
+def test_a_row_that_is_there_is_not_added_again(taken: list[Step]) -> None:
+    with pytest.raises(StoreError, match="already"):
+        drive(MemoryStore().transact(take, taken))
+
+
+def test_a_conversation_key_names_one_conversation() -> None:
+    tables = MemoryTables(Database())
+    drive(tables.add_conversation(conversation(1, conversation_key="k")))
+    with pytest.raises(StoreError, match="'k' is taken"):
+        drive(tables.add_conversation(conversation(2, conversation_key="k")))
+    drive(tables.add_conversation(conversation(3, conversation_key="k", owner="bob")))
+
+
+async def test_a_closed_store_does_nothing_any_more() -> None:
+    store = MemoryStore()
+    await store.close()
+    await store.close()
+    with pytest.raises(LedgerClosed):
+        await store.transact(take, [])
+    with pytest.raises(LedgerClosed):
+        await store.read(take, [])
+
+
+# Bounds.
+
+
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock()
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database(max_conversations=2)
+
+
+@pytest.fixture
+async def ledger(clock: HandClock, database: Database) -> AsyncIterator[Ledger]:
+    async with await Ledger.over(MemoryStore(database), clock=clock, random=Random(1)) as opened:
+        yield opened
+
+
+async def say(chat: Chat, clock: HandClock) -> None:
+    clock.advance(1)
+    async with chat.turn("Hello") as turn:
+        turn.emit("Hi")
+
+
+async def live(*chats: Chat) -> list[bool]:
+    found = []
+    for chat in chats:
+        try:
+            await chat.info()
+            found.append(True)
+        except ConversationExpired:
+            found.append(False)
+    return found
+
+
+async def test_one_too_many_expires_the_one_used_longest_ago(ledger: Ledger, clock: HandClock) -> None:
+    one, two = await ledger.conversation(conversation_key="one"), await ledger.conversation()
+    await say(one, clock)
+    await say(two, clock)
+    await say(one, clock)
+    clock.advance(1)
+    three = await ledger.conversation()
+    assert await live(one, two, three) == [True, False, True]
+    with pytest.raises(ConversationExpired):
+        async with two.turn("Still there?"):
+            pass
+
+
+async def test_an_expired_conversation_keeps_its_key_and_never_starts_empty(
+    ledger: Ledger, clock: HandClock
+) -> None:
+    await ledger.conversation(conversation_key="one")
+    for _ in range(2):
+        clock.advance(1)
+        await ledger.conversation()
+    with pytest.raises(ConversationExpired):
+        await ledger.conversation(conversation_key="one")
+
+
+async def test_a_conversation_with_a_running_turn_is_not_expired(ledger: Ledger, clock: HandClock) -> None:
+    one, two = await ledger.conversation(), await ledger.conversation()
+    async with one.turn("Hello") as turn:
+        clock.advance(1)
+        await ledger.conversation()
+        assert await live(one, two) == [True, False]
+        turn.emit("Hi")
+    assert len(await one.turns()) == 1
+
+
+async def test_the_bound_holds_again_once_nothing_runs(
+    ledger: Ledger, clock: HandClock, database: Database
+) -> None:
+    chats = [await ledger.conversation() for _ in range(2)]
+    blocks = [chat.turn("Hello") for chat in chats]
+    for block in blocks:
+        (await block.__aenter__()).emit("Hi")
+    for _ in range(2):
+        chats.append(await ledger.conversation())
+        blocks.append(chats[-1].turn("Hello"))
+        (await blocks[-1].__aenter__()).emit("Hi")
+    for block in blocks:
+        await block.__aexit__(None, None, None)
+    clock.advance(1)
+    chats.append(await ledger.conversation())
+    assert sum(await live(*chats)) <= 2
+
+
+async def test_time_to_live_counts_from_the_last_turn(clock: HandClock) -> None:
+    store = MemoryStore(Database(ttl_ms=10_000))
+    async with await Ledger.over(store, clock=clock, random=Random(1)) as ledger:
+        chat = await ledger.conversation()
+        clock.advance(8)
+        await say(chat, clock)
+        clock.advance(9)
+        assert await live(chat) == [True]
+        clock.advance(1)
+        assert await live(chat) == [False]
+
+
+async def test_a_conversation_may_set_its_own_time_to_live(clock: HandClock) -> None:
+    store = MemoryStore(Database(ttl_ms=10_000))
+    async with await Ledger.over(store, clock=clock, random=Random(1)) as ledger:
+        long, short = await ledger.conversation(expires_after=60), await ledger.conversation()
+        clock.advance(10)
+        assert await live(long, short) == [True, False]
+
+
+# Tombstones.
+
+
+def with_ended(*numbers: int, turns: int = 0) -> Database:
+    """Deleted conversations with turns and a failed attempt each."""
+    database = Database()
+    tables = MemoryTables(database)
+    for n in numbers:
+        drive(add_conversation(tables, n, 2))
+        for number in range(1, turns + 1):
+            drive(tables.add_turn(turn(n, number)))
+        drive(tables.add_attempt(attempt(n, state=AttemptState.FAILED, ended_at=1)))
+        drive(end_conversation(tables, n, 1))
+    return database
+
+
+def purged(database: Database, limit: int) -> int:
+    return drive(MemoryStore(database).transact(purge, PurgeRequest(10**6, 0, limit)))
+
+
+def test_only_so_many_tombstones_are_kept_and_the_oldest_become_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 2)
+    database = with_ended(1, 2, 3, turns=2)
+    purged(database, 100)
+    tables = MemoryTables(database)
+    found = [drive(tables.conversation("ann", some_id(ConversationId, n))) for n in (1, 2, 3)]
+    assert [each is not None for each in found] == [False, True, True]
+    assert len(database.branches) == len(database.ended) == 2
+
+
+def test_the_turns_of_ended_conversations_are_removed_by_and_by() -> None:
+    database = with_ended(1, 2, turns=3)
+    tables = MemoryTables(database)
+    assert [drive(tables.purge_ended(3)) for _ in range(4)] == [3, 3, 2, 0]
+    assert database.turns == {}
+    assert database.attempts == {}
+
+
+def test_a_tombstone_that_is_dropped_takes_all_its_rows_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 1)
+    database = with_ended(1, 2, turns=3)
+    for _ in range(10):
+        purged(database, 1)
+    assert database.turns == {}
+    assert database.attempts == {}
+
+
+def test_a_turn_of_a_dropped_tombstone_is_just_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 1)
+    database = with_ended(1, 2, turns=3)
+    drive(MemoryTables(database).purge_ended(1))
+    found = [drive(MemoryTables(database).turn("ann", turn(1, number).id)) for number in (1, 2, 3)]
+    assert found == [None, None, None]
+
+
+async def test_a_dropped_tombstone_is_not_found(
+    ledger: Ledger, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 1)
+    chats = [await ledger.conversation() for _ in range(2)]
+    for chat in chats:
+        await chat.delete()
+    drive(MemoryTables(database).purge_ended(10))
+    with pytest.raises(ConversationNotFound):
+        await ledger.conversation(chats[0].id)

@@ -1,0 +1,89 @@
+"""The front door is small, known by heart, and documented."""
+
+import inspect
+from enum import Enum
+from typing import Any
+
+import pytest
+
+import turnledger
+from turnledger import Chat, Ledger, RunningTurn
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_these_names_are_exported() -> None:
+    assert turnledger.__all__ == [
+        "AttemptState",
+        "Chat",
+        "Conversation",
+        "Item",
+        "Ledger",
+        "Limits",
+        "OnBusy",
+        "OnFailure",
+        "OnStop",
+        "Runner",
+        "RunningTurn",
+        "Turn",
+        "TurnKind",
+        "errors",
+    ]
+
+
+@pytest.mark.parametrize("name", turnledger.__all__)
+def test_every_exported_name_is_there_and_documented(name: str) -> None:
+    exported: Any = getattr(turnledger, name)
+    inherited = {each.__doc__ for each in (Enum, *getattr(exported, "__bases__", ()))}
+    assert exported.__doc__
+    assert exported.__doc__ not in inherited
+    assert not exported.__doc__.startswith(f"{name}(")  # what dataclasses make up
+
+
+def test_a_ledger_can_do_this() -> None:
+    assert public(Ledger) == {"open", "over", "close", "conversation", "conversations", "run"}
+
+
+def test_a_chat_can_do_this() -> None:
+    assert public(Chat) == {
+        "attempts",
+        "conversation_key",
+        "delete",
+        "history",
+        "id",
+        "info",
+        "owner",
+        "run",
+        "stop",
+        "turn",
+        "turns",
+        "update",
+    }
+
+
+def test_a_running_turn_can_do_this() -> None:
+    for_the_block = {
+        "add",
+        "call",
+        "emit",
+        "id",
+        "input",
+        "items",
+        "messages",
+        "number",
+        "open_calls",
+        "start",
+        "steps",
+        "stop",
+        "text",
+    }
+    for_the_engine = {"finish", "interrupt", "take_back_cancellation", "to_commit", "to_end"}
+    assert public(RunningTurn) == for_the_block | for_the_engine
+
+
+@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn])
+def test_every_public_method_is_documented(kind: type) -> None:
+    methods = [name for name in public(kind) if not isinstance(vars(kind)[name], property)]
+    assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []
