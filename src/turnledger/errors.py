@@ -50,7 +50,7 @@ class TurnledgerError(Exception):
     code: ClassVar[str] = "error"
 
     def __init__(self, message: str | None = None) -> None:
-        super().__init__(message or (type(self).__doc__ or "").strip())
+        super().__init__(message or " ".join((type(self).__doc__ or "").split()))
 
 
 class InvalidInput(TurnledgerError):

@@ -19,8 +19,20 @@ def test_is_caught(name: str) -> None:
 
 
 def _breaks_a_promise(seed: int) -> bool:
+    return bool(_what_broke(seed))
+
+
+def test_the_head_is_a_second_net_under_the_fence() -> None:
+    """Without the fence, a commit still lands only on the head it ran on."""
+    with engine_broken_by("commits_without_the_fence"):
+        broken = [what for seed in range(300) if (what := _what_broke(seed))]
+    assert any("wrote while" in what for what in broken)
+    assert not any("chain" in what or "ran on" in what for what in broken)
+
+
+def _what_broke(seed: int) -> str:
     try:
         simulate(seed)
-    except Violation:
-        return True
-    return False
+    except Violation as violation:
+        return violation.what
+    return ""

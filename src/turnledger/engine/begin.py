@@ -18,7 +18,6 @@ from turnledger.engine.idempotency import Fresh, Key, Share
 from turnledger.engine.lane import Dead, is_dead, queue_before
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
-from turnledger.model import journal as journals
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
 from turnledger.model.ids import BranchId, LeaseId, TurnId
@@ -196,6 +195,9 @@ async def _take_lane(
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
+    if conversation.expires_after is not None:
+        # Begun is an interaction: the time without one does not run out under a long turn's feet.
+        await tables.save_conversation(replace(conversation, touched_at=request.now))
     await tables.drop_ticket(attempt.id)
     if request.key is not None:
         await tables.save_claim(_claim(request.key, attempt))
@@ -233,13 +235,12 @@ async def _take_up(
 ) -> tuple[Branch, Journal, int]:
     """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome. From now
     on the effects are the retry's: nothing waits to be settled."""
-    await tables.move_journal(earlier.id, attempt)
+    journal = Journal.taken_up(await tables.journal(earlier.id))
+    journal.items += closing.resumed(journal)
+    await tables.drop_journal(earlier.id)
     await tables.save_attempt(replace(earlier.moved(AttemptState.RESUMED), journaled=0))
-    journal = Journal.of(await tables.journal(attempt))
-    stated = closing.resumed(journal)
-    await tables.add_records(attempt, earlier.journaled, [journals.finished(item) for item in stated])
-    journal.items.extend(stated)
-    return replace(branch, unsettled=None), journal, earlier.journaled + len(stated)
+    await tables.add_records(attempt, 0, journal.records)
+    return replace(branch, unsettled=None), journal, len(journal.records)
 
 
 def _attempt(

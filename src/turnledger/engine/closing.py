@@ -42,8 +42,8 @@ def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
     ]
     reason = failure.message if failure else "it was stopped"
     note = (
-        f"The turn above did not finish: {reason.rstrip('.')}. The calls shown did run, with the results "
-        "shown; the rest of the turn was not kept."
+        f"The turn above did not finish: {reason.rstrip('.')}. The calls shown were started; their results "
+        "say what is known of them. The rest of the turn was not kept."
     )
     return (*output, message("developer", note))
 

@@ -104,6 +104,9 @@ async def _keep(
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
+    conversation = await tables.conversation(attempt.owner, attempt.conversation)
+    if conversation is not None:
+        await tables.save_conversation(replace(conversation, touched_at=now))
     return branch, Ended(AttemptState.KEPT, turn)
 
 

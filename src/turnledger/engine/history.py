@@ -83,11 +83,14 @@ class HistoryCache:
             return History([])
         return history
 
-    def keep(self, branch: BranchId, history: History, added: Sequence[Turn]) -> None:
-        """Remember a history whose last turns `added` are new here; forget the one used longest ago."""
-        before = self._kept.pop(branch, (None, 0))[1]
-        size = before + sum(len(turn.body) for turn in added)
-        self._bytes += size - before
+    def keep(self, branch: BranchId, history: History) -> None:
+        """Remember a history; forget those used longest ago while there are too many bytes."""
+        before, size = self._kept.pop(branch, (History([]), 0))
+        self._bytes -= size
+        if len(before) > len(history):
+            before, size = History([]), 0
+        size += sum(len(turn.body) for turn in history[len(before) :])
+        self._bytes += size
         self._kept[branch] = (history, size)
         while self._bytes > self._max_bytes and self._kept:
             _, (_, dropped) = self._kept.popitem(last=False)

@@ -47,9 +47,9 @@ Verdict: TypeAlias = Fresh | Share
 
 def fingerprint(target: str, input: Iterable[Item]) -> bytes:
     """What must be equal for two requests to be the same: the conversation they name, and their input."""
-    digest = hashlib.sha256(target.encode())
-    for item in input:
-        digest.update(b"\0" + item.raw)
+    digest = hashlib.sha256()
+    for part in (target.encode(), *(item.raw for item in input)):
+        digest.update(len(part).to_bytes(8) + part)
     return digest.digest()
 
 

@@ -74,7 +74,7 @@ async def _commit(process: Process, running: RunningTurn) -> None:
     except TurnledgerError as error:
         await _fail(process, running, failure_of(error))
         raise
-    process.cache.keep(turn.branch, running.history.followed_by([turn]), [turn])
+    process.cache.keep(turn.branch, running.history.followed_by([turn]))
     running.finish(AttemptState.COMPLETED, turn, None)
 
 

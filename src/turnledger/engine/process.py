@@ -70,7 +70,7 @@ class Process:
         history = cached.followed_by(missing)
         if len(history) != branch.length or history[-1].id != branch.head:
             raise ConversationDeleted
-        self.cache.keep(branch.id, history, missing)
+        self.cache.keep(branch.id, history)
         return history
 
     def interrupt_here(self, attempt: TurnId | None, policy: OnStop | None = None) -> None:

@@ -12,6 +12,8 @@ from turnledger.model.item import Item
 
 
 class AttemptState(StrEnum):
+    """Where an attempt stands."""
+
     RUNNING = "running"  # holds the lane
     COMPLETED = "completed"  # committed whole
     KEPT = "kept"  # committed as an interrupted turn
@@ -46,6 +48,8 @@ MOVES: dict[AttemptState, frozenset[AttemptState]] = {
 
 
 class OnBusy(StrEnum):
+    """What a turn does that finds another one running."""
+
     QUEUE = "queue"  # wait in line, within bounds
     REJECT = "reject"  # raise ConversationBusy
     INTERRUPT = "interrupt"  # stop the running turn, keep it, go first
@@ -53,14 +57,18 @@ class OnBusy(StrEnum):
 
 
 class OnStop(StrEnum):
-    KEEP = "keep"
-    DISCARD = "discard"
+    """What becomes of a turn that is stopped."""
+
+    KEEP = "keep"  # it stays, as an interrupted turn
+    DISCARD = "discard"  # it goes; what its tools did is settled later
 
 
 class OnFailure(StrEnum):
-    SETTLE = "settle"
-    KEEP = "keep"
-    FORGET = "forget"
+    """What becomes of a turn that fails."""
+
+    SETTLE = "settle"  # it goes; what its tools did is settled when the conversation moves on
+    KEEP = "keep"  # it stays, as an interrupted turn
+    FORGET = "forget"  # it goes, and what its tools did with it; a retry runs them again
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -103,7 +111,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
         """Return the attempt after a legal move; any other is a bug, and raises ValueError."""
         if state not in MOVES[self.state]:
             raise ValueError(f"an attempt cannot go from {self.state} to {state}")
-        changes = {"state": state, "ended_at": at or self.ended_at, "failure": failure or self.failure}
+        changes: dict[str, object] = {"state": state, "ended_at": self.ended_at if at is None else at}
+        changes["failure"] = failure or self.failure
         return msgspec.structs.replace(self, **changes)
 
     @property

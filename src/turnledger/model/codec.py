@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnledger.errors import StoreCorrupt, StoreTooNew
+from turnledger.errors import InvalidId, MalformedItems, StoreCorrupt, StoreTooNew
 from turnledger.model.ids import Id
 from turnledger.model.item import Item
 
@@ -40,8 +40,11 @@ def _to_json(value: Any) -> Any:
 
 
 def _from_json(kind: type, value: Any) -> Any:
-    if issubclass(kind, Id):
-        return kind(value)
+    if issubclass(kind, Id) and isinstance(value, str):
+        try:
+            return kind(value)
+        except InvalidId as problem:
+            raise ValueError(str(problem)) from None
     raise NotImplementedError(kind)
 
 
@@ -69,17 +72,18 @@ def decode_one_of(kinds: Any, raw: bytes) -> Any:
         if document.v == VERSION:
             return document
         version = document.v
-    except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-        version = _version_of(raw)
-        if version <= VERSION:
-            raise StoreCorrupt(f"A stored document cannot be read: {problem}.") from None
+        problem: Exception = ValueError(f"there is no version {version}")
+    except (msgspec.MsgspecError, NotImplementedError, UnicodeDecodeError, RecursionError) as caught:
+        version, problem = _version_of(raw), caught
+    if version <= VERSION:
+        raise StoreCorrupt(f"A stored document cannot be read: {problem}.") from None
     raise StoreTooNew(f"A stored document has version {version}; this Turnledger reads {VERSION}.")
 
 
 def _version_of(raw: bytes) -> int:
     try:
         return msgspec.json.decode(raw, type=_Version).v
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return 0
 
 
@@ -90,4 +94,7 @@ def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
 
 def items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
     """The items of a document."""
-    return tuple(Item(raw) for raw in raw_items)
+    try:
+        return tuple(Item(raw) for raw in raw_items)
+    except MalformedItems as problem:
+        raise StoreCorrupt(f"A stored item cannot be read: {problem}") from None

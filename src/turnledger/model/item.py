@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import isfinite
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -13,8 +14,16 @@ from turnledger.errors import MalformedItems
 _CALL, _RESULT = "_call", "_call_output"
 # Hosted calls carry their result in themselves, so no result item ever follows.
 _SELF_CONTAINED = frozenset(
-    {"web_search_call", "file_search_call", "image_generation_call", "code_interpreter_call", "mcp_call"}
+    {
+        "web_search_call",
+        "file_search_call",
+        "image_generation_call",
+        "code_interpreter_call",
+        "local_shell_call",
+        "mcp_call",
+    }
 )
+_TOOL_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 ItemLike: TypeAlias = "str | Mapping[str, Any] | Item"
@@ -29,10 +38,10 @@ class Item:
 
     def __init__(self, raw: bytes | msgspec.Raw) -> None:
         """Take the JSON text of one object; raise MalformedItems when it is not an item."""
-        self.raw = bytes(raw)
+        self.raw = bytes(raw).strip()
         try:
             fields = msgspec.json.decode(self.raw, type=dict[str, Any])
-        except msgspec.MsgspecError as problem:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
             raise MalformedItems(f"An item must be a JSON object: {problem}.") from None
         _check_shape(fields)
         self._fields: dict[str, Any] = fields
@@ -49,10 +58,7 @@ class Item:
         fields = dict(like)
         if "type" not in fields and "role" in fields:
             fields = {"type": "message", **fields}
-        try:
-            return cls(msgspec.json.encode(fields))
-        except (TypeError, ValueError, msgspec.MsgspecError) as problem:
-            raise MalformedItems(f"An item must be plain JSON: {problem}.") from None
+        return cls(_encode(fields))
 
     @property
     def fields(self) -> Mapping[str, Any]:
@@ -79,7 +85,7 @@ class Item:
 
     @property
     def is_result(self) -> bool:
-        return self.type.endswith(_RESULT)
+        return self.type.endswith(_RESULT) and self.call_id is not None
 
     @property
     def is_reasoning(self) -> bool:
@@ -124,7 +130,7 @@ def message(role: str, text: str, *, status: str | None = None) -> Item:
     fields: dict[str, Any] = {"type": "message", "role": role, "content": [part]}
     if status is not None:
         fields["status"] = status
-    return Item(msgspec.json.encode(fields))
+    return Item(_encode(fields))
 
 
 def result_of(call: Item, output: str) -> Item:
@@ -148,13 +154,16 @@ def _check_shape(fields: dict[str, Any]) -> None:
         raise MalformedItems("An item needs a `type`, for example `message` or `function_call`.")
     if kind == "message":
         _check_message(fields)
-    elif kind in ("function_call", "custom_tool_call") or kind.endswith(_RESULT):
+    elif kind in _TOOL_CALLS:
         _check_text(fields, kind, "call_id")
-        if not kind.endswith(_RESULT):
-            _check_text(fields, kind, "name")
-            _check_text(fields, kind, "arguments" if kind == "function_call" else "input", empty=True)
-        elif "output" not in fields:
+        _check_text(fields, kind, "name")
+        _check_text(fields, kind, _TOOL_CALLS[kind], empty=True)
+    elif kind.removesuffix("_output") in _TOOL_CALLS:
+        _check_text(fields, kind, "call_id")
+        if "output" not in fields:
             raise MalformedItems(f"A {kind} needs an `output`.")
+    elif kind.endswith((_CALL, _RESULT)) and fields.get("call_id") is not None:
+        _check_text(fields, kind, "call_id")
 
 
 def _check_text(fields: dict[str, Any], kind: str, name: str, *, empty: bool = False) -> None:
@@ -163,8 +172,29 @@ def _check_text(fields: dict[str, Any], kind: str, name: str, *, empty: bool = F
         raise MalformedItems(f"A {kind} needs `{name}`, a text.")
 
 
+def _encode(fields: dict[str, Any]) -> bytes:
+    try:
+        _refuse_what_json_lacks(fields)
+        return msgspec.json.encode(fields)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
+        raise MalformedItems(f"An item must be plain JSON: {problem}.") from None
+
+
+def _refuse_what_json_lacks(value: Any) -> None:
+    """The encoder would make NaN and the infinities null."""
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{value} is not a number in JSON")
+    if isinstance(value, Mapping):
+        for each in value.values():
+            _refuse_what_json_lacks(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            _refuse_what_json_lacks(each)
+
+
 def _check_message(fields: dict[str, Any]) -> None:
-    if fields.get("role") not in _ROLES:
+    role = fields.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
         raise MalformedItems(f"A message needs a `role`, one of {', '.join(sorted(_ROLES))}.")
     content = fields.get("content")
     if isinstance(content, str):

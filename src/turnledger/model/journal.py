@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.item import Item
 
@@ -37,10 +38,30 @@ class Journal:
         for raw in records:
             record = codec.decode(JournalRecord, raw)
             if isinstance(record.item, msgspec.Raw):
-                journal.items.append(Item(record.item))
-            elif isinstance(record.started, int):
+                journal.items += codec.items((record.item,))
+            elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
+            else:
+                raise StoreCorrupt("A stored journal record says nothing.")
         return journal
+
+    @classmethod
+    def taken_up(cls, records: Sequence[bytes]) -> Journal:
+        """The journal as a retry takes it up: without reasoning at its end, whose item never came."""
+        journal = cls.of(records)
+        while journal.items and journal.items[-1].is_reasoning:
+            journal.items.pop()
+        return journal
+
+    @property
+    def records(self) -> list[bytes]:
+        """The records that make this journal."""
+        records: list[bytes] = []
+        for place, item in enumerate(self.items):
+            records.append(finished(item))
+            if place in self.started:
+                records.append(started(place, read_only=self.started[place]))
+        return records
 
     @property
     def has_effects(self) -> bool:

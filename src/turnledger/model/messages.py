@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from turnledger.model.item import Item
 
-Message = dict[str, Any]
+Message: TypeAlias = dict[str, Any]
 
 
 def messages_of(items: Iterable[Item]) -> list[Message]:
-    """Return the items as chat messages. Calls that follow one another become one assistant message,
-    joined to the text before them; reasoning has no place in this shape and is left out."""
-    messages: list[Message] = []
+    """Return the items as chat messages. Calls become part of the assistant message before them, and results
+    stand directly behind the message of their calls, as models demand; reasoning has no place in this shape
+    and is left out."""
+    blocks: list[list[Message]] = []
+    block_of_call: dict[str | None, list[Message]] = {}
     for item in items:
         if item.type == "message":
-            messages.append(_message(item))
+            blocks.append([_message(item)])
         elif item.is_call:
-            _join_call(messages, item)
-        elif item.is_result:
-            output = item.fields["output"]
-            messages.append({"role": "tool", "tool_call_id": item.call_id, "content": _content(output)})
-    return messages
+            if not blocks or blocks[-1][-1]["role"] != "assistant":
+                blocks.append([{"role": "assistant", "content": None}])
+            blocks[-1][0].setdefault("tool_calls", []).append(_call(item))
+            block_of_call[item.call_id] = blocks[-1]
+        elif item.is_result and item.call_id in block_of_call:
+            output = _content(item.fields.get("output"))
+            block_of_call[item.call_id].append(
+                {"role": "tool", "tool_call_id": item.call_id, "content": output}
+            )
+    return [message for block in blocks for message in block]
 
 
 def _message(item: Item) -> Message:
@@ -35,24 +44,21 @@ def _message(item: Item) -> Message:
     return message
 
 
-def _join_call(messages: list[Message], item: Item) -> None:
+def _call(item: Item) -> dict[str, Any]:
     fields = item.fields
     if item.type == "custom_tool_call":
-        body = {"type": "custom", "custom": {"name": fields.get("name"), "input": fields.get("input")}}
-    else:
-        function = {"name": fields.get("name", item.type), "arguments": fields.get("arguments", "{}")}
-        body = {"type": "function", "function": function}
-    call = {"id": item.call_id, **body}
-    if messages and messages[-1]["role"] == "assistant":
-        messages[-1].setdefault("tool_calls", []).append(call)
-    else:
-        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        custom = {"name": fields.get("name"), "input": fields.get("input")}
+        return {"id": item.call_id, "type": "custom", "custom": custom}
+    function = {"name": fields.get("name", item.type), "arguments": fields.get("arguments", "{}")}
+    return {"id": item.call_id, "type": "function", "function": function}
 
 
 def _content(content: Any) -> Any:
     """Text alone is sent as a text; anything richer as parts, unknown ones verbatim."""
-    if not isinstance(content, list):
+    if isinstance(content, str) or content is None:
         return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        return msgspec.json.encode(content).decode()
     parts = [_part(part) for part in content]
     if all(part.get("type") == "text" for part in parts):
         return "".join(part["text"] for part in parts)
@@ -63,7 +69,7 @@ def _part(part: dict[str, Any]) -> dict[str, Any]:
     kind = part.get("type")
     if kind in ("input_text", "output_text", "text"):
         return {"type": "text", "text": part.get("text", "")}
-    if kind == "input_image" and "image_url" in part:
+    if kind == "input_image" and part.get("image_url") is not None:
         image = {"url": part["image_url"]} | ({"detail": part["detail"]} if "detail" in part else {})
         return {"type": "image_url", "image_url": image}
     if kind == "input_file":

@@ -14,6 +14,8 @@ from turnledger.model.item import Item
 
 
 class TurnKind(StrEnum):
+    """How a committed turn came about."""
+
     COMPLETED = "completed"  # the runner came to a positive end
     INTERRUPTED = "interrupted"  # stopped or failed, and kept as far as it got
     SETTLED = "settled"  # failed after its tools had acted: the truth about them, nothing more

@@ -113,10 +113,10 @@ class MemoryTables:
         self._make_room(conversation)
 
     def _make_room(self, newest: Conversation) -> None:
-        """Expire the conversation that was left alone the longest, if there are more than allowed."""
+        """Expire the conversations that were left alone the longest, while there are more than allowed."""
         limit = self._db.max_conversations
-        live = len(self._db.conversations) - len(self._db.ended)
-        if limit is None or live <= limit:
+        excess = 0 if limit is None else len(self._db.conversations) - len(self._db.ended) - limit
+        if excess <= 0:
             return
         idle = [
             each
@@ -125,10 +125,8 @@ class MemoryTables:
             and each.id != newest.id
             and self._db.branches[each.branch].running is None
         ]
-        if idle:
-            self._end(
-                replace(min(idle, key=_place), state=ConversationState.EXPIRED, title=None, metadata={})
-            )
+        for each in sorted(idle, key=_place)[:excess]:
+            self._end(replace(each, state=ConversationState.EXPIRED, title=None, metadata={}))
 
     async def save_conversation(self, conversation: Conversation) -> None:
         if conversation.state is ConversationState.LIVE:
@@ -173,6 +171,13 @@ class MemoryTables:
         return removed
 
     def _drop_tombstone(self, conversation: Conversation) -> None:
+        is_empty = not self._db.lines.get(conversation.branch) and not any(
+            attempt.conversation == conversation.id for attempt in self._db.attempts.values()
+        )
+        if not is_empty:
+            return
+        self._remove(self._db.lines, conversation.branch)
+        self._remove(self._db.last_ticket, conversation.branch)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
         self._remove(self._db.branches, conversation.branch)
@@ -205,7 +210,9 @@ class MemoryTables:
         return [line[number] for number in numbers if number in line]
 
     async def add_turn(self, turn: Turn) -> None:
-        line = self._db.lines.setdefault(turn.branch, {})
+        if turn.branch not in self._db.lines:
+            self._put(self._db.lines, turn.branch, {})
+        line = self._db.lines[turn.branch]
         if turn.number in line or turn.id in self._db.turns:
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
@@ -258,16 +265,12 @@ class MemoryTables:
         return [record for _, record in sorted(self._db.journals.get(attempt, {}).items())]
 
     async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
-        journal = self._db.journals.setdefault(attempt, {})
+        if attempt not in self._db.journals:
+            self._put(self._db.journals, attempt, {})
+        journal = self._db.journals[attempt]
         for number, record in enumerate(records, first):
             if number not in journal:
                 self._put(journal, number, record)
-
-    async def move_journal(self, source: TurnId, target: TurnId) -> None:
-        journal = self._db.journals.get(source)
-        if journal is not None:
-            self._remove(self._db.journals, source)
-            self._put(self._db.journals, target, journal)
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._remove(self._db.journals, attempt)

@@ -15,10 +15,11 @@ async def open_store(url: str) -> Store:
     if url == "memory:" or url.startswith("memory:?"):
         return _open_memory(url)
     if url.startswith("sqlite:"):
-        from turnledger.stores.sqlite.store import SqliteStore
+        from turnledger.stores.sqlite import SqliteStore, path_of
 
-        return await SqliteStore.open(url)
-    raise NotAStore(f"{_without_secret(url)!r} names no store. Known forms: {KNOWN}.")
+        return await SqliteStore.open(path_of(url))
+    # Not echoed: what follows the scheme may hold a password.
+    raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
 
 
 def _open_memory(url: str) -> Store:
@@ -26,16 +27,10 @@ def _open_memory(url: str) -> Store:
 
     settings = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
     try:
-        maximum, ttl = settings.pop("max", None), settings.pop("ttl", None)
-        database = Database(int(maximum) if maximum else None, round(float(ttl) * 1000) if ttl else None)
-    except ValueError:
-        raise NotAStore(f"`max` and `ttl` must be numbers in {url!r}.") from None
-    if settings or (database.max_conversations or 1) < 1 or (database.ttl_ms or 1) < 1:
-        raise NotAStore(f"{url!r}: only `max` and `ttl` (in seconds) are known, both above 0.")
-    return MemoryStore(database)
-
-
-def _without_secret(url: str) -> str:
-    """The URL without what may be a password."""
-    scheme, _, rest = url.partition("://")
-    return f"{scheme}://…@{rest.rpartition('@')[2]}" if "@" in rest else url
+        maximum = int(settings.pop("max")) if "max" in settings else None
+        ttl = round(float(settings.pop("ttl")) * 1000) if "ttl" in settings else None
+    except (ValueError, OverflowError):
+        raise NotAStore("`max` and `ttl` (in seconds) of a memory store must be numbers.") from None
+    if settings or (maximum is not None and maximum < 1) or (ttl is not None and ttl < 1):
+        raise NotAStore("A memory store takes `max` and `ttl` (in seconds), both above 0, and nothing else.")
+    return MemoryStore(Database(maximum, ttl))

@@ -217,6 +217,6 @@ def test_a_resumed_journal_states_each_started_call_once(journal: Journal) -> No
 @pytest.mark.parametrize("start", [STARTED, READ_ONLY])
 def test_a_journal_that_ends_in_reasoning_can_be_resumed(start: bool) -> None:
     # A tool started while the model went on: the stated result must not stand behind the reasoning.
-    journal = Journal([call("a"), reasoning()], {0: start})
+    journal = Journal.taken_up(Journal([call("a"), reasoning()], {0: start}).records)
     steps = [*journal.items, *resumed(journal)]
     assert open_calls((user(), *steps, assistant())) == ()

@@ -85,7 +85,7 @@ def test_reading_turns_asks_for_exactly_the_missing_ones() -> None:
 
 
 def keep(cache: HistoryCache, branch: BranchId, turns: Sequence[Turn]) -> None:
-    cache.keep(branch, History(list(turns)), turns)
+    cache.keep(branch, History(list(turns)))
 
 
 def cached(cache: HistoryCache, branch: BranchId, length: int = 6) -> tuple[Turn, ...]:
@@ -135,7 +135,7 @@ def test_exactly_as_many_bytes_as_allowed_are_kept() -> None:
     cache = HistoryCache(6 * SIZE)
     keep(cache, A, TURNS)
     assert cached(cache, A) == TURNS
-    cache.keep(A, History(list(TURNS)).followed_by([turn(7)]), [turn(7)])
+    cache.keep(A, History(list(TURNS)).followed_by([turn(7)]))
     assert cached(cache, A) == ()
 
 
@@ -154,7 +154,7 @@ def test_a_history_that_went_on_after_it_was_evicted_counts_whole() -> None:
     keep(cache, A, TURNS[:5])
     history = cache.prefix(A, TURNS[4].id, 5)
     keep(cache, B, TURNS[:5])
-    cache.keep(A, history.followed_by(TURNS[5:]), TURNS[5:])
+    cache.keep(A, history.followed_by(TURNS[5:]))
     held = [*cached(cache, A), *cached(cache, B, 5)]
     assert sum(len(each.body) for each in held) <= 6 * SIZE
 
@@ -183,7 +183,7 @@ def test_a_cache_used_as_the_engine_does_stays_within_its_bytes(
         found = cache.prefix(branch, line[-1].id, len(line))
         assert list(found) == line[: len(found)]
         missing = line[len(found) :]
-        cache.keep(branch, found.followed_by(missing), missing)
+        cache.keep(branch, found.followed_by(missing))
         if forgets:
             cache.forget(branch)
         held = [cache.prefix(each, turns[-1].id, len(turns)) for each, turns in stored.items() if turns]

@@ -1,13 +1,15 @@
 """A running turn always has a well-formed draft to show, also one that goes on where another failed."""
 
+from contextlib import suppress
 from random import Random
 
 import pytest
 
 from tests.unit.engine.stage import HandClock
 from tests.unit.model.shapes import assistant, call, reasoning
-from turnledger import Ledger
+from turnledger import Ledger, OnBusy
 from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
 from turnledger.stores.memory import MemoryStore
 
@@ -38,3 +40,15 @@ async def test_a_turn_can_be_stopped_whatever_calls_it_holds() -> None:
             await turn.add(call("a"), call("b", "shell_call"), call("c", "custom_tool_call"))
             turn.stop()
         assert [item.call_id for item in (await chat.turns())[0].output] == ["a", "b", "c"] * 2
+
+
+@pytest.mark.parametrize("call_id", ["", 5])
+async def test_no_call_can_close_the_lane_for_ever(call_id: str | int) -> None:
+    async with await Ledger.over(MemoryStore(), clock=HandClock(), random=Random(1)) as ledger:
+        chat = await ledger.conversation()
+        with suppress(MalformedItems):  # it may be refused, at any point
+            async with chat.turn("Hello") as turn:
+                await turn.add({"type": "shell_call", "call_id": call_id})
+                turn.stop()
+        async with chat.turn("Again", on_busy=OnBusy.REJECT) as turn:
+            turn.emit("Hi")

@@ -113,9 +113,7 @@ async def test_one_of_two_cancellations_taken_back_still_cancels() -> None:
         await caller
 
 
-async def test_the_cancellation_wins_over_the_exception_and_nothing_is_left_unretrieved() -> None:
-    complaints: list[dict[str, Any]] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
+async def cancel_failing_work() -> None:
     work = Work(ValueError("broken"))
     caller = asyncio.create_task(uninterrupted(work.run()))
     await settle()
@@ -124,9 +122,15 @@ async def test_the_cancellation_wins_over_the_exception_and_nothing_is_left_unre
     work.may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await caller
-    del work, caller
+
+
+def test_the_cancellation_wins_over_the_exception_and_nothing_is_left_unretrieved() -> None:
+    complaints: list[dict[str, Any]] = []
+    loop = asyncio.new_event_loop()
+    loop.set_exception_handler(lambda _, context: complaints.append(context))
+    loop.run_until_complete(cancel_failing_work())
     gc.collect()
-    await settle()
+    loop.close()
     assert complaints == []
 
 

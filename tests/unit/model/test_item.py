@@ -92,7 +92,7 @@ def test_a_number_that_json_lacks_is_refused_and_not_made_null(number: float) ->
         (b'{"type":"custom_tool_call","call_id":"a","name":"f"}', "custom_tool_call needs `input`"),
         (b'{"type":"function_call_output","output":"x"}', "function_call_output needs `call_id`"),
         (b'{"type":"function_call_output","call_id":"a"}', "`output`"),
-        (b'{"type":"shell_call_output","call_id":"a"}', "shell_call_output needs an `output`"),
+        (b'{"type":"custom_tool_call_output","call_id":"a"}', "custom_tool_call_output needs an `output`"),
     ],
 )
 def test_what_is_not_an_item_is_refused_with_the_reason(given: bytes, reason: str) -> None:

@@ -37,7 +37,6 @@ async def test_an_unknown_url_is_refused_with_the_known_forms(url: str) -> None:
     with pytest.raises(NotAStore) as caught:
         await open_store(url)
     message = str(caught.value)
-    assert repr(url) in message
     assert "memory:" in message
     assert "sqlite:///" in message
 
@@ -58,11 +57,6 @@ async def test_a_password_is_never_echoed(url: str) -> None:
     with pytest.raises(NotAStore) as caught:
         await open_store(url)
     assert "hunter2" not in str(caught.value)
-
-
-async def test_the_host_is_still_named_when_the_password_is_not() -> None:
-    with pytest.raises(NotAStore, match=r"mysql://…@db\.example\.org/chats"):
-        await open_store("mysql://ann:secret@db.example.org/chats")
 
 
 async def test_memory_is_unbounded_unless_told() -> None:

@@ -80,9 +80,8 @@ def _if_unlocked(place: Path, action: Callable[[], object]) -> bool:
     try:
         # Shared, so that two who look at the same time both see the truth.
         fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        # Somebody may have removed it, or put another in its place, between opening and locking.
-        if os.fstat(file).st_ino != place.stat().st_ino:
-            return False
+        if os.fstat(file).st_nlink == 0:
+            return False  # removed between opening and locking; whatever has its name now is not this file
         action()
         return True
     except OSError:

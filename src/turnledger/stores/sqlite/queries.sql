@@ -210,30 +210,26 @@ SELECT record FROM journal WHERE attempt = ? ORDER BY number;
 -- One that is there already stays as it is.
 INSERT OR IGNORE INTO journal (attempt, number, record) VALUES (?, ?, ?);
 
--- name: move_journal
--- Hand all records of one attempt to another.
-UPDATE journal SET attempt = ? WHERE attempt = ?;
-
 -- name: drop_journal
 -- Remove the records of one attempt.
 DELETE FROM journal WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.
-SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint
+SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
 FROM ticket
 WHERE branch = ?
 ORDER BY front DESC, number;
 
 -- name: ticket
 -- The one of an attempt.
-SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint
+SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
 FROM ticket
 WHERE attempt = ?;
 
 -- name: tickets_of
 -- Those of a process.
-SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint
+SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
 FROM ticket
 WHERE lease = ?
 ORDER BY attempt;
@@ -244,8 +240,8 @@ UPDATE branch SET last_ticket = last_ticket + 1 WHERE id = ? RETURNING last_tick
 
 -- name: add_ticket
 -- A place in the queue.
-INSERT INTO ticket (attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO ticket (attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: drop_ticket
 -- Leave the queue.

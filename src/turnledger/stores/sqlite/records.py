@@ -186,7 +186,7 @@ def changes_of_attempt(attempt: Attempt) -> Row:
 
 
 def ticket_of(row: Row) -> Ticket:
-    attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint = row
+    attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed = row
     return Ticket(
         attempt=id_of(TurnId, attempt),
         branch=id_of(BranchId, branch),
@@ -196,6 +196,7 @@ def ticket_of(row: Row) -> Ticket:
         deadline=deadline,
         idempotency_key=idempotency_key,
         fingerprint=fingerprint,
+        claimed=_id_or_none(TurnId, claimed),
     )
 
 
@@ -209,4 +210,5 @@ def columns_of_ticket(ticket: Ticket) -> Row:
         ticket.deadline,
         ticket.idempotency_key,
         ticket.fingerprint,
+        raw_or_none(ticket.claimed),
     )

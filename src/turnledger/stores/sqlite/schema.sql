@@ -122,7 +122,8 @@ CREATE TABLE ticket (
     lease BLOB NOT NULL,
     deadline INTEGER NOT NULL,
     idempotency_key TEXT,
-    fingerprint BLOB NOT NULL
+    fingerprint BLOB NOT NULL,
+    claimed BLOB                    -- what the idempotency_key stood for when the ticket was taken
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX ticket_of_branch ON ticket (branch, front DESC, number);

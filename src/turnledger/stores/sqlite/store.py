@@ -154,8 +154,12 @@ def _open(path: str, vfs: str | None) -> tuple[Writer, Reader]:
     opening.check_sqlite(apsw.sqlite_lib_version())
     opening.prepare(path, vfs)
     try:
-        writer = opening.connect_writer(path, vfs)
-        return Writer(writer, path), Reader(opening.connect_reader(path, vfs), path)
+        writer = Writer(opening.connect_writer(path, vfs), path)
+        try:
+            return writer, Reader(opening.connect_reader(path, vfs), path)
+        except BaseException:
+            writer.close()
+            raise
     except apsw.Error as problem:
         raise translated(problem, path) from problem
 

@@ -187,9 +187,6 @@ class SqliteTables:
         for number, record in enumerate(records, first):
             self._run("add_record", attempt.raw, number, record)
 
-    async def move_journal(self, source: TurnId, target: TurnId) -> None:
-        self._run("move_journal", target.raw, source.raw)
-
     async def drop_journal(self, attempt: TurnId) -> None:
         self._run("drop_journal", attempt.raw)
 

@@ -13,7 +13,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.pairing import NOT_ANSWERED, open_calls
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import RESULT, World
 
 
 class Violation(Exception):
@@ -164,8 +164,7 @@ def _stops(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
 
 def _effects(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
     """What tools did is told, once, and was done once; but for those told to forget."""
-    told = [(_name(item), turn) for turn in turns for item in turn.output if item.is_call]
-    times_told = Counter(name for name, _ in told)
+    times_told = Counter(_name(item) for turn in turns for item in turn.output if item.is_call)
     times_done = Counter(effect.name for effect in world.effects if not effect.read_only)
     for effect in world.effects:
         if effect.read_only or effect.ask.on_failure is OnFailure.FORGET or effect.conversation != chat.id:
@@ -177,10 +176,12 @@ def _effects(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
     histories: dict[str, list[tuple[TurnId, ...]]] = {}
     for effect in world.effects:
         histories.setdefault(effect.name, []).append(effect.saw)
-    for name, turn in told:
+    for turn in turns:
         before = tuple(each.id for each in turns[: turn.number - 1])
-        if name in histories and before not in histories[name]:
-            yield f"the effect {name} came of another history than it stands in"
+        for item in turn.output:
+            name = str(item.fields.get("output")).removeprefix(RESULT)
+            if name in histories and before not in histories[name]:
+                yield f"the effect {name} came of another history than it stands in"
 
 
 def _name(call: Item) -> str:

@@ -103,6 +103,7 @@ class FaultyStore:
         die: Callable[[], None],
         pause: Callable[[], None],
         observe: Callable[[Operation[Any, Any]], Operation[Any, Any]],
+        told: Callable[[Any], None],
         is_gone: Callable[[LeaseId], bool],
     ) -> None:
         self._inner = inner
@@ -110,6 +111,7 @@ class FaultyStore:
         self._die = die
         self._pause = pause
         self._observe = observe
+        self._told = told
         self.holder_is_gone = is_gone
         self._keeper: asyncio.Task[None] | None = None
 
@@ -131,6 +133,7 @@ class FaultyStore:
         if fate is Fate.PAUSE_AFTER:
             self._pause()
         await self._latency()
+        self._told(result)
         return result
 
     async def _before(self, fate: Fate, operation: Operation[Request, Result], request: Request) -> None:

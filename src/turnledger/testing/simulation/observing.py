@@ -9,7 +9,7 @@ from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import Ended
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
-from turnledger.engine.recovery import TakeOverRequest
+from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import ConversationState
@@ -36,6 +36,11 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
         result = await operation(tables, request)
         if isinstance(request, StopRequest):
             _note_stop(request, result, world)
+        if isinstance(request, ForgetRequest):
+            # Who does not know of a ticket, and has lost it, was never waiting.
+            for attempt in request.tickets:
+                if attempt not in world.know_to_wait:
+                    world.waiting_since.pop(attempt, None)
         return result
 
     return watched

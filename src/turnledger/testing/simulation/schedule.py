@@ -15,7 +15,7 @@ from turnledger.errors import ConversationUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.ids import LeaseId
-from turnledger.testing.loop import Process, SimulatedLoop
+from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium, Weather
 from turnledger.testing.simulation.observing import observed
@@ -25,6 +25,7 @@ from turnledger.testing.simulation.world import Ask, ModelFailed, Seen, World
 Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
 
 LEASE_TIME = 10.0
+STEP_LIMIT = 300_000
 LIMITS = Limits(
     lease_time=LEASE_TIME, queue_length=6, queue_wait=40.0, doubt_patience=1.0, attempts_kept=10_000_000.0
 )
@@ -109,7 +110,7 @@ class Schedule:
         await asyncio.sleep(LEASE_TIME * 4)
         assert server.ledger is not None
         turns = await check(self.world, server.ledger, self.keys)
-        return Report(self.seed, self.asks, turns, self.crashes, 0)
+        return Report(self.seed, self.asks, turns, self.crashes, self.loop.steps)
 
     # Servers.
 
@@ -131,6 +132,7 @@ class Schedule:
             die=lambda: self._die(server),
             pause=lambda: server.process.pause(LEASE_TIME * random.choice((0.3, 1.2, 3.0))),
             observe=lambda operation: observed(operation, self.world),
+            told=self.world.told,
             is_gone=self.gone.__contains__,
         )
         clock = SimulatedClock(self.loop, random.choice((0, 0, -7_000, 30_000)))
@@ -283,7 +285,7 @@ class Schedule:
 
 def simulate(seed: int, store: str = "memory") -> Report:
     """Run the schedule of this seed; raise Violation, naming the seed, if a promise was broken."""
-    loop = SimulatedLoop(seed)
+    loop = SimulatedLoop(seed, step_limit=STEP_LIMIT)
     try:
         with open_inner(store) as opener:
             schedule = Schedule(seed, loop, opener, Random(f"{seed}"))
@@ -291,6 +293,8 @@ def simulate(seed: int, store: str = "memory") -> Report:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:
                 raise Violation(seed, store, violation.what) from None
+            except (Deadlock, Livelock) as problem:
+                raise Violation(seed, store, f"the schedule does not come to an end: {problem}") from None
             if loop.errors:
                 raise Violation(seed, store, f"a task failed: {loop.errors[0]}")
             return report

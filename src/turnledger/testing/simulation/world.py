@@ -6,12 +6,15 @@ import asyncio
 from dataclasses import dataclass, field
 from random import Random
 
+from turnledger.engine.begin import Queued
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import ItemLike
 
 CLIENT_CALL = "client_call"
+RESULT = "result of "
+"""How the results of tools begin; their name follows."""
 
 
 class ModelFailed(Exception):
@@ -117,6 +120,8 @@ class World:
     """Attempts that were stopped before they ran."""
     waiting_since: dict[TurnId, int] = field(default_factory=dict)
     """When attempts took their ticket, as a count of observed begins."""
+    know_to_wait: set[TurnId] = field(default_factory=set)
+    """Attempts whose process was told of their ticket."""
     begun_at: dict[TurnId, tuple[int, str | None]] = field(default_factory=dict)
     """When attempts began, likewise, and under which idempotency_key."""
     begins: int = 0
@@ -128,6 +133,11 @@ class World:
     """Per conversation_key and generation (deletions so far): the ids that clients were given."""
     intrusions: list[str] = field(default_factory=list)
     """Writes by attempts that did not hold the lane, as the store itself saw them."""
+
+    def told(self, result: object) -> None:
+        """Note that this answer reached its process."""
+        if isinstance(result, Queued):
+            self.know_to_wait.add(result.ticket.attempt)
 
     @property
     def told_failed(self) -> set[str]:
@@ -185,7 +195,7 @@ class Runner:
             saw = tuple(each.id for each in turn.history)
             self._world.effects.append(Effect(self._ask, step, turn.id, turn.conversation.id, saw, read_only))
             await self._pace()
-            return f"result of {name}"
+            return RESULT + name
 
         await turn.call(call, act, read_only=read_only)
 

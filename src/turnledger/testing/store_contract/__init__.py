@@ -23,28 +23,42 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "forgotten",
+    "house_keeping",
+    "metadata",
     "once",
     "one_at_a_time",
     "one_key",
     "resuming",
+    "rows",
     "stage",
+    "stops",
     "superseded",
     "unknown_outcome",
     "well_formed",
+    "what_happened",
+    "yours_only",
 )
 # Before they are imported, so that a failing assertion shows what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
+from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
+from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
+from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
+from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
+from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
+from turnledger.testing.store_contract.yours_only import YoursOnly  # noqa: E402
 
 __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
@@ -52,12 +66,19 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    NothingForgotten,
+    HouseKeeping,
+    Metadata,
     Once,
     OneAtATime,
     OneKey,
     Resuming,
+    Rows,
+    Stops,
     Superseding,
     UnknownOutcome,
     WellFormed,
+    WhatHappened,
+    YoursOnly,
 ):
     """All parts of the contract."""

@@ -225,6 +225,14 @@ class Contract:
         yield stage
         await stage.close()
 
+    @pytest.fixture
+    async def stores(self, open_store: OpenStore) -> AsyncIterator[list[Store]]:
+        """Two bare handles on one database."""
+        stores = [await open_store(), await open_store()]
+        yield stores
+        for store in stores:
+            await store.close()
+
 
 async def soon(work: Awaitable[Result]) -> Result:
     """Wait for what needs nothing more to happen."""

@@ -1,0 +1,246 @@
+"""Nothing silently forgotten: an unknown, deleted or expired conversation is an error that says which."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from turnledger.engine.begin import begin
+from turnledger.engine.commit import commit
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    ConversationNotFound,
+    InvalidId,
+    Superseded,
+    TurnFailed,
+)
+from turnledger.ledger import Chat
+from turnledger.model.ids import ConversationId
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, soon
+
+UNKNOWN = ConversationId("conv_01890a5d000070008000000000000000")
+NEVER = ScriptedModel()
+
+USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {
+    "run": lambda chat: chat.run(NEVER, "q"),
+    "turns": lambda chat: chat.turns(),
+    "history": lambda chat: chat.history(),
+    "attempts": lambda chat: chat.attempts(),
+    "info": lambda chat: chat.info(),
+    "update": lambda chat: chat.update(title="T"),
+    "stop": lambda chat: chat.stop(),
+}
+every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
+
+
+async def titles(process: Process, **page: Any) -> list[str | None]:
+    return [each.title for each in await process.ledger.conversations(**page)]
+
+
+class NothingForgotten(Contract):
+    async def test_an_unknown_id_is_not_found_and_never_starts_empty(self, stage: Stage) -> None:
+        here = await stage.process()
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversation(UNKNOWN)
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.run(NEVER, "q", conversation=UNKNOWN)
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversations(before=UNKNOWN)
+        assert await here.ledger.conversations() == []
+
+    async def test_what_is_no_id_is_refused_as_such(self, stage: Stage) -> None:
+        here = await stage.process()
+        for text in ("conv_", "conv_1", "my chat", UNKNOWN.upper(), UNKNOWN + "0"):
+            with pytest.raises(InvalidId):
+                await here.ledger.conversation(text)
+
+    async def test_an_unknown_key_is_not_found_when_creating_is_refused(self, stage: Stage) -> None:
+        here = await stage.process()
+        with pytest.raises(ConversationNotFound):
+            await here.chat(conversation_key="k", create=False)
+        assert await here.ledger.conversations() == []
+
+    @every_use
+    async def test_a_deleted_conversation_says_so_everywhere(
+        self, stage: Stage, use: Callable[[Chat], Awaitable[Any]]
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        await exchange(chat, "q")
+        await chat.delete()
+        for purged in (False, True):
+            if purged:
+                await there.tend()
+            for each in (chat, same):
+                with pytest.raises(ConversationDeleted):
+                    await soon(use(each))
+            with pytest.raises(ConversationDeleted):
+                await there.chat(chat)
+        await same.delete()
+
+    @every_use
+    async def test_an_expired_conversation_says_so_everywhere(
+        self, stage: Stage, use: Callable[[Chat], Awaitable[Any]]
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(expires_after=60)
+        same = await there.chat(chat)
+        await exchange(chat, "q")
+        stage.clock.advance(59)
+        await same.info()
+        stage.clock.advance(1)
+        for purged in (False, True):
+            if purged:
+                await there.tend()
+            for each in (chat, same):
+                with pytest.raises(ConversationExpired):
+                    await soon(use(each))
+            with pytest.raises(ConversationExpired):
+                await there.chat(chat)
+
+    async def test_every_turn_puts_off_the_expiry(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(expires_after=60)
+        for _ in range(3):
+            stage.clock.advance(59)
+            await exchange(chat, "q")
+            await here.tend()
+        assert len(await chat.turns()) == 3
+
+    async def test_a_conversation_does_not_expire_under_a_running_turn(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(expires_after=60)
+        stage.clock.advance(59)
+        holder = await stage.hold_lane(chat, "q")
+        stage.clock.advance(59)
+        await there.tend()
+        assert len(await (await there.chat(chat)).attempts()) == 1
+        stage.clock.advance(3600)
+        await here.store.beat()
+        await there.tend()
+        await holder.finish()
+        assert len(await chat.turns()) == 1
+
+    async def test_a_turn_that_runs_when_its_conversation_is_deleted_is_refused(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        with here.store.hold(commit) as gate:
+            task = stage.start(chat.run(ScriptedModel(["a"]), "q"))
+            await stage.reach(gate, task)
+            await (await there.chat(chat)).delete()
+        with pytest.raises(Superseded):
+            await soon(task)
+        with pytest.raises(ConversationDeleted):
+            await chat.turns()
+        await there.tend()
+        assert await there.ledger.conversations() == []
+
+    async def test_a_tool_cannot_start_once_its_conversation_is_deleted(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q")
+        model = ScriptedModel([Tool("pay"), "Paid."])
+        async with chat.turn("other", on_busy="interrupt") as turn:
+            await (await there.chat(chat)).delete()
+            with pytest.raises(Superseded):
+                await model(turn)
+            turn.stop()
+        assert model.executed == {}
+        assert holder.task.done()
+
+    async def test_those_who_wait_are_told_of_the_deletion(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await stage.hold_lane(chat, "q0", idempotency_key="i")
+        waiting = await stage.queue(await there.chat(chat), NEVER, "q1")
+        same, begun = await there.chat(chat), there.store.trips.count("begin")
+        attached = stage.start(same.run(NEVER, "q0", idempotency_key="i"))
+        await stage.until_run(there, begin, begun + 1)
+        await chat.delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(waiting)
+        with pytest.raises((ConversationDeleted, TurnFailed)):
+            await soon(attached)
+
+    async def test_deletion_of_one_conversation_leaves_the_others(self, stage: Stage) -> None:
+        here = await stage.process(replace(LIMITS, purge_rows=3))
+        kept, gone = await here.chat(), await here.chat()
+        for number in range(4):
+            await exchange(kept, f"q{number}")
+            await exchange(gone, f"q{number}")
+        before = await kept.turns()
+        await gone.delete()
+        for _ in range(4):
+            await here.tend()
+        assert await kept.turns() == before
+        await exchange(kept, "q4")
+        assert len(await kept.turns()) == 5
+
+    async def test_conversations_are_listed_the_last_used_first(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chats = {}
+        for title in "abc":
+            stage.clock.advance(1)
+            chats[title] = await here.chat(title=title)
+        assert await titles(there) == ["c", "b", "a"]
+        stage.clock.advance(1)
+        await exchange(chats["a"], "q")
+        await chats["b"].update(metadata={"x": "y"})
+        assert await titles(there) == ["a", "c", "b"]
+
+    @pytest.mark.parametrize("passing", [0, 1])
+    async def test_pages_show_every_conversation_once(self, stage: Stage, passing: float) -> None:
+        here = await stage.process()
+        for number in range(7):
+            stage.clock.advance(passing)
+            await here.chat(title=str(number))
+        seen: list[str | None] = []
+        page = await here.ledger.conversations(limit=3)
+        while page:
+            seen += [each.title for each in page]
+            page = await here.ledger.conversations(before=page[-1].id, limit=3)
+        assert seen == await titles(here)
+        assert sorted(seen, key=str) == [str(number) for number in range(7)]
+        if passing:
+            assert seen == [str(number) for number in reversed(range(7))]
+
+    async def test_a_page_goes_on_behind_a_conversation_that_was_deleted_meanwhile(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        for title in "abcd":
+            stage.clock.advance(1)
+            await here.chat(title=title)
+        page = await here.ledger.conversations(limit=2)
+        await (await here.ledger.conversation(page[-1].id)).delete()
+        assert await titles(here, before=page[-1].id) == ["b", "a"]
+
+    async def test_internal_deleted_and_expired_conversations_are_not_listed(self, stage: Stage) -> None:
+        here = await stage.process()
+        await here.chat(title="a")
+        internal = await here.chat(title="internal", internal=True, conversation_key="k")
+        await (await here.chat(title="deleted")).delete()
+        await here.chat(title="expired", expires_after=60)
+        await exchange(internal, "q")
+        stage.clock.advance(60)
+        await here.tend()
+        assert await titles(here) == ["a"]
+        assert (await here.chat(conversation_key="k")).id == internal.id
+
+    async def test_turns_are_read_page_by_page(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        for number in range(1, 8):
+            await exchange(chat, f"q{number}")
+        same = await there.chat(chat)
+        assert [turn.number for turn in await same.turns(limit=3)] == [5, 6, 7]
+        assert [turn.number for turn in await same.turns(before=5, limit=3)] == [2, 3, 4]
+        assert [turn.number for turn in await same.turns(before=2, limit=3)] == [1]
+        assert await same.turns(before=1) == []
+        assert [turn.number for turn in await same.turns(before=100)] == [1, 2, 3, 4, 5, 6, 7]

@@ -1,0 +1,334 @@
+"""The rows themselves: what is read is what was written; a transaction is whole, alone, or nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from turnledger.engine.ports import Store, Sync, Tables
+from turnledger.errors import StoreError, Superseded
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.store_contract.stage import Contract, call, soon
+
+IDS = IdSource(lambda: 1_700_000_000_000, Random(1))
+TEXT = "né\x00 \U0001f600 'q\" \n"
+LATE = 2**52
+"""Milliseconds: far in the future, and still a safe integer everywhere."""
+
+Step = Callable[[Tables], Awaitable[Any]]
+
+
+def do(method: str, *arguments: Any) -> Step:
+    """One call of the tables, as a step of a transaction."""
+    return lambda tables: getattr(tables, method)(*arguments)
+
+
+async def write(store: Store, *steps: Step) -> list[Any]:
+    """Do these steps in one transaction; return what each returns."""
+    return await soon(store.transact(_all_of, steps))
+
+
+async def read(store: Store, step: Step) -> Any:
+    return (await soon(store.read(_all_of, (step,))))[0]
+
+
+async def _all_of(tables: Tables, steps: tuple[Step, ...]) -> list[Any]:
+    return [await step(tables) for step in steps]
+
+
+def conversation(**changes: Any) -> Conversation:
+    made = Conversation(
+        id=IDS.new(ConversationId),
+        owner="ann",
+        branch=IDS.new(BranchId),
+        created_at=1,
+        touched_at=2,
+    )
+    return replace(made, **changes)
+
+
+def full_attempt(found: Conversation, **changes: Any) -> Attempt:
+    made = Attempt(
+        id=IDS.new(TurnId),
+        owner=found.owner,
+        conversation=found.id,
+        branch=found.branch,
+        lease=IDS.new(LeaseId),
+        fence=7,
+        state=AttemptState.RUNNING,
+        base=IDS.new(TurnId),
+        input=(Item.of(TEXT), call("look", "c1")),
+        on_stop=OnStop.DISCARD,
+        on_failure=OnFailure.FORGET,
+        idempotency_key=TEXT,
+        created_at=LATE,
+    )
+    return replace(made, **changes)
+
+
+def turn(branch: BranchId, number: int, parent: TurnId | None = None) -> Turn:
+    return Turn.of(
+        id=IDS.new(TurnId),
+        branch=branch,
+        number=number,
+        parent=parent,
+        kind=TurnKind.COMPLETED,
+        created_at=1,
+        committed_at=2,
+        input=(Item.of(TEXT),),
+        output=(),
+    )
+
+
+async def begun(store: Store, found: Conversation | None = None) -> Conversation:
+    """A conversation with its branch, in the store."""
+    made = found or conversation()
+    await write(
+        store,
+        do("add_conversation", made),
+        do("add_branch", Branch(id=made.branch, conversation=made.id)),
+    )
+    return made
+
+
+class Rows(Contract):
+    async def test_an_operation_that_raises_changes_nothing(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        branch = await read(stores[0], do("branch", found.branch))
+        attempt = full_attempt(found)
+
+        async def break_off(tables: Tables) -> None:
+            raise Superseded
+
+        with pytest.raises(Superseded):
+            await write(
+                stores[0],
+                do("save_conversation", replace(found, title="changed")),
+                do("save_branch", replace(branch, fence=9)),
+                do("add_attempt", attempt),
+                do("add_records", attempt.id, 0, [b"record"]),
+                do("beat", attempt.lease),
+                do("add_turn", turn(found.branch, 1)),
+                break_off,
+            )
+        for store in stores:
+            assert await read(store, do("conversation", "ann", found.id)) == found
+            assert await read(store, do("branch", found.branch)) == branch
+            assert await read(store, do("attempt", "ann", attempt.id)) is None
+            assert await read(store, do("journal", attempt.id)) == []
+            assert await read(store, do("lease", attempt.lease)) is None
+            assert await read(store, do("turns", found.branch, 0, 9, 9)) == []
+
+    @pytest.mark.parametrize("sync", Sync)
+    async def test_no_update_is_lost_between_processes(self, stores: list[Store], sync: Sync) -> None:
+        found = await begun(stores[0])
+
+        async def raise_fence(tables: Tables, id: BranchId) -> int:
+            branch = await tables.branch(id)
+            assert branch is not None
+            await tables.save_branch(replace(branch, fence=branch.fence + 1))
+            return branch.fence + 1
+
+        raises = [stores[number % 2].transact(raise_fence, found.branch, sync) for number in range(20)]
+        fences = await soon(asyncio.gather(*raises))
+        assert sorted(fences) == list(range(1, 21))
+        branch = await read(stores[0], do("branch", found.branch))
+        assert branch.fence == 20
+
+    async def test_a_read_sees_what_was_acknowledged_before_it(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await begun(here)
+        for number in range(5):
+            title = str(number)
+            await write(here, do("save_conversation", replace(found, title=title)))
+            read_back = await read(there, do("conversation", "ann", found.id))
+            assert read_back.title == title
+
+    async def test_rows_are_read_as_they_were_written(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await begun(
+            here,
+            conversation(
+                conversation_key=TEXT,
+                title=TEXT,
+                metadata={TEXT: TEXT},
+                internal=True,
+                revision=3,
+                created_at=LATE,
+                touched_at=LATE,
+                expires_after=LATE,
+            ),
+        )
+        branch = Branch(
+            id=found.branch,
+            conversation=found.id,
+            fence=5,
+            head=IDS.new(TurnId),
+            length=4,
+            running=IDS.new(TurnId),
+            unsettled=IDS.new(TurnId),
+            pending=(call("look", "c"), call("pay", TEXT)),
+        )
+        attempt = full_attempt(found)
+        ended = replace(
+            attempt,
+            state=AttemptState.DISCARDED,
+            stop=OnStop.KEEP,
+            failure=Failure("code", TEXT),
+            partial=TEXT,
+            journaled=3,
+            fence=8,
+            lease=IDS.new(LeaseId),
+            ended_at=LATE,
+        )
+        claim = Claim(
+            owner="ann",
+            idempotency_key=TEXT,
+            fingerprint=b"\x00\xff",
+            conversation=found.id,
+            attempt=attempt.id,
+        )
+        await write(
+            here,
+            do("save_branch", branch),
+            do("add_attempt", attempt),
+            do("save_claim", claim),
+        )
+        assert await read(there, do("conversation", "ann", found.id)) == found
+        assert await read(there, do("conversation_by_key", "ann", TEXT)) == found
+        assert await read(there, do("branch", found.branch)) == branch
+        assert await read(there, do("attempt", "ann", attempt.id)) == attempt
+        assert await read(there, do("claim", "ann", TEXT)) == claim
+        expiring = replace(claim, attempt=IDS.new(TurnId), expires_at=LATE)
+        await write(here, do("save_attempt", ended), do("save_claim", expiring))
+        assert await read(there, do("attempt", "ann", attempt.id)) == ended
+        assert await read(there, do("claim", "ann", TEXT)) == expiring
+
+    async def test_what_belongs_to_another_owner_is_not_there(self, stores: list[Store]) -> None:
+        store = stores[0]
+        found = await begun(store, conversation(conversation_key="k"))
+        attempt, committed = full_attempt(found), turn(found.branch, 1)
+        await write(
+            store,
+            do("add_attempt", attempt),
+            do("add_turn", committed),
+        )
+        assert await read(store, do("turn", "ann", committed.id)) == committed
+        lookups: list[Step] = [
+            do("conversation", "eve", found.id),
+            do("conversation_by_key", "eve", "k"),
+            do("turn", "eve", committed.id),
+            do("attempt", "eve", attempt.id),
+            do("claim", "eve", TEXT),
+        ]
+        assert [await read(store, lookup) for lookup in lookups] == [None] * 5
+
+    async def test_a_conversation_key_names_one_conversation(self, stores: list[Store]) -> None:
+        found = await begun(stores[0], conversation(conversation_key="k"))
+        with pytest.raises(StoreError):
+            await begun(stores[1], conversation(conversation_key="k"))
+        await begun(stores[1], conversation(conversation_key="k", owner="ben"))
+        deleted = replace(found, state=ConversationState.DELETED)
+        await write(stores[1], do("save_conversation", deleted))
+        again = await begun(stores[0], conversation(conversation_key="k"))
+        assert await read(stores[1], do("conversation_by_key", "ann", "k")) == again
+
+    async def test_a_number_of_a_branch_is_given_to_one_turn(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        await write(stores[0], do("add_turn", turn(found.branch, 1)))
+        with pytest.raises(StoreError):
+            await write(stores[1], do("add_turn", turn(found.branch, 1)))
+
+    async def test_turns_are_the_last_ones_in_order(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        made: list[Turn] = []
+        for number in range(1, 7):
+            made.append(turn(found.branch, number, made[-1].id if made else None))
+        await write(stores[0], *[do("add_turn", each) for each in made])
+        for after, through, limit, numbers in [
+            (0, 6, 9, [1, 2, 3, 4, 5, 6]),
+            (0, 6, 2, [5, 6]),
+            (2, 4, 9, [3, 4]),
+            (4, 100, 1, [6]),
+            (6, 6, 9, []),
+            (0, 0, 9, []),
+        ]:
+            page = await read(stores[1], do("turns", found.branch, after, through, limit))
+            assert page == [made[number - 1] for number in numbers]
+
+    async def test_the_journal_keeps_its_records_in_order_and_each_once(self, stores: list[Store]) -> None:
+        here, there = stores
+        found = await begun(here)
+        first, second = full_attempt(found), full_attempt(found)
+        await write(here, do("add_attempt", first), do("add_attempt", second))
+        records = [f"record {number}".encode() for number in range(12)]
+        await write(here, do("add_records", first.id, 0, records[:10]))
+        await write(there, do("add_records", first.id, 8, [b"other", b"other", *records[10:]]))
+        assert await read(there, do("journal", first.id)) == records
+        assert await read(here, do("journal", second.id)) == []
+        await write(here, do("drop_journal", first.id))
+        assert await read(there, do("journal", first.id)) == []
+
+    async def test_tickets_are_numbered_by_the_store_and_front_ones_come_first(
+        self, stores: list[Store]
+    ) -> None:
+        found, other = await begun(stores[0]), await begun(stores[0])
+        lease = IDS.new(LeaseId)
+
+        def ticket(branch: BranchId, *, front: bool = False) -> Ticket:
+            return Ticket(
+                attempt=IDS.new(TurnId),
+                branch=branch,
+                front=front,
+                lease=lease,
+                deadline=LATE,
+                idempotency_key=TEXT,
+                fingerprint=b"\x00\xff",
+                claimed=IDS.new(TurnId),
+            )
+
+        made = []
+        for number, front in enumerate([False, False, True, True, False]):
+            new = ticket(found.branch, front=front)
+            [added] = await write(stores[number % 2], do("add_ticket", new))
+            assert added == replace(new, number=added.number)
+            made.append(added)
+        assert [each.number for each in made] == sorted({each.number for each in made})
+        [elsewhere] = await write(stores[0], do("add_ticket", ticket(other.branch)))
+        in_order = [made[2], made[3], made[0], made[1], made[4]]
+        assert await read(stores[1], do("tickets", found.branch)) == in_order
+        assert await read(stores[1], do("ticket", made[1].attempt)) == made[1]
+        of_lease = await read(stores[1], do("tickets_of", lease))
+        assert {each.attempt for each in of_lease} == {each.attempt for each in (*made, elsewhere)}
+        await write(stores[1], do("drop_ticket", made[0].attempt))
+        left = await read(stores[0], do("tickets", found.branch))
+        assert left == [each for each in in_order if each != made[0]]
+
+    async def test_running_attempts_are_found_by_their_lease(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        running = full_attempt(found)
+        ended = full_attempt(found, lease=running.lease, state=AttemptState.FAILED)
+        other = full_attempt(found)
+        for attempt in (running, ended, other):
+            await write(stores[0], do("add_attempt", attempt))
+        assert await read(stores[1], do("running_of", running.lease)) == [running]
+
+    async def test_beats_rise_and_a_dropped_lease_is_gone(self, stores: list[Store]) -> None:
+        lease = IDS.new(LeaseId)
+        beats = []
+        for number in range(4):
+            await write(stores[number % 2], do("beat", lease))
+            beats.append((await read(stores[0], do("lease", lease))).beat)
+        assert beats == sorted(set(beats))
+        assert Lease(lease, beats[-1]) in await read(stores[1], do("leases"))
+        await write(stores[1], do("drop_lease", lease))
+        assert await read(stores[0], do("lease", lease)) is None

@@ -1,0 +1,96 @@
+"""Yours only: an id belongs to an owner; to anyone else it does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from turnledger.errors import ConversationNotFound
+from turnledger.ledger import Chat
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.forgotten import USES
+from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon
+
+ALL_USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {**USES, "delete": lambda chat: chat.delete()}
+
+
+async def as_seen_by(owner: str, process: Process, chat: Chat) -> Chat:
+    """The conversation in the hands of somebody who knows its id."""
+    return Chat(process.ledger._process, msgspec.structs.replace(await chat.info(), owner=owner))
+
+
+class YoursOnly(Contract):
+    @pytest.mark.parametrize("use", ALL_USES.values(), ids=ALL_USES)
+    async def test_to_another_owner_it_does_not_exist(
+        self, stage: Stage, use: Callable[[Chat], Awaitable[Any]]
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann", title="T")
+        await exchange(chat, "q", "a")
+        before, found = await chat.turns(), await chat.info()
+        with pytest.raises(ConversationNotFound):
+            await soon(use(await as_seen_by("eve", here, chat)))
+        assert await chat.turns() == before
+        assert await chat.info() == found
+
+    async def test_neither_by_id_nor_by_key_nor_as_a_cursor(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann", conversation_key="k")
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversation(chat.id, owner="eve")
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.run(ScriptedModel(), "q", conversation=chat.id, owner="eve")
+        with pytest.raises(ConversationNotFound):
+            await here.chat(owner="eve", conversation_key="k", create=False)
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversations(owner="eve", before=chat.id)
+
+    async def test_a_deleted_conversation_does_not_exist_to_others_either(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(owner="ann")
+        await chat.delete()
+        with pytest.raises(ConversationNotFound):
+            await here.ledger.conversation(chat.id, owner="eve")
+
+    async def test_a_listing_shows_only_the_owners_conversations(self, stage: Stage) -> None:
+        here = await stage.process()
+        mine = [(await here.chat(owner="ann")).id for _ in range(2)]
+        await here.chat(owner="eve")
+        assert {each.id for each in await here.ledger.conversations(owner="ann")} == set(mine)
+
+    async def test_a_stop_of_another_owners_turn_finds_nothing(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat, other = await here.chat(owner="ann"), await here.chat(owner="eve")
+        turn = await exchange(chat, "q")
+        holder = await stage.hold_lane(chat, "q1")
+        waiting = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
+        [running] = await chat.attempts()
+        [ticket] = await stage.tickets(chat)
+        for name in (turn.id, running.attempt.id, ticket.attempt):
+            assert await soon(other.stop(name)) is None
+        await holder.finish()
+        await soon(waiting)
+        assert len(await chat.turns()) == 3
+
+    async def test_idempotency_keys_of_different_owners_are_different_keys(self, stage: Stage) -> None:
+        here = await stage.process()
+        for owner, text in (("ann", "hers"), ("ben", "his")):
+            chat = await here.chat(owner=owner, conversation_key="k")
+            await exchange(chat, text, text, idempotency_key="i")
+            assert await said(chat) == [text, text]
+        for owner, text in (("ann", "hers"), ("ben", "his")):
+            run = here.ledger.run(
+                ScriptedModel(), text, owner=owner, conversation_key="k", idempotency_key="i"
+            )
+            assert (await soon(run)).text == text
+
+    async def test_a_failed_turn_is_not_resumed_by_another_owner(self, stage: Stage) -> None:
+        here = await stage.process()
+        model = ScriptedModel([Tool("pay", "paid"), RuntimeError("boom")], [Tool("pay", "paid"), "Done."])
+        with pytest.raises(RuntimeError):
+            await here.ledger.run(model, "q", owner="ann", idempotency_key="i")
+        await soon(here.ledger.run(model, "q", owner="ben", idempotency_key="i"))
+        assert model.executed == {"pay": 2}

@@ -1,0 +1,138 @@
+"""Gates hold a store where a test wants it, and make it fail there."""
+
+import asyncio
+
+import pytest
+
+from turnledger.engine.lease import all_leases, renew
+from turnledger.engine.ports import Tables
+from turnledger.errors import OutcomeUnknown, StoreFull, StoreUnavailable
+from turnledger.model.conversation import Lease
+from turnledger.model.ids import LeaseId
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.gates import Fate, Gate, GatedStore, When
+
+LEASE = LeaseId("lease_01890a5d000070008000000000000000")
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def store() -> GatedStore:
+    return GatedStore(MemoryStore())
+
+
+async def beats(store: GatedStore) -> int:
+    leases = await store.read(all_leases, None)
+    return leases[0].beat if leases else 0
+
+
+async def test_a_gate_tells_of_arrivals_and_lets_pass_once_released() -> None:
+    gate = Gate()
+    tasks = [asyncio.create_task(gate.pass_through()) for _ in range(2)]
+    await gate.arrived(2)
+    assert not any(task.done() for task in tasks)
+    gate.release()
+    await asyncio.gather(*tasks, gate.pass_through())
+    await gate.arrived(3)
+
+
+@pytest.mark.parametrize(("when", "written"), [(When.BEFORE, 0), (When.AFTER, 1)])
+async def test_an_operation_is_held_before_or_after_it_happens(
+    store: GatedStore, when: When, written: int
+) -> None:
+    with store.hold(renew, when) as gate:
+        task = asyncio.create_task(store.transact(renew, LEASE))
+        await gate.arrived()
+        assert await beats(store) == written
+        assert not task.done()
+    await task
+    await store.transact(renew, LEASE)
+    assert await beats(store) == 2
+
+
+async def test_reads_are_held_too(store: GatedStore) -> None:
+    with store.hold(all_leases) as gate:
+        task = asyncio.create_task(store.read(all_leases, None))
+        await gate.arrived()
+        await store.transact(renew, LEASE)
+        gate.release()
+        assert await task == [Lease(LEASE, 1)]
+
+
+async def test_a_refused_operation_writes_nothing_and_the_next_one_goes_through(store: GatedStore) -> None:
+    store.refuse(renew, times=2)
+    store.refuse(renew, StoreFull())
+    for error in (StoreUnavailable, StoreUnavailable, StoreFull):
+        with pytest.raises(error):
+            await store.transact(renew, LEASE)
+    assert await beats(store) == 0
+    await store.transact(renew, LEASE)
+    assert store.trips == ["all_leases", "renew"]
+
+
+async def test_a_read_can_be_refused(store: GatedStore) -> None:
+    store.refuse(all_leases)
+    with pytest.raises(StoreUnavailable):
+        await store.read(all_leases, None)
+    assert await store.read(all_leases, None) == []
+
+
+@pytest.mark.parametrize(
+    ("fate", "at_once", "in_the_end"), [("written", 1, 2), ("lost", 0, 1), ("late", 0, 2)]
+)
+async def test_a_write_whose_answer_is_lost_has_a_fate(
+    store: GatedStore, fate: str, at_once: int, in_the_end: int
+) -> None:
+    store.lose_answer(renew, Fate(fate))
+    with pytest.raises(OutcomeUnknown):
+        await store.transact(renew, LEASE)
+    assert await beats(store) == at_once
+    await store.transact(renew, LEASE)
+    assert await beats(store) == in_the_end
+
+
+async def test_a_late_write_that_is_refused_by_then_is_dropped(store: GatedStore) -> None:
+    async def only_first(tables: Tables, lease: LeaseId) -> None:
+        if await tables.lease(lease):
+            raise StoreFull
+        await tables.beat(lease)
+
+    store.lose_answer(only_first, Fate.LATE, Fate.LATE)
+    for _ in range(2):
+        with pytest.raises(OutcomeUnknown):
+            await store.transact(only_first, LEASE)
+    await store.transact(renew, LEASE)
+    assert await beats(store) == 2
+
+
+async def test_writes_are_announced_to_neighbours_unless_they_are_deaf() -> None:
+    heard: list[str] = []
+    neighbours: list[GatedStore] = []
+    stores = {name: GatedStore(MemoryStore(), neighbours=neighbours) for name in ("one", "two", "deaf")}
+    for name, store in stores.items():
+        store.watch(lambda name=name: heard.append(name))
+    stores["deaf"].is_deaf = True
+    await stores["one"].transact(renew, LEASE)
+    await asyncio.sleep(0)
+    assert heard == ["two"]
+    await stores["two"].close()
+    await stores["one"].transact(renew, LEASE)
+    await asyncio.sleep(0)
+    assert heard == ["two"]
+
+
+async def test_a_silent_lease_is_renewed_by_hand_only() -> None:
+    store = GatedStore(MemoryStore(Database()), renews=False)
+    await store.keep_lease(LEASE, every=0.0)
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert await beats(store) == 1
+    await store.beat()
+    assert await beats(store) == 2
+    await store.close()
