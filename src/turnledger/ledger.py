@@ -39,6 +39,7 @@ from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike, items_of
+from turnledger.model.pairing import check_input
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
 
@@ -369,6 +370,7 @@ def begin_request(
         raise MalformedItems(
             f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
         )
+    check_input(items)
     if idempotency_key is not None:
         _check_name("idempotency_key", idempotency_key)
     now = process.clock.now_ms()

@@ -12,7 +12,7 @@ from turnledger.errors import Superseded
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     turn = request.turn
     branch = await tables.branch(turn.branch)
     if branch is None or not may_commit(branch, request):
-        committed = await tables.turn(request.owner, turn.id)
+        committed = await _committed(tables, request.owner, turn.id)
         if committed is None:
             raise Superseded
         return committed
@@ -91,4 +91,10 @@ async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:
         raised = replace(branch, fence=branch.fence + 1)
         await tables.save_branch(raised)
         return Certainty(None, raised.fence)
-    return Certainty(await tables.turn(request.owner, request.attempt), None)
+    return Certainty(await _committed(tables, request.owner, request.attempt), None)
+
+
+async def _committed(tables: Tables, owner: str, id: TurnId) -> Turn | None:
+    """The turn if this attempt itself committed it: what others settled or kept of it is not its answer."""
+    turn = await tables.turn(owner, id)
+    return turn if turn is not None and turn.kind is TurnKind.COMPLETED else None

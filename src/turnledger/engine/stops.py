@@ -46,10 +46,19 @@ async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended 
     ticket = await tables.ticket(name)
     if ticket is not None and branch is not None and ticket.branch == branch.id:
         return await _stop_queued(tables, conversation, ticket, request.now)
+    return await _ended_here(tables, request, conversation, name)
+
+
+async def _ended_here(
+    tables: Tables, request: StopRequest, conversation: Conversation, name: TurnId
+) -> Ended | None:
+    """How a turn of this conversation ended; None for one that is not of it, or that nobody knows."""
     try:
-        return await how_it_ended(tables, request.owner, name)
+        ended = await how_it_ended(tables, request.owner, name)
     except Superseded:
         return None
+    is_elsewhere = ended.turn is not None and ended.turn.branch != conversation.branch
+    return None if is_elsewhere else ended
 
 
 async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Ended:

@@ -23,7 +23,7 @@ from turnledger.model.event import Event
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item, ItemLike, message, result_of
 from turnledger.model.messages import Message, messages_of
-from turnledger.model.pairing import check_turn, open_calls
+from turnledger.model.pairing import check_turn, open_calls, without_open_reasoning
 from turnledger.model.turn import Turn, TurnKind
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class RunningTurn:
     def items(self) -> tuple[Item, ...]:
         """What a model is to answer, in Responses shape: history, input, and the finished steps."""
         past = tuple(item for turn in self.history for item in turn.items)
-        assembled = (*past, *self.input, *self._journal.items)
+        assembled = (*past, *self.input, *without_open_reasoning(self._journal.items))
         open_calls(assembled)
         return assembled
 
@@ -182,11 +182,7 @@ class RunningTurn:
 
     def _check_draft(self, steps: Sequence[Item]) -> None:
         self._check_size(sum(len(item.raw) for item in steps))
-        # Reasoning at the end of a draft may still be waiting for the item it leads to.
-        end = len(steps)
-        while end and steps[end - 1].is_reasoning:
-            end -= 1
-        check_turn(self.branch.pending, (*self.input, *steps[:end]))
+        check_turn(self.branch.pending, (*self.input, *without_open_reasoning(steps)))
 
     def _check_size(self, size: int) -> None:
         if size > self._process.limits.turn_bytes:

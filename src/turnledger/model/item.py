@@ -162,7 +162,7 @@ def _check_shape(fields: dict[str, Any]) -> None:
         _check_text(fields, kind, "call_id")
         if "output" not in fields:
             raise MalformedItems(f"A {kind} needs an `output`.")
-    elif kind.endswith((_CALL, _RESULT)) and fields.get("call_id") is not None:
+    elif kind.endswith((_CALL, _RESULT)) and kind not in _SELF_CONTAINED and "call_id" in fields:
         _check_text(fields, kind, "call_id")
 
 

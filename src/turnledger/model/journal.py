@@ -14,6 +14,7 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.item import Item
+from turnledger.model.pairing import without_open_reasoning
 
 
 class JournalRecord(codec.Document, frozen=True):
@@ -49,8 +50,7 @@ class Journal:
     def taken_up(cls, records: Sequence[bytes]) -> Journal:
         """The journal as a retry takes it up: without reasoning at its end, whose item never came."""
         journal = cls.of(records)
-        while journal.items and journal.items[-1].is_reasoning:
-            journal.items.pop()
+        journal.items = list(without_open_reasoning(journal.items))
         return journal
 
     @property

@@ -40,19 +40,28 @@ def _can_follow_reasoning(item: Item) -> bool:
     return not item.is_result and item.role in (None, "assistant")
 
 
+def check_input(new: Sequence[Item]) -> None:
+    """Refuse what no head could admit: nothing new, or what only a model makes."""
+    if not _says_something(new) and not any(item.is_result for item in new):
+        raise NoNewInput
+    for item in new:
+        if item.is_call or item.is_reasoning:
+            raise MalformedItems(f"A {item.type} cannot be input: only a model makes one.")
+
+
+def _says_something(new: Sequence[Item]) -> bool:
+    return any(item.is_user_message and not item.is_blank for item in new)
+
+
 def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     """Return the input of a turn after a head whose calls `pending` wait, completed where it must be.
 
     A user message while calls are pending closes the unanswered ones with a stated result. Raises
     NoNewInput, MissingToolResults or MalformedItems; the caller has changed nothing by then.
     """
-    says_something = any(item.is_user_message and not item.is_blank for item in new)
+    check_input(new)
+    says_something = _says_something(new)
     answered = [item.call_id for item in new if item.is_result]
-    if not says_something and not answered:
-        raise NoNewInput
-    for item in new:
-        if item.is_call or item.is_reasoning:
-            raise MalformedItems(f"A {item.type} cannot be input: only a model makes one.")
     missing = [call for call in pending if call.call_id not in answered]
     if missing and not says_something:
         raise MissingToolResults(tuple(call.call_id or "" for call in missing))
@@ -61,6 +70,14 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     admitted = (*results, *(item for item in new if not item.is_result))
     open_calls((*pending, *admitted))
     return admitted
+
+
+def without_open_reasoning(draft: Sequence[Item]) -> Sequence[Item]:
+    """The draft without reasoning at its end, which may still be waiting for the item it leads to."""
+    end = len(draft)
+    while end and draft[end - 1].is_reasoning:
+        end -= 1
+    return draft[:end]
 
 
 def check_turn(pending: Sequence[Item], items: Sequence[Item]) -> tuple[Item, ...]:
