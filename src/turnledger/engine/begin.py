@@ -6,9 +6,10 @@ the claim, the fence. A refused request changes nothing; a waiting one leaves a 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency
@@ -26,8 +27,7 @@ from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, open_calls
 
 
-@dataclass(frozen=True)
-class BeginRequest:
+class BeginRequest(Struct, frozen=True, kw_only=True):
     """Everything a turn brings along. `attempt` is made by the caller, so that begin can be repeated."""
 
     target: Target
@@ -43,11 +43,12 @@ class BeginRequest:
     key: Key | None = None
     ticket: Ticket | None = None
     """The ticket that it was given before."""
-    dead: Dead = field(default_factory=dict)
+    dead: Dead = {}
+    is_repeated: bool = False
+    """Whether a begin of this attempt was sent before, and may have succeeded."""
 
 
-@dataclass(frozen=True)
-class Begun:
+class Begun(Struct, frozen=True):
     """The lane is held: the attempt, and the branch exactly as its snapshot must show it."""
 
     conversation: Conversation
@@ -74,10 +75,11 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
     QueueFull; then nothing has changed. Repeating it with the same attempt returns the same.
     """
-    repeated = await _begun_before(tables, request)
-    if repeated is not None:
-        return repeated
-    stored = await tables.ticket(request.attempt) if request.key else None
+    if request.is_repeated:
+        before = await _begun_before(tables, request)
+        if before is not None:
+            return before
+    stored = await tables.ticket(request.attempt) if request.key and request.is_repeated else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
@@ -197,8 +199,9 @@ async def _take_lane(
     await tables.save_branch(branch)
     if conversation.expires_after is not None:
         # Begun is an interaction: the time without one does not run out under a long turn's feet.
-        await tables.save_conversation(replace(conversation, touched_at=request.now))
-    await tables.drop_ticket(attempt.id)
+        await tables.touch_conversation(conversation.id, request.now)
+    if request.is_repeated:
+        await tables.drop_ticket(attempt.id)
     if request.key is not None:
         await tables.save_claim(_claim(request.key, attempt))
     return Begun(conversation, branch, attempt, journal)

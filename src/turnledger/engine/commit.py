@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
@@ -15,8 +16,7 @@ from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 
 
-@dataclass(frozen=True)
-class CommitRequest:
+class CommitRequest(Struct, frozen=True, kw_only=True):
     """A whole turn, the lane it holds and the head it ran on."""
 
     owner: str
@@ -66,9 +66,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
-    conversation = await tables.conversation(request.owner, request.conversation)
-    if conversation is not None:
-        await tables.save_conversation(replace(conversation, touched_at=request.now))
+    await tables.touch_conversation(request.conversation, request.now)
     return turn
 
 

@@ -104,9 +104,7 @@ async def _keep(
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
-    conversation = await tables.conversation(attempt.owner, attempt.conversation)
-    if conversation is not None:
-        await tables.save_conversation(replace(conversation, touched_at=now))
+    await tables.touch_conversation(attempt.conversation, now)
     return branch, Ended(AttemptState.KEPT, turn)
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from turnledger.engine.begin import AbandonRequest, Beginning, BeginRequest, Begun, Queued, abandon, begin
 from turnledger.engine.ending import Ended
@@ -16,7 +17,14 @@ from turnledger.engine.process import Process
 from turnledger.engine.recovery import TakeOverRequest, take_over
 from turnledger.engine.transaction import EventSink, RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
-from turnledger.errors import LedgerClosed, StoreError, TurnledgerError, WaitEnded
+from turnledger.errors import (
+    LedgerClosed,
+    OutcomeUnknown,
+    StoreError,
+    StoreUnavailable,
+    TurnledgerError,
+    WaitEnded,
+)
 from turnledger.model.ids import TurnId
 
 log = logging.getLogger("turnledger")
@@ -56,7 +64,7 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share:
 
 
 async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Share:
-    beginning = await _try_begin(process, request)
+    beginning = await _first_begin(process, request)
     if not isinstance(beginning, Queued):
         return beginning
     process.mine[request.attempt] = True
@@ -75,8 +83,15 @@ async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Sha
                 await _wait(process, waiter, patience_ends)
 
 
+async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
+    try:
+        return await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
+    except (OutcomeUnknown, StoreUnavailable):
+        return await _try_begin(process, request)
+
+
 async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
-    request = replace(request, now=process.clock.now_ms())
+    request = replace(request, now=process.clock.now_ms(), is_repeated=True)
     return await uninterrupted(process.persist(begin, request, Sync.PROCESS))
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest, DoubtRequest, commit, resolve_doubt

@@ -38,6 +38,10 @@ class Tables(Protocol):
         """Update all but id and owner; a deleted one frees its conversation_key."""
         ...
 
+    async def touch_conversation(self, id: ConversationId, at: int) -> None:
+        """Move the time of the last interaction, and nothing else."""
+        ...
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
         ...

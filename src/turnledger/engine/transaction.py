@@ -62,7 +62,8 @@ class RunningTurn:
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
         """The turn as committed, once it is."""
-        self._tell(events.TurnStarted(number=1))
+        if on_event is not None:
+            self._tell(events.TurnStarted(number=1))
 
     @property
     def id(self) -> TurnId:
@@ -111,7 +112,8 @@ class RunningTurn:
         self._check_running()
         if text:
             self._text.append(text)
-            self._tell(events.TextDelta(number=self._events + 1, text=text))
+            if self._on_event is not None:
+                self._tell(events.TextDelta(number=self._events + 1, text=text))
 
     async def add(self, *likes: ItemLike) -> None:
         """Add finished items to the answer, and journal them with the text emitted before.

@@ -3,28 +3,61 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
+from types import coroutine
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
 
-async def uninterrupted(work: Coroutine[Any, Any, Result]) -> Result:
+class _Relay(asyncio.Future[None]):
+    """What the caller's task waits on instead of the true future, which a cancellation would reach."""
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        return False
+
+    def pass_on(self, _: asyncio.Future[Any]) -> None:
+        self.set_result(None)
+
+
+@coroutine
+def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Result]:
     """Run to the end whatever happens to the caller; a cancellation is raised again afterwards.
 
-    The caller then knows that the work is over, not how it went: it asks the store.
+    The caller then knows that the work is over, not how it went: it asks the store. Runs within the
+    caller's task: a task of its own for each write would cost as much as the write.
     """
-    task = asyncio.ensure_future(work)
-    caller = asyncio.current_task()
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
+    result: Result
+    while True:
         try:
-            await asyncio.wait((task,))
+            waits_for = work.send(None)
+        except StopIteration as stop:
+            result = stop.value
+            break
+        except BaseException:
+            _raise_again(cancelled)
+            raise
+        try:
+            yield from _until_done(waits_for)
         except asyncio.CancelledError as cancellation:
             cancelled = cancellation
-    # A cancellation that was taken back meanwhile (Task.uncancel) is not the caller's any more.
+    _raise_again(cancelled)
+    return result
+
+
+def _until_done(waits_for: asyncio.Future[Any] | None) -> Generator[Any, None, None]:
+    if waits_for is None:
+        yield
+        return
+    relay = _Relay(loop=waits_for.get_loop())
+    waits_for._asyncio_future_blocking = False
+    waits_for.add_done_callback(relay.pass_on)
+    yield from relay
+
+
+def _raise_again(cancelled: asyncio.CancelledError | None) -> None:
+    """Raise the cancellation, unless it was taken back meanwhile (Task.uncancel)."""
+    caller = asyncio.current_task()
     if cancelled is not None and caller is not None and caller.cancelling():
-        if not task.cancelled():
-            task.exception()
         raise cancelled
-    return task.result()

@@ -35,16 +35,23 @@ class Item:
 
     __slots__ = ("_fields", "raw")
     raw: bytes
+    _fields: dict[str, Any]
 
     def __init__(self, raw: bytes | msgspec.Raw) -> None:
         """Take the JSON text of one object; raise MalformedItems when it is not an item."""
         self.raw = bytes(raw).strip()
+        self._fields = _decoded(self.raw)
+
+    @classmethod
+    def _made(cls, fields: dict[str, Any]) -> Item:
+        """An item of fields made here, which need no checking."""
+        item = cls.__new__(cls)
         try:
-            fields = msgspec.json.decode(self.raw, type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-            raise MalformedItems(f"An item must be a JSON object: {problem}.") from None
-        _check_shape(fields)
-        self._fields: dict[str, Any] = fields
+            item.raw = msgspec.json.encode(fields)
+        except UnicodeEncodeError as problem:
+            raise MalformedItems(f"A text must be Unicode: {problem}.") from None
+        item._fields = fields
+        return item
 
     @classmethod
     def of(cls, like: ItemLike) -> Item:
@@ -130,14 +137,12 @@ def message(role: str, text: str, *, status: str | None = None) -> Item:
     fields: dict[str, Any] = {"type": "message", "role": role, "content": [part]}
     if status is not None:
         fields["status"] = status
-    return Item(_encode(fields))
+    return Item._made(fields)
 
 
 def result_of(call: Item, output: str) -> Item:
     """Make the result item that answers this call."""
-    return Item(
-        msgspec.json.encode({"type": f"{call.type}_output", "call_id": call.call_id, "output": output})
-    )
+    return Item._made({"type": f"{call.type}_output", "call_id": call.call_id, "output": output})
 
 
 def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
@@ -145,6 +150,15 @@ def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
     if isinstance(like, str | Mapping | Item):
         return (Item.of(like),)
     return tuple(Item.of(each) for each in like)
+
+
+def _decoded(raw: bytes) -> dict[str, Any]:
+    try:
+        fields = msgspec.json.decode(raw, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise MalformedItems(f"An item must be a JSON object: {problem}.") from None
+    _check_shape(fields)
+    return fields
 
 
 def _check_shape(fields: dict[str, Any]) -> None:

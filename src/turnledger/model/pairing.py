@@ -60,6 +60,8 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     NoNewInput, MissingToolResults or MalformedItems; the caller has changed nothing by then.
     """
     check_input(new)
+    if not pending and not any(item.is_result for item in new):
+        return tuple(new)
     says_something = _says_something(new)
     answered = [item.call_id for item in new if item.is_result]
     missing = [call for call in pending if call.call_id not in answered]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
@@ -28,8 +27,7 @@ class TurnBody(codec.Document, frozen=True):
     items: tuple[msgspec.Raw, ...]
 
 
-@dataclass(frozen=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True, dict=True):
     """A committed turn. `number` counts from 1 within its branch; `parent` is the head it ran on."""
 
     id: TurnId

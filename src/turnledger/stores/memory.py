@@ -134,6 +134,11 @@ class MemoryTables:
         else:
             self._end(conversation)
 
+    async def touch_conversation(self, id: ConversationId, at: int) -> None:
+        if id in self._db.conversations:
+            touched = replace(self._db.conversations[id], touched_at=at)
+            self._put(self._db.conversations, id, touched)
+
     def _end(self, conversation: Conversation) -> None:
         """Keep the row as a tombstone, and only so many of those."""
         if conversation.state is ConversationState.DELETED and conversation.conversation_key is not None:

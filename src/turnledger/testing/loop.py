@@ -23,19 +23,27 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import ctypes
 import gc
 import heapq
 import random
 import sys
-import sysconfig
 import threading
 import weakref
-from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
-from types import AsyncGeneratorType, CoroutineType, GeneratorType, MethodType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, TypeVarTuple
+
+from turnledger.testing.killing import discard, require_supported_interpreter
+from turnledger.testing.process import (
+    AnyHandle,
+    Future,
+    Handle,
+    Process,
+    Task,
+    Timer,
+    current_owner,
+    task_stepped_by,
+)
 
 if TYPE_CHECKING:
     # A type checker would not let anyone instantiate a subclass of AbstractEventLoop that has no sockets.
@@ -52,7 +60,6 @@ _ExceptionHandler = Callable[[asyncio.AbstractEventLoop, _ErrorContext], object]
 
 _DISORDERS = (0.0, 0.1, 0.5, 1.0)
 _STEPS_BETWEEN_COLLECTIONS = 1 << 16
-_owner: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated process", default=None)
 
 
 class Deadlock(Exception):
@@ -77,181 +84,6 @@ class UnhandledError:
     time: float
 
 
-class _Future(asyncio.Future[T]):
-    """A future that knows its process, so that the errors of the dead are told from those of the living.
-
-    Hashed by its number instead of its address, so that a set of futures has the same order in every run:
-    asyncio itself walks such sets, as when a task group cancels its tasks.
-    """
-
-    __slots__ = ("number", "process")
-
-    def __init__(self, process: Process, number: int, *, loop: SimulatedLoop) -> None:
-        self.process = process
-        self.number = number
-        super().__init__(loop=loop)
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-class _Task(asyncio.Task[T]):
-    """A task that knows its process and is hashed by its number, as a _Future is."""
-
-    __slots__ = ("number", "process")
-
-    def __init__(self, process: Process, number: int, coro: Coroutine[Any, Any, T], **options: Any) -> None:
-        self.process = process
-        self.number = number
-        super().__init__(coro, **options)
-
-    def __hash__(self) -> int:
-        return self.number
-
-
-class _Handle(asyncio.Handle):
-    __slots__ = ("process", "task")
-    process: Process
-    task: asyncio.Task[Any] | None  # the task of which this is the next step
-
-
-class _Timer(asyncio.TimerHandle):
-    __slots__ = ("process", "task")
-    _scheduled: bool  # is in the heap
-    process: Process
-    task: asyncio.Task[Any] | None
-
-
-_AnyHandle = _Handle | _Timer
-
-
-class _ReadyQueue:
-    """One process's ready handles: the task steps that may run now, then all from the oldest callback on."""
-
-    __slots__ = ("later", "steps")
-
-    def __init__(self) -> None:
-        self.steps: list[_AnyHandle] = []
-        self.later: deque[_AnyHandle] = deque()  # empty, or begins with a callback
-
-    def __bool__(self) -> bool:
-        return bool(self.steps or self.later)
-
-    def __iter__(self) -> Iterator[_AnyHandle]:
-        yield from self.steps
-        yield from self.later
-
-    def push(self, handle: _AnyHandle) -> None:
-        if self.later or handle.task is None:
-            self.later.append(handle)
-        else:
-            self.steps.append(handle)
-
-    def pop(self, rng: Callable[[], float], disorder: float) -> _AnyHandle:
-        steps, later = self.steps, self.later
-        choices = len(steps) + (1 if later else 0)
-        chosen = int(rng() * choices) if choices > 1 and rng() < disorder else 0
-        if chosen < len(steps):
-            return steps.pop(chosen)
-        callback = later.popleft()
-        while later and later[0].task is not None:
-            steps.append(later.popleft())
-        return callback
-
-    def clear(self) -> None:
-        self.steps.clear()
-        self.later.clear()
-
-
-class Process:
-    """A simulated operating-system process: what its tasks start is its own, and dies with it.
-
-    Made by `SimulatedLoop.process`. Memory is not isolated: give each process its own objects.
-    """
-
-    def __init__(self, loop: SimulatedLoop, name: str, context: contextvars.Context) -> None:
-        self.name = name
-        self.alive = True
-        self._loop = loop
-        self._context = context.copy()
-        self._context.run(_owner.set, self)
-        self._ready = _ReadyQueue()
-        self._paused_until: float | None = None
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # pending ones; a set's order could not be replayed
-        self._tasks_created = 0
-        self._failed: list[weakref.ref[asyncio.Task[Any]]] = []
-
-    def __repr__(self) -> str:
-        return f"<Process {self.name} {'alive' if self.alive else 'dead'}>"
-
-    def spawn(self, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
-        """Start `coro` as a task of this process, with the context variables the loop was created with.
-
-        Raises RuntimeError if the process is dead.
-        """
-        if not self.alive:
-            coro.close()
-            raise RuntimeError(f"process {self.name} is dead")
-        return self._loop.create_task(coro, name=name, context=self._context.copy())
-
-    def kill(self) -> None:
-        """End the process as `kill -9` does: from now on none of its code runs, be it `finally` or `except`.
-
-        Its tasks stay pending for ever. A process that calls this itself runs on to its next `await`, and
-        what it schedules until then is dropped; better to `await die()`. Raises ValueError for `main`.
-        """
-        self._check_not_main()
-        self._end()
-
-    async def die(self) -> NoReturn:
-        """Kill the process from inside, at this `await`, which never returns."""
-        if self._loop.current_process is not self:
-            raise RuntimeError(f"process {self.name} can die only by its own hand; use kill()")
-        self.kill()
-        await self._loop.never()
-
-    def pause(self, seconds: float) -> None:
-        """Run nothing of the process for this long, as after SIGSTOP; timers due meanwhile run late.
-
-        Overlapping pauses last until the later end. A process that calls this itself runs on to its next
-        `await`. Raises ValueError for `main`.
-        """
-        self._check_not_main()
-        until = self._loop.time() + seconds
-        if not self.alive or until <= max(self._loop.time(), self._paused_until or 0.0):
-            return
-        self._paused_until = until
-        self._loop._update_runnable(self)
-        self._loop.call_at(until, self._resume, context=self._loop._root._context)
-
-    def _check_not_main(self) -> None:
-        if self is self._loop._root:
-            raise ValueError("the main process runs as long as the loop")
-
-    def _resume(self) -> None:
-        if self._paused_until is not None and self._paused_until <= self._loop.time():
-            self._paused_until = None
-            self._loop._update_runnable(self)
-
-    def _end(self) -> None:
-        self.alive = False
-        self._loop._update_runnable(self)
-        if self._loop._running_process is not self:
-            self._bury()
-
-    def _bury(self) -> None:
-        """Let go of all that is suspended, such that freeing it runs no code and reports nothing."""
-        for handle in self._ready:
-            _discard(handle)
-        self._ready.clear()
-        for task in self._tasks:
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            asyncio.tasks._unregister_task(task)
-        roots = [task.get_coro() for task in self._tasks]
-        _forget_finally([*roots, *self._loop._asyncgens_of(self)])
-        self._tasks.clear()
-
-
 class SimulatedLoop(_EventLoop):
     """An event loop on which the same seed gives the same schedule, in virtual time, without threads or I/O.
 
@@ -268,7 +100,7 @@ class SimulatedLoop(_EventLoop):
         step_limit: int = 1_000_000,
         disorder: float | None = None,
     ) -> None:
-        _require_supported_interpreter()
+        require_supported_interpreter()
         self.errors: list[UnhandledError] = []
         self.steps = 0
         self.step_limit = step_limit
@@ -276,7 +108,7 @@ class SimulatedLoop(_EventLoop):
         self._random = rng.random
         self._disorder = rng.choice(_DISORDERS) if disorder is None else disorder
         self._now = start
-        self._timers: list[tuple[float, float, int, _Timer]] = []
+        self._timers: list[tuple[float, float, int, Timer]] = []
         self._timers_created = 0
         self._futures_created = 0
         self._timers_cancelled = 0
@@ -306,10 +138,10 @@ class SimulatedLoop(_EventLoop):
     @property
     def current_process(self) -> Process:
         """The process whose code is running; the simulator's own is called `main`."""
-        return _owner.get() or self._root
+        return current_owner.get() or self._root
 
     def _process_of(self, context: contextvars.Context | None) -> Process:
-        return (_owner.get() if context is None else context.get(_owner)) or self._root
+        return (current_owner.get() if context is None else context.get(current_owner)) or self._root
 
     async def never(self) -> NoReturn:
         """Wait until cancelled."""
@@ -411,14 +243,14 @@ class SimulatedLoop(_EventLoop):
         if due is None:
             raise Deadlock([task.get_name() for process in self._living for task in process._tasks])
 
-    def _make_ready(self, handle: _AnyHandle) -> None:
+    def _make_ready(self, handle: AnyHandle) -> None:
         process = handle.process
         if process.alive and self._running_process.alive:
             if not process._ready and process._paused_until is None:
                 self._runnable.append(process)
             process._ready.push(handle)
         else:
-            _discard(handle)
+            discard(handle)
 
     @staticmethod
     def _retire(task: asyncio.Task[Any], process: Process) -> None:
@@ -476,9 +308,9 @@ class SimulatedLoop(_EventLoop):
     ) -> asyncio.Handle:
         if self._closed:
             raise RuntimeError("the loop is closed")
-        handle = _Handle(callback, args, self, context)
+        handle = Handle(callback, args, self, context)
         handle.process = self._process_of(context)
-        handle.task = _task_stepped_by(callback)
+        handle.task = task_stepped_by(callback)
         self._make_ready(handle)
         return handle
 
@@ -510,7 +342,7 @@ class SimulatedLoop(_EventLoop):
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
         self._check_open()
-        timer = _Timer(when, callback, args, self, context)
+        timer = Timer(when, callback, args, self, context)
         timer.process = self._process_of(context)
         timer.task = None
         if when <= self._now:
@@ -521,7 +353,7 @@ class SimulatedLoop(_EventLoop):
             heapq.heappush(self._timers, (when, self._random(), self._timers_created, timer))
         return timer
 
-    def _timer_handle_cancelled(self, handle: _Timer) -> None:
+    def _timer_handle_cancelled(self, handle: Timer) -> None:
         """Sweep the heap once most of it is cancelled, as asyncio does. TimerHandle.cancel calls this."""
         if not handle._scheduled:
             return
@@ -532,7 +364,7 @@ class SimulatedLoop(_EventLoop):
             self._timers_cancelled = 0
 
     def create_future(self) -> asyncio.Future[Any]:
-        return _Future(self.current_process, self._next_future_number(), loop=self)
+        return Future(self.current_process, self._next_future_number(), loop=self)
 
     def _next_future_number(self) -> int:
         self._futures_created += 1
@@ -554,7 +386,7 @@ class SimulatedLoop(_EventLoop):
         task: asyncio.Task[T]
         if self._task_factory is None:
             options |= {"loop": self, "name": name, "context": context}
-            task = _Task(process, self._next_future_number(), coro, **options)  # type: ignore[arg-type]
+            task = Task(process, self._next_future_number(), coro, **options)  # type: ignore[arg-type]
         else:
             if context is not None:
                 options["context"] = context
@@ -635,54 +467,3 @@ class SimulatedLoop(_EventLoop):
 
 async def _aclose(agen: AsyncGenerator[Any, Any]) -> None:
     await agen.aclose()
-
-
-def _task_stepped_by(callback: Callable[..., object]) -> asyncio.Task[Any] | None:
-    """Return the task whose next step `callback` is; None for an ordinary callback, such as `task.cancel`."""
-    task = getattr(callback, "__self__", None)
-    if isinstance(task, asyncio.Task) and not hasattr(asyncio.Task, getattr(callback, "__name__", "")):
-        return task
-    return None
-
-
-def _discard(handle: _AnyHandle) -> None:
-    """Drop a dead process's handle; an exception that was on its way to the process is nobody's error."""
-    for arg in handle._args or ():
-        if isinstance(arg, asyncio.Future):
-            arg._log_traceback = False
-
-
-def _require_supported_interpreter() -> None:
-    if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
-        raise NotImplementedError("SimulatedLoop needs CPython with the GIL, to drop code without running it")
-
-
-_SUSPENDED_CODE = frozenset({CoroutineType, GeneratorType, AsyncGeneratorType})
-_LEADS_TO_CODE = _SUSPENDED_CODE | {MethodType, tuple, deque, dict}
-
-
-def _forget_finally(roots: list[Any]) -> None:
-    """Have the interpreter free these coroutines, and all code suspended below, without running any of it.
-
-    Below is what they await, and the generators of the context managers they are inside of. CPython closes a
-    suspended coroutine when freeing it, unless it is marked as finalized already: so it is marked. A mark too
-    many is harmless.
-    """
-    pending, seen = list(roots), set[int]()
-    while pending:
-        thing = pending.pop()
-        if id(thing) in seen:
-            continue
-        seen.add(id(thing))
-        kind = type(thing)
-        if kind in _SUSPENDED_CODE:
-            _mark_finalized(thing)
-        if kind in _LEADS_TO_CODE or hasattr(kind, "__exit__") or hasattr(kind, "__aexit__"):
-            pending.extend(gc.get_referents(thing))
-
-
-def _mark_finalized(code: object) -> None:
-    # PyGC_Head is the two words before the object; bit 0 of its second word says that the finalizer has run.
-    flags = ctypes.c_size_t.from_address(id(code) - ctypes.sizeof(ctypes.c_size_t))
-    flags.value |= 1
-    assert gc.is_finalized(code)

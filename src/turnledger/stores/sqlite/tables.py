@@ -34,7 +34,6 @@ class SqliteTables:
     def __init__(self, cursor: apsw.Cursor) -> None:
         self._execute = cursor.execute
         # What was last read: a save that changes one column of it writes that column only.
-        self._conversation: Conversation | None = None
         self._attempt: Attempt | None = None
 
     def _rows(self, query: str, *bindings: Any) -> list[Row]:
@@ -50,16 +49,12 @@ class SqliteTables:
     # Conversations.
 
     async def conversation(self, owner: str, id: ConversationId) -> Conversation | None:
-        return self._seen(self._row("conversation", id.raw, owner))
+        row = self._row("conversation", id.raw, owner)
+        return None if row is None else records.conversation_of(row)
 
     async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
-        return self._seen(self._row("conversation_by_key", owner, conversation_key))
-
-    def _seen(self, row: Row | None) -> Conversation | None:
-        if row is None:
-            return None
-        self._conversation = records.conversation_of(row)
-        return self._conversation
+        row = self._row("conversation_by_key", owner, conversation_key)
+        return None if row is None else records.conversation_of(row)
 
     async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
         if before is None:
@@ -73,13 +68,11 @@ class SqliteTables:
         self._run("add_conversation", conversation.id.raw, conversation.owner, *columns)
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        seen = self._conversation
-        if seen is not None and replace(conversation, touched_at=seen.touched_at) == seen:
-            self._run("touch_conversation", conversation.touched_at, conversation.id.raw)
-        else:
-            columns = records.columns_of_conversation(conversation)
-            self._run("save_conversation", *columns, conversation.id.raw)
-        self._conversation = None
+        columns = records.columns_of_conversation(conversation)
+        self._run("save_conversation", *columns, conversation.id.raw)
+
+    async def touch_conversation(self, id: ConversationId, at: int) -> None:
+        self._run("touch_conversation", at, id.raw)
 
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]

@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 import pytest
 
 from turnledger.engine.begin import begin
-from turnledger.engine.commit import commit
+from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.recovery import take_over
 from turnledger.errors import ConversationBusy, Superseded
 from turnledger.ledger import Chat, begin_request
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Gate, When
+from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
     LIMITS,
@@ -170,6 +171,26 @@ class Superseding(Contract):
         await holder.finish()
         await soon(waiting)
         assert await said(chat) == ["mine", "Working done.", "theirs", "Theirs."]
+
+    async def test_a_takeover_that_saw_an_older_fence_does_nothing(self, stage: Stage) -> None:
+        """A holder in doubt about its commit raises its own fence while another prepares to bury it."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        here.store.lose_answer(commit, Fate.LOST)
+        await there.tend()
+        stage.clock.advance(LIMITS.lease_time)
+        with here.store.hold(resolve_doubt) as doubt, there.store.hold(take_over) as taking:
+            task = stage.start(chat.run(ScriptedModel(["Mine."]), "mine"))
+            await stage.reach(doubt, task)
+            burying = stage.start(there.tend())
+            await stage.reach(taking, burying)
+            with here.store.hold(commit) as second:
+                doubt.release()
+                await stage.reach(second, task)
+                taking.release()
+                await soon(burying)
+        turn = await soon(task)
+        assert await chat.turns() == [turn]
 
     async def test_a_lease_that_is_renewed_keeps_its_lane(self, stage: Stage) -> None:
         here, there = await stage.processes()

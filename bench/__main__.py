@@ -1,0 +1,34 @@
+"""Run the benchmarks: `make bench`, or `python -m bench [--quick]`. Prints a table of ratios."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+from pathlib import Path
+
+from bench.measures import Line, against_the_floor, growth, many_at_once
+
+
+async def measure(folder: Path, *, quick: bool) -> list[Line]:
+    scale = 10 if quick else 1
+    lines = await against_the_floor(folder, 2_000 // scale)
+    lines += await many_at_once(folder, 64, 10 // min(scale, 5))
+    return lines + await growth(folder, 10_000 // scale, 200 // scale)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        lines = asyncio.run(measure(Path(folder).resolve(), quick=options.quick))
+    print(f"{'measure':58} {'ratio':>6}   target")
+    for line in lines:
+        bound = f"{'≥' if line.at_least else '≤'} {line.target:g}"
+        print(f"{line.name:58} {line.ratio:6.2f}   {bound:6} {'holds' if line.holds else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()

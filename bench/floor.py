@@ -1,0 +1,52 @@
+"""The floor: one bare sqlite3 transaction with the inserts of a commit, in WAL mode with synchronous=FULL."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from importlib import resources
+from pathlib import Path
+
+
+class Floor:
+    """The standard library's sqlite3 on the same tables, without an engine, a thread or a check."""
+
+    def __init__(self, folder: Path, body: bytes) -> None:
+        self._connection = sqlite3.connect(folder / "floor.db", isolation_level=None)
+        self._connection.execute("PRAGMA page_size=8192")
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        self._connection.execute("PRAGMA synchronous=FULL")
+        schema = resources.files("turnledger.stores.sqlite").joinpath("schema.sql").read_text()
+        self._connection.executescript(schema)
+        self._body = body
+        self._number = 0
+        self._connection.execute(
+            "INSERT INTO conversation (ref, id, owner, branch, state, internal, revision, created_at,"
+            " touched_at) VALUES (1, ?, 'local', ?, 'live', 0, 1, 0, 0)",
+            (os.urandom(16), os.urandom(16)),
+        )
+        self._connection.execute(
+            "INSERT INTO branch (ref, id, conversation, fence, length) VALUES (1, ?, ?, 0, 0)",
+            (os.urandom(16), os.urandom(16)),
+        )
+
+    def commit(self) -> float:
+        """Run one transaction; return the seconds it took."""
+        self._number += 1
+        id = os.urandom(16)
+        execute = self._connection.execute
+        started = time.perf_counter()
+        execute("BEGIN IMMEDIATE")
+        execute(
+            "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body)"
+            " VALUES (?, 1, ?, 0, ?, ?, ?)",
+            (id, self._number, 1_700_000_000_000, 1_700_000_000_001, self._body),
+        )
+        execute("UPDATE branch SET head = ?, length = ?, fence = ? WHERE ref = 1", (id, self._number, 1))
+        execute("UPDATE conversation SET touched_at = ? WHERE ref = 1", (1_700_000_000_000 + self._number,))
+        execute("COMMIT")
+        return time.perf_counter() - started
+
+    def close(self) -> None:
+        self._connection.close()

@@ -1,0 +1,131 @@
+"""The measures: each alternates the engine with the floor, or the long history with the short one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from bench.floor import Floor
+from turnledger import Chat, Ledger
+
+QUESTION = "Where is my order? " * 10
+ANSWER = "It left the warehouse this morning and should reach you by Thursday. " * 10
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the table: a ratio, and what it should be."""
+
+    name: str
+    ratio: float
+    target: float
+    at_least: bool = False
+
+    @property
+    def holds(self) -> bool:
+        return self.ratio >= self.target if self.at_least else self.ratio <= self.target
+
+
+async def one_turn(chat: Chat) -> tuple[float, float]:
+    """Run a turn; return the seconds of the whole and of its commit."""
+    started = time.perf_counter()
+    async with chat.turn(QUESTION) as turn:
+        turn.emit(ANSWER)
+        leaving = time.perf_counter()
+    ended = time.perf_counter()
+    return ended - started, ended - leaving
+
+
+async def against_the_floor(folder: Path, rounds: int) -> list[Line]:
+    """One writer: a bare transaction and a turn, in turns, so that noise meets both alike."""
+    ledger = await Ledger.open(f"sqlite:///{folder}/one.db")
+    chat = await ledger.conversation()
+    await one_turn(chat)
+    (turn,) = await chat.turns()
+    floor = Floor(folder, turn.body)
+    bare, whole, commit = [], [], []
+    for _ in range(rounds):
+        bare.append(floor.commit())
+        turn_took, commit_took = await one_turn(chat)
+        whole.append(turn_took)
+        commit.append(commit_took)
+    await ledger.close()
+    floor.close()
+    return [
+        Line("commit, p50, of a bare transaction", median(commit) / median(bare), 2.0),
+        Line("whole turn, p50, of a bare transaction", median(whole) / median(bare), 3.0),
+    ]
+
+
+async def many_at_once(folder: Path, writers: int, rounds: int) -> list[Line]:
+    """Many conversations at once, against the bare loop; slices of both alternate."""
+    ledger = await Ledger.open(f"sqlite:///{folder}/many.db")
+    chats = [await ledger.conversation() for _ in range(writers)]
+    await asyncio.gather(*(one_turn(chat) for chat in chats))
+    (turn,) = await chats[0].turns()
+    folder.joinpath("many").mkdir()
+    floor = Floor(folder / "many", turn.body)
+    ours: list[float] = []
+    bare: list[float] = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        for _ in range(200):
+            floor.commit()
+        bare.append(200 / (time.perf_counter() - started))
+        started = time.perf_counter()
+        await asyncio.gather(*(_several(chat, 10) for chat in chats))
+        ours.append(writers * 10 / (time.perf_counter() - started))
+    await ledger.close()
+    floor.close()
+    name = f"{writers} conversations at once, turns/s, of the bare loop"
+    return [Line(name, median(ours) / median(bare), 2.0, at_least=True)]
+
+
+async def _several(chat: Chat, count: int) -> None:
+    for _ in range(count):
+        await one_turn(chat)
+
+
+async def growth(folder: Path, length: int, rounds: int) -> list[Line]:
+    """A long history against short ones: commit and the last page; and bytes on disk."""
+    path = folder / "long.db"
+    ledger = await Ledger.open(f"sqlite:///{path}")
+    long = await ledger.conversation()
+    await _several(long, length)
+    (turn,) = await long.turns(limit=1)
+    payload = length * sum(len(item.raw) for item in turn.items)
+    await ledger.close()
+    stored = path.stat().st_size
+    ledger = await Ledger.open(f"sqlite:///{path}")
+    long = await ledger.conversation(long.id)
+    short = [await ledger.conversation() for _ in range(rounds)]
+    for chat in short:
+        await _several(chat, 10)
+    page = await ledger.conversation()
+    await _several(page, 50)
+    await one_turn(long)
+    commits: tuple[list[float], list[float]] = ([], [])
+    for chat in short:
+        commits[0].append((await one_turn(chat))[0])
+        commits[1].append((await one_turn(long))[0])
+    pages: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds * 3):
+        pages[0].append(await _read_page(page))
+        pages[1].append(await _read_page(long))
+    await ledger.close()
+    return [
+        Line(f"a turn at {length} turns, p50, of one at 10", median(commits[1]) / median(commits[0]), 1.2),
+        Line(f"last 50 at {length} turns, p50, of 50 at 50", median(pages[1]) / median(pages[0]), 1.2),
+        Line(f"bytes on disk at {length} turns, of the payload", stored / payload, 1.4),
+    ]
+
+
+async def _read_page(chat: Chat) -> float:
+    started = time.perf_counter()
+    turns = await chat.turns(limit=50)
+    took = time.perf_counter() - started
+    assert len(turns) == 50
+    return took

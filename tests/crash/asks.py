@@ -1,0 +1,129 @@
+"""What the workers ask for: each ask follows from its token alone, so that whoever finds a token in a history
+knows what the turn had to look like."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from turnledger import Item, RunningTurn
+
+LANES = ("lane-a", "lane-b", "lane-c")
+RESULT = "did "
+ENDINGS = ("answer", "answer", "answer", "fail", "fail-kept", "stop", "stop-discarded")
+
+
+class Deliberate(Exception):
+    """The runner failed because its ask says so."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One request of a worker. A keyed one has the same token each time; others never repeat a token."""
+
+    token: str
+    conversation_key: str
+    idempotency_key: str | None
+    acts: tuple[bool, ...]
+    """Its tool calls: whether each changes the world."""
+    words: int
+    ending: str
+
+    @classmethod
+    def of(cls, token: str) -> Ask:
+        """The ask of a token `seed.slot.number` (keyed) or `seed.slot.number.incarnation`."""
+        seed, slot, number, *incarnation = token.split(".")
+        dice = Random(f"{seed}.{slot}.{number}")
+        is_keyed = is_keyed_number(int(number))
+        assert is_keyed is not bool(incarnation)
+        lane = dice.choice(LANES)
+        is_long = dice.random() < 0.15
+        acts = tuple(dice.random() < 0.75 for _ in range(8 if is_long else dice.randint(0, 3)))
+        ending = dice.choice(ENDINGS)
+        if is_keyed and ending.startswith("stop"):
+            ending = "answer"
+        return cls(token, lane, token if is_keyed else None, acts, 2_000 if is_long else 3, ending)
+
+    @property
+    def policy(self) -> str:
+        """What becomes of it if it fails or its process dies."""
+        return "keep" if self.ending == "fail-kept" else "settle"
+
+    @property
+    def calls(self) -> list[Item]:
+        return [call(f"{self.token}/{place}") for place in range(len(self.acts))]
+
+    @property
+    def reads(self) -> list[Item]:
+        """The calls that change nothing."""
+        return [item for item, acts in zip(self.calls, self.acts, strict=True) if not acts]
+
+
+def is_keyed_number(number: int) -> bool:
+    return number % 2 == 0
+
+
+def token_of(seed: int, slot: int, number: int, incarnation: int) -> str:
+    name = f"{seed}.{slot}.{number}"
+    return name if is_keyed_number(number) else f"{name}.{incarnation}"
+
+
+def call(name: str) -> Item:
+    """A call whose tool does the thing of this name."""
+    return Item.of({"type": "function_call", "call_id": name, "name": "act", "arguments": f'"{name}"'})
+
+
+def name_of(item: Item) -> str:
+    return str(item.fields["call_id"])
+
+
+def last_words(token: str, parent: str | None) -> str:
+    """What a completed answer ends with: it says which head it ran on."""
+    return f"{token} is done after {parent}"
+
+
+def act(effects: Path, name: str) -> None:
+    """Change the world: it is on disk when this returns."""
+    file = os.open(effects, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(file, f"{name}\n".encode())
+        os.fsync(file)
+    finally:
+        os.close(file)
+
+
+def runner_of(
+    ask: Ask, effects: Path, say: Callable[[str], None], *, may_fail: bool
+) -> Callable[[RunningTurn], Awaitable[None]]:
+    """The runner of an ask: its calls, those left by an earlier attempt, and the answer."""
+
+    async def run(turn: RunningTurn) -> None:
+        say(f"begun {ask.token}")
+        for item, changes_world in zip(ask.calls, ask.acts, strict=True):
+            if item in turn.steps and item not in turn.open_calls:
+                continue  # an earlier attempt started it
+            turn.emit("Let me see. ")
+
+            async def tool(name: str = name_of(item), changes_world: bool = changes_world) -> str:
+                if changes_world:
+                    act(effects, name)
+                    say(f"acted {name}")
+                return RESULT + name
+
+            await turn.call(item, tool, read_only=not changes_world)
+        for _ in range(ask.words):
+            turn.emit("word ")
+            await asyncio.sleep(0)
+        if may_fail and ask.ending.startswith("fail"):
+            raise Deliberate
+        turn.emit(last_words(ask.token, turn.branch.head))
+        if ask.ending == "stop":
+            turn.stop("keep")
+        elif ask.ending == "stop-discarded":
+            turn.stop("discard")
+
+    return run

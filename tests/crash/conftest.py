@@ -1,0 +1,33 @@
+"""Worker processes for the crash tests."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("tests.crash.processes", "tests.crash.promises")
+
+from tests.crash.processes import Start, Worker  # noqa: E402
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start a worker on the folder of the test."""
+    started: list[Worker] = []
+
+    def start(what: str, *arguments: object, lease_time: float = 2.0) -> Worker:
+        command = (what, str(tmp_path), str(lease_time), *map(str, arguments))
+        worker = Worker(tmp_path / f"errors-{len(started)}", *command)
+        started.append(worker)
+        return worker
+
+    yield start
+    for worker in started:
+        if worker.process.returncode is None:
+            worker.process.kill()
+            worker.end()

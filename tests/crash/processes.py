@@ -1,0 +1,77 @@
+"""Processes for the crash tests: started on one folder, listened to, and killed."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from queue import SimpleQueue
+from subprocess import PIPE, Popen
+from threading import Thread
+from typing import Protocol
+
+ROOT = Path(__file__).parents[2]
+
+
+class Worker:
+    """A worker process, as its parent sees it. What it says is read by a thread, so that it never waits
+    for its parent while it holds a lane."""
+
+    def __init__(self, errors: Path, *command: str) -> None:
+        self.errors = errors
+        with errors.open("w") as file:
+            self.process = Popen(
+                [sys.executable, "-m", "tests.crash.worker", *command],
+                cwd=ROOT,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=file,
+                text=True,
+            )
+        self.said: list[str] = []
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._listener = Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def _listen(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def hear(self, word: str, times: int = 1) -> str:
+        """Wait until it has said a line that begins with this word so many times; return the last."""
+        while (line := self._lines.get()) is not None:
+            self.said.append(line)
+            if line.split()[0] == word:
+                times -= 1
+                if times == 0:
+                    return line
+        raise AssertionError(f"it ended and never said {word!r}: {self.errors.read_text()}")
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+
+    def send(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def end(self) -> int:
+        """Wait for its end, take in its last words, and return its exit code."""
+        code = self.process.wait()
+        self._listener.join()
+        while (line := self._lines.get()) is not None:
+            self.said.append(line)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return code
+
+    def kill(self) -> None:
+        self.process.kill()
+        assert self.end() == -signal.SIGKILL
+
+
+class Start(Protocol):
+    def __call__(self, what: str, *arguments: object, lease_time: float = 2.0) -> Worker: ...

@@ -1,0 +1,135 @@
+"""What must hold on a store that processes were killed on, whatever they were doing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import apsw
+
+from tests.crash.asks import LANES, RESULT, Ask, last_words, name_of
+from turnledger import AttemptState, Chat, Ledger, Limits, RunningTurn, Turn, TurnKind
+from turnledger.engine.closing import NOT_STARTED, OUTCOME_UNKNOWN
+from turnledger.model.pairing import open_calls
+
+PROBE = "are you there?"
+
+
+async def recovered(folder: Path, lanes: Sequence[str] = LANES) -> dict[str, list[Turn]]:
+    """Open what the dead left behind, run one more turn on each lane, and return all histories."""
+    async with await Ledger.open(f"sqlite:///{folder / 'chats.db'}", limits=Limits(lease_time=1.0)) as ledger:
+        histories = {}
+        for lane in lanes:
+            chat = await ledger.conversation(conversation_key=lane)
+            await _takes_a_turn(chat)
+            # Once the dead are buried, which their lock files show to be dead, nobody waits before us.
+            await ledger._tending.tend()
+            await _takes_a_turn(chat, on_busy="reject")
+            histories[lane] = await _whole_history(chat)
+    check_file(folder)
+    return histories
+
+
+async def _takes_a_turn(chat: Chat, on_busy: str = "queue") -> None:
+    async def probe(turn: RunningTurn) -> None:
+        turn.emit("here")
+
+    await chat.run(probe, PROBE, on_busy=on_busy)
+    assert [each for each in await chat.attempts() if each.attempt.state is AttemptState.RUNNING] == []
+
+
+async def _whole_history(chat: Chat) -> list[Turn]:
+    turns = await chat.turns(limit=1000)
+    while turns[0].number > 1:
+        turns = [*await chat.turns(before=turns[0].number, limit=1000), *turns]
+    return turns
+
+
+def check_file(folder: Path) -> None:
+    connection = apsw.Connection(str(folder / "chats.db"))
+    try:
+        assert connection.pragma("integrity_check") == "ok"
+    finally:
+        connection.close()
+
+
+def check_promises(histories: dict[str, list[Turn]], said: Iterable[str], effects: Path) -> None:
+    """Hold the histories against what workers said and what their tools did."""
+    turns = [turn for history in histories.values() for turn in history]
+    for history in histories.values():
+        check_chain(history)
+        assert open_calls([item for turn in history for item in turn.items]) == ()
+    done = effects.read_text().splitlines()
+    check_told(turns, list(said), {name.rpartition("/")[0] for name in done})
+    for turn in turns:
+        check_turn(turn)
+    tokens = Counter(token for turn in turns if (token := token_of(turn)) != PROBE)
+    assert [token for token, times in tokens.items() if times > 1] == []
+    check_effects(turns, done)
+
+
+def token_of(turn: Turn) -> str:
+    (message,) = turn.input
+    return message.text
+
+
+def check_chain(history: list[Turn]) -> None:
+    """Each turn follows the one before it."""
+    assert [turn.number for turn in history] == list(range(1, len(history) + 1))
+    assert [turn.parent for turn in history] == [None, *(turn.id for turn in history[:-1])]
+
+
+def check_told(turns: list[Turn], said: list[str], acted: set[str]) -> None:
+    """What was acknowledged is there as it was told; what was told as failed is there only as policy says."""
+    there = {str(turn.id): (token_of(turn), hashlib.sha256(turn.body).hexdigest()) for turn in turns}
+    kinds = {token_of(turn): turn.kind for turn in turns}
+    for line in said:
+        word, token, *more = (*line.split(), "")
+        if word == "acked":
+            assert there.get(more[0]) == (token, more[1]), f"{line} is not there as told"
+        elif word in ("failed", "stopped"):
+            is_kept = word == "failed" and Ask.of(token).policy == "keep"
+            left = TurnKind.INTERRUPTED if is_kept else TurnKind.SETTLED if token in acted else None
+            assert kinds.get(token) == left, f"{line}, but it is {kinds.get(token)}"
+        else:
+            # On a machine so slow that a living process seems dead, superseding it is right.
+            assert word in ("queued", "begun", "acted") or more[0] == "Superseded", line
+
+
+def check_turn(turn: Turn) -> None:
+    """A turn is whole, or is told in the way that its end demands."""
+    token = token_of(turn)
+    if token == PROBE:
+        return
+    ask = Ask.of(token)
+    calls = [item for item in turn.output if item.is_call]
+    if turn.kind is TurnKind.COMPLETED:
+        assert calls == ask.calls
+        assert turn.text.endswith(last_words(token, turn.parent))
+    elif turn.kind is TurnKind.SETTLED:
+        acting = [item for item in ask.calls if item not in ask.reads]
+        assert calls
+        assert calls == acting[: len(calls)]
+    else:
+        assert ask.ending in ("fail-kept", "stop")
+        assert calls == ask.calls[: len(calls)]
+
+
+def check_effects(turns: list[Turn], effects: list[str]) -> None:
+    """What tools did was done once and is told once, and what is told about it is true."""
+    assert effects, "no tool ever acted: the test proves nothing"
+    assert [name for name, times in Counter(effects).items() if times > 1] == []
+    items = [item for turn in turns for item in turn.output]
+    told = Counter(name_of(item) for item in items if item.is_call)
+    assert {name: told[name] for name in effects if told[name] != 1} == {}
+    asks = [Ask.of(token_of(turn)) for turn in turns if token_of(turn) != PROBE]
+    reads = {name_of(item) for ask in asks for item in ask.reads}
+    for item in items:
+        if not item.is_result or name_of(item) in reads:
+            continue
+        name, output = name_of(item), item.fields["output"]
+        assert output in (RESULT + name, NOT_STARTED, OUTCOME_UNKNOWN)
+        if output != OUTCOME_UNKNOWN:
+            assert (name in effects) is (output == RESULT + name), f"{name}: {output}"

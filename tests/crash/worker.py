@@ -1,0 +1,131 @@
+"""A process that runs turns: `python -m tests.crash.worker WHAT FOLDER LEASE_TIME …`.
+
+It tells its parent what happened, one line each, and only after it has happened:
+`acked TOKEN ID DIGEST` for a turn that was acknowledged; `failed`, `stopped` or `refused TOKEN WHY` for one
+that was not; `begun` and `acted` on the way there.
+"""
+
+import asyncio
+import hashlib
+import sys
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from tests.crash.asks import Ask, Deliberate, act, call, name_of, runner_of, token_of
+from turnledger import Ledger, Limits, RunningTurn, Turn
+from turnledger.engine.begin import Queued
+from turnledger.errors import TurnFailed, TurnledgerError, TurnStopped
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.testing.fake_clock import FakeClock
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def digest(turn: Turn) -> str:
+    return hashlib.sha256(turn.body).hexdigest()
+
+
+def acknowledge(token: str, turn: Turn) -> None:
+    say(f"acked {token} {turn.id} {digest(turn)}")
+
+
+async def heard() -> str:
+    """The next line from the parent."""
+    return (await asyncio.to_thread(sys.stdin.readline)).strip()
+
+
+async def ask_for(ledger: Ledger, effects: Path, ask: Ask) -> None:
+    """Run one ask to its end; a keyed one is tried again when it failed, on purpose or with its process."""
+    for may_fail in (True, False, False) if ask.idempotency_key else (True,):
+        try:
+            turn = await ledger.run(
+                runner_of(ask, effects, say, may_fail=may_fail),
+                ask.token,
+                conversation_key=ask.conversation_key,
+                idempotency_key=ask.idempotency_key,
+                on_failure=ask.policy,
+            )
+        except (Deliberate, TurnFailed):
+            continue
+        except TurnStopped:
+            return say(f"stopped {ask.token}")
+        except TurnledgerError as problem:
+            return say(f"refused {ask.token} {type(problem).__name__}")
+        return acknowledge(ask.token, turn)
+    return say(f"failed {ask.token}")
+
+
+async def loop(ledger: Ledger, effects: Path, seed: str, slot: str, first: str, incarnation: str) -> None:
+    """Ask for ever."""
+    for number in count(int(first)):
+        token = token_of(int(seed), int(slot), number, int(incarnation))
+        await ask_for(ledger, effects, Ask.of(token))
+
+
+async def a_few(ledger: Ledger, effects: Path, seed: str, how_many: str) -> None:
+    """Ask a few times, and return without closing anything, in the middle of a turn."""
+    for number in range(int(how_many)):
+        await ask_for(ledger, effects, Ask.of(token_of(int(seed), 0, number, 0)))
+    chat = await ledger.conversation(conversation_key="lane-a")
+    await chat.turn("never finished").__aenter__()
+
+
+async def hold(ledger: Ledger, effects: Path, key: str, then: str) -> None:
+    """Hold a lane, having acted, until the parent says go; then commit, or act once more."""
+
+    async def run(turn: RunningTurn) -> None:
+        async def tool(name: str) -> str:
+            act(effects, name)
+            return "done"
+
+        first, second = call("held/0"), call("held/1")
+        await turn.call(first, lambda: tool(name_of(first)))
+        say("holding")
+        assert await heard() == "go"
+        if then == "act":
+            await turn.call(second, lambda: tool(name_of(second)))
+        turn.emit("too late")
+
+    try:
+        acknowledge("held", await ledger.run(run, "held", conversation_key=key))
+    except TurnledgerError as problem:
+        say(f"refused held {type(problem).__name__}")
+
+
+async def wait(ledger: Ledger, effects: Path, key: str) -> None:
+    """Run one turn on a lane, whoever holds it."""
+
+    async def run(turn: RunningTurn) -> None:
+        turn.emit("my turn")
+
+    acknowledge("waited", await ledger.run(run, "waited", conversation_key=key))
+
+
+class TellingStore(SqliteStore):
+    """Says when a turn had to queue."""
+
+    async def transact(self, *arguments: Any, **options: Any) -> Any:
+        answer = await super().transact(*arguments, **options)
+        if isinstance(answer, Queued):
+            say("queued")
+        return answer
+
+
+WHAT = {"loop": loop, "a-few": a_few, "hold": hold, "wait": wait, "wait-without-time": wait}
+
+
+async def main(what: str, folder: str, lease_time: str, *more: str) -> None:
+    store = await TellingStore.open(Path(folder) / "chats.db")
+    # With a clock that stands still no lease ever lapses: only its lock file shows that a process is dead.
+    clock = FakeClock() if what == "wait-without-time" else None
+    ledger = await Ledger.over(store, limits=Limits(lease_time=float(lease_time)), clock=clock)
+    await WHAT[what](ledger, Path(folder) / "effects", *more)
+    if what != "a-few":
+        await ledger.close()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

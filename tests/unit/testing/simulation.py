@@ -1,0 +1,26 @@
+"""What tests of the simulated loop stand on: a loop that is closed at the end, and code that must not run."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from turnledger.testing.loop import SimulatedLoop
+
+
+@contextlib.contextmanager
+def simulation(seed: int | random.Random = 0, **options: Any) -> Iterator[SimulatedLoop]:
+    """A loop that is closed at the end, and its garbage collected, so that warnings become errors here."""
+    loop = SimulatedLoop(seed, **options)
+    try:
+        yield loop
+    finally:
+        loop.close()
+        gc.collect()
+
+
+def forbidden() -> None:
+    raise AssertionError("code of a dead process ran")
