@@ -47,7 +47,7 @@ bench: setup ## Run the benchmarks (ARGS=)
 	$(BIN)/python -m bench $(ARGS)
 
 simulate: setup ## Run the simulator (ARGS=)
-	$(BIN)/python -m turnledger.testing.simulator $(ARGS)
+	$(BIN)/python -m turnledger.testing.simulation $(ARGS)
 
 lock: $(UV) ## Write the lock files anew (LOCK_ARGS=--upgrade for newer versions)
 	$(COMPILE) --output-file requirements.lock
