@@ -48,6 +48,8 @@ Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
 KEY_LENGTH = 512
+TEXT_LENGTH = 512
+METADATA_PAIRS = 16
 PAGE = 1_000
 
 
@@ -84,6 +86,7 @@ class Ledger:
         if self._process.is_closed:
             return
         self._process.is_closed = True
+        self._process.bells.wake_everyone()
         for running in list(self._process.running.values()):
             await leave(self._process, running, LedgerClosed())
         await self._tending.close()
@@ -114,6 +117,7 @@ class Ledger:
         one never shows in a listing; `expires_after` is in seconds without interaction. Raises
         ConversationNotFound, ConversationDeleted or ConversationExpired.
         """
+        _check_details(title, metadata)
         target = self._target(
             id,
             conversation_key,
@@ -303,6 +307,7 @@ class Chat:
     ) -> Conversation:
         """Set title or metadata; with the revision that was read, only if nobody did so since. Never
         disturbs a running turn."""
+        _check_details(title, metadata)
         now = self._process.clock.now_ms()
         request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
         return await self._process.store.transact(update, request)
@@ -324,8 +329,12 @@ class TurnBlock:
         self._request = request
         self._on_event = on_event
         self._running: RunningTurn | None = None
+        self._is_used = False
 
     async def __aenter__(self) -> RunningTurn:
+        if self._is_used:
+            raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
+        self._is_used = True
         entered = await enter(self._process, self._request, self._on_event)
         if isinstance(entered, Ended):
             raise TurnReplayed(committed(entered))
@@ -403,6 +412,18 @@ def _choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
 def _check_name(name: str, value: str) -> None:
     if not value or len(value) > KEY_LENGTH:
         raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
+
+
+def _check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
+    if title is not None and len(title) > TEXT_LENGTH:
+        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
+    pairs = (metadata or {}).items()
+    if len(pairs) > METADATA_PAIRS or any(
+        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
+    ):
+        raise InvalidInput(
+            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
+        )
 
 
 def _check_limit(limit: int) -> int:

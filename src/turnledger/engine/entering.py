@@ -91,6 +91,8 @@ async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
 
 
 async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
+    if process.is_closed:
+        raise LedgerClosed
     request = replace(request, now=process.clock.now_ms(), is_repeated=True)
     return await uninterrupted(process.persist(begin, request, Sync.PROCESS))
 
@@ -115,7 +117,7 @@ async def _withdraw(process: Process, request: BeginRequest) -> None:
     abandoning = AbandonRequest(request.target.owner, request.attempt, process.clock.now_ms())
     try:
         branch = await uninterrupted(process.persist(abandon, abandoning))
-    except StoreError as error:
+    except (StoreError, LedgerClosed) as error:
         log.warning("a ticket is left to be withdrawn later: %s", error.code)
     else:
         if branch is not None:

@@ -99,3 +99,9 @@ class Bells:
         """Another process may have changed anything."""
         for branch in list(self._waiters):
             self.ring(branch)
+
+    def wake_everyone(self) -> None:
+        """Nobody need wait any longer."""
+        for waiters in list(self._waiters.values()):
+            for waiter in waiters:
+                waiter.wake()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -28,6 +29,8 @@ from turnledger.model.turn import Turn, TurnKind
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
+
+log = logging.getLogger("turnledger")
 
 EventSink: TypeAlias = Callable[[Event], None]
 
@@ -265,7 +268,11 @@ class RunningTurn:
         """Tell readers how it ended; called when the store has decided."""
         self.state = state
         self.turn = turn
-        self._tell(events.TurnFinished(number=self._events + 1, state=state, failure=failure))
+        try:
+            self._tell(events.TurnFinished(number=self._events + 1, state=state, failure=failure))
+        except Exception:
+            # The store has decided: a reader that breaks now must not make it look otherwise.
+            log.exception("a reader of %s failed at its last event", self.id)
 
     def _tell(self, event: Event) -> None:
         self._events = event.number

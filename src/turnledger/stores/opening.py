@@ -6,6 +6,8 @@ from urllib.parse import parse_qsl
 
 from turnledger.engine.ports import Store
 from turnledger.errors import NotAStore
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.stores.sqlite import SqliteStore, path_of
 
 KNOWN = "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db"
 
@@ -15,16 +17,12 @@ async def open_store(url: str) -> Store:
     if url == "memory:" or url.startswith("memory:?"):
         return _open_memory(url)
     if url.startswith("sqlite:"):
-        from turnledger.stores.sqlite import SqliteStore, path_of
-
         return await SqliteStore.open(path_of(url))
     # Not echoed: what follows the scheme may hold a password.
     raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
 
 
 def _open_memory(url: str) -> Store:
-    from turnledger.stores.memory import Database, MemoryStore
-
     settings = dict(parse_qsl(url.partition("?")[2], keep_blank_values=True))
     try:
         maximum = int(settings.pop("max")) if "max" in settings else None

@@ -235,6 +235,19 @@ class Once(Contract):
         await here.tend()
         assert (await exchange(chat, "q", "again", idempotency_key="i")).text == "again"
 
+    async def test_the_key_of_a_failed_turn_is_forgotten_likewise(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
+        stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
+        await here.tend()
+        with pytest.raises(IdempotencyMismatch):
+            await chat.run(NEVER, "another", idempotency_key="i")
+        stage.clock.advance(2)
+        await here.tend()
+        await exchange(chat, "another", idempotency_key="i")
+
     async def test_the_key_of_a_running_turn_is_not_forgotten(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()

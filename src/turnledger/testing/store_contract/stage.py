@@ -19,7 +19,7 @@ from turnledger.engine.begin import BeginRequest
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Operation, Request, Store, Sync, Tables
 from turnledger.ledger import Chat, Ledger
-from turnledger.model.conversation import Ticket
+from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, result_of
 from turnledger.model.turn import Turn
@@ -147,6 +147,11 @@ class Stage:
         branch = (await chat.info()).branch
         return await self._processes[0].store.read(_tickets, branch)
 
+    async def fence(self, chat: Chat) -> int:
+        branch = await self._processes[0].store.read(_branch, (await chat.info()).branch)
+        assert branch is not None
+        return branch.fence
+
     async def until_run(self, process: Process, operation: Callable[..., Any], count: int) -> None:
         """Wait until this process has run a writing operation so many times."""
 
@@ -266,3 +271,7 @@ def answer_to(call_id: str, output: str) -> Item:
 
 async def _tickets(tables: Tables, branch: BranchId) -> list[Ticket]:
     return await tables.tickets(branch)
+
+
+async def _branch(tables: Tables, id: BranchId) -> Branch | None:
+    return await tables.branch(id)

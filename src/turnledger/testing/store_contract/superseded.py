@@ -172,6 +172,27 @@ class Superseding(Contract):
         await soon(waiting)
         assert await said(chat) == ["mine", "Working done.", "theirs", "Theirs."]
 
+    async def test_the_fence_rises_with_every_begin_doubt_and_takeover(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        fences = [await stage.fence(chat)]
+        await exchange(chat, "q0")
+        fences.append(await stage.fence(chat))
+        here.store.lose_answer(commit, Fate.LOST)
+        await exchange(chat, "q1")
+        fences.append(await stage.fence(chat))
+        await stage.hold_lane(chat, "q2")
+        await stage.bury_others(there)
+        fences.append(await stage.fence(chat))
+        await stage.hold_lane(chat, "q3")
+        waiting = await stage.queue(await there.chat(chat), ScriptedModel(["a4"]), "q4")
+        stage.clock.advance(LIMITS.lease_time)
+        there.store.announce()
+        await soon(waiting)
+        fences.append(await stage.fence(chat))
+        await chat.delete()
+        assert fences == [0, 1, 3, 5, 8]
+
     async def test_a_takeover_that_saw_an_older_fence_does_nothing(self, stage: Stage) -> None:
         """A holder in doubt about its commit raises its own fence while another prepares to bury it."""
         here, there = await stage.processes()

@@ -1,0 +1,104 @@
+"""Two stores side by side: SQLite, and the memory store as the reference. Whatever is done is done to both."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tests.stateful.visible import everything
+from tests.unit.engine.stage import drive
+from turnledger.engine.ports import Operation
+from turnledger.errors import TurnledgerError
+from turnledger.stores.memory import MemoryStore
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.writer import Job
+
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class Undone(Exception):
+    """Raised inside a transaction, so that it has to be undone."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What an operation returned, or the class of what it raised."""
+
+    value: Any = None
+    error: type[BaseException] | None = None
+
+
+class Pair:
+    """Runs operations on both stores; any difference in what they answer or show is an AssertionError."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None)
+        self._path = str(Path(self._folder) / "chats.db")
+        self._loop = asyncio.Runner()
+        self.memory = MemoryStore()
+        self.sqlite = self._loop.run(SqliteStore.open(self._path, inline=True))
+        self.seen: dict[str, Any] = {}
+
+    def transact(self, operation: Operation[Any, Any], request: Any) -> Outcome:
+        """Run a writing operation on both. What raises leaves everything as it was."""
+        expected = _outcome(self.memory.transact(operation, request))
+        assert _outcome(self.sqlite.transact(operation, request)) == expected
+        self._look(changed=expected.error is None)
+        return expected
+
+    def batch(self, operation: Operation[Any, Any], requests: Sequence[Any]) -> list[Outcome]:
+        """Run several at once: SQLite as one group commit, the reference one after another."""
+        expected = [_outcome(self.memory.transact(operation, request)) for request in requests]
+        jobs = [Job(operation, request) for request in requests]
+        self.sqlite._writer.run_batch(jobs)
+        assert [_outcome_of_job(job) for job in jobs] == expected
+        self._look(changed=any(each.error is None for each in expected))
+        return expected
+
+    def read(self, operation: Operation[Any, Any], request: Any) -> Outcome:
+        expected = _outcome(self.memory.read(operation, request))
+        assert _outcome(self.sqlite.read(operation, request)) == expected
+        return expected
+
+    def _look(self, *, changed: bool) -> None:
+        seen = drive(self.memory.read(everything, None))
+        assert drive(self.sqlite.read(everything, None)) == seen
+        assert changed or seen == self.seen
+        self.seen = seen
+
+    def close(self) -> None:
+        self._loop.run(self.sqlite.close())
+        self._loop.close()
+        try:
+            _check_file(self._path)
+        finally:
+            shutil.rmtree(self._folder)
+
+
+def _outcome(work: Any) -> Outcome:
+    try:
+        return Outcome(drive(work))
+    except (TurnledgerError, Undone) as problem:
+        return Outcome(error=type(problem))
+
+
+def _outcome_of_job(job: Job) -> Outcome:
+    return Outcome(job.result) if job.error is None else Outcome(error=type(job.error))
+
+
+def _check_file(path: str) -> None:
+    """Nothing is damaged, and no row is left of an attempt that is gone."""
+    connection = apsw.Connection(path)
+    try:
+        assert connection.pragma("integrity_check") == "ok"
+        lost = "SELECT attempt FROM attempt_input WHERE attempt NOT IN (SELECT id FROM attempt)"
+        assert connection.execute(lost).fetchall() == []
+    finally:
+        connection.close()

@@ -1,0 +1,297 @@
+"""Steps of a transaction: each reads what it needs, changes a row and returns what it saw. The tables decide
+nothing, so a step keeps to what the engine keeps to: it saves only what is there, and lets nothing run on a
+conversation that has ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TURNS
+from turnledger.engine.ports import Tables
+from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn, TurnKind
+
+
+class Step(Protocol):
+    async def take(self, tables: Tables) -> Any: ...
+
+
+async def found(tables: Tables, place: int) -> Conversation | None:
+    for owner in OWNERS:
+        conversation = await tables.conversation(owner, CONVERSATIONS[place])
+        if conversation is not None:
+            return conversation
+    return None
+
+
+async def live(tables: Tables, place: int) -> Conversation | None:
+    conversation = await found(tables, place)
+    is_live = conversation is not None and conversation.state is ConversationState.LIVE
+    return conversation if is_live else None
+
+
+async def attempt_of(tables: Tables, turn: TurnId) -> Attempt | None:
+    return await tables.attempt(OWNERS[0], turn) or await tables.attempt(OWNERS[1], turn)
+
+
+@dataclass(frozen=True)
+class AddConversation:
+    place: int
+    owner: str
+    conversation_key: str | None
+    internal: bool
+    at: int
+    expires_after: int | None
+
+    async def take(self, tables: Tables) -> None:
+        made = Conversation(
+            id=CONVERSATIONS[self.place],
+            owner=self.owner,
+            branch=BRANCHES[self.place],
+            conversation_key=self.conversation_key,
+            internal=self.internal,
+            created_at=self.at,
+            touched_at=self.at,
+            expires_after=self.expires_after,
+        )
+        await tables.add_conversation(made)
+        await tables.add_branch(Branch(id=made.branch, conversation=made.id))
+
+
+@dataclass(frozen=True)
+class SaveConversation:
+    place: int
+    title: str | None
+    metadata: tuple[str, ...]
+    at: int
+
+    async def take(self, tables: Tables) -> Conversation | None:
+        before = await live(tables, self.place)
+        if before is not None:
+            changes = {
+                "title": self.title,
+                "metadata": dict.fromkeys(self.metadata, "x"),
+                "touched_at": self.at,
+            }
+            await tables.save_conversation(replace(before, **changes, revision=before.revision + 1))
+        return before
+
+
+@dataclass(frozen=True)
+class TouchConversation:
+    place: int
+    at: int
+
+    async def take(self, tables: Tables) -> None:
+        await tables.touch_conversation(CONVERSATIONS[self.place], self.at)
+
+
+@dataclass(frozen=True)
+class EndConversation:
+    place: int
+    state: ConversationState
+
+    async def take(self, tables: Tables) -> None:
+        before = await found(tables, self.place)
+        if before is None:
+            return
+        for attempt in await tables.attempts(before.id, 100):
+            if attempt.state is AttemptState.RUNNING:
+                await tables.save_attempt(replace(attempt, state=AttemptState.FAILED, ended_at=1))
+        await tables.save_conversation(replace(before, state=self.state, title=None))
+
+
+@dataclass(frozen=True)
+class SaveBranch:
+    place: int
+    fence: int
+    head: TurnId | None
+    running: TurnId | None
+    unsettled: TurnId | None
+    pending: tuple[Item, ...]
+
+    async def take(self, tables: Tables) -> Branch | None:
+        before = await tables.branch(BRANCHES[self.place])
+        if before is not None:
+            changes = {"head": self.head, "running": self.running, "unsettled": self.unsettled}
+            await tables.save_branch(replace(before, **changes, fence=self.fence, pending=self.pending))
+        return before
+
+
+@dataclass(frozen=True)
+class AddTurn:
+    place: int
+    turn: TurnId
+    parent: TurnId | None
+    """None for the turn before it."""
+    kind: TurnKind
+    items: tuple[Item, ...]
+    is_next: bool
+
+    async def take(self, tables: Tables) -> None:
+        branch = BRANCHES[self.place]
+        if await live(tables, self.place) is None:
+            return
+        last = await tables.turns(branch, 0, 1_000, 1)
+        number = last[0].number if last else 0
+        turn = Turn.of(
+            id=self.turn,
+            branch=branch,
+            number=number + 1 if self.is_next else max(number, 1),
+            parent=(self.parent or last[0].id) if last else None,
+            kind=self.kind,
+            created_at=1,
+            committed_at=2,
+            input=self.items[:1],
+            output=self.items[1:],
+        )
+        await tables.add_turn(turn)
+
+
+@dataclass(frozen=True)
+class AddAttempt:
+    place: int
+    turn: TurnId
+    lease: int
+    base: TurnId | None
+    items: tuple[Item, ...]
+    idempotency_key: str | None
+
+    async def take(self, tables: Tables) -> None:
+        conversation = await live(tables, self.place)
+        if conversation is not None:
+            attempt = Attempt(
+                id=self.turn,
+                owner=conversation.owner,
+                conversation=conversation.id,
+                branch=conversation.branch,
+                lease=LEASES[self.lease],
+                fence=1,
+                state=AttemptState.RUNNING,
+                base=self.base,
+                input=self.items,
+                idempotency_key=self.idempotency_key,
+                created_at=1,
+            )
+            await tables.add_attempt(attempt)
+
+
+@dataclass(frozen=True)
+class SaveAttempt:
+    turn: TurnId
+    state: AttemptState | None
+    """None to leave it running, if it does."""
+    stop: OnStop | None
+    failure: Failure | None
+    partial: str
+    lease: int
+    at: int
+
+    async def take(self, tables: Tables) -> Attempt | None:
+        before = await attempt_of(tables, self.turn)
+        if before is None:
+            return None
+        after = replace(before, stop=self.stop, partial=self.partial, lease=LEASES[self.lease], fence=self.at)
+        if self.state is not None:
+            after = replace(after, state=self.state, failure=self.failure, ended_at=self.at)
+        await tables.save_attempt(after)
+        return before
+
+
+@dataclass(frozen=True)
+class Progress:
+    turn: TurnId
+    journaled: int
+
+    async def take(self, tables: Tables) -> Attempt | None:
+        before = await attempt_of(tables, self.turn)
+        if before is not None:
+            await tables.save_attempt(replace(before, journaled=self.journaled))
+        return before
+
+
+@dataclass(frozen=True)
+class AddTicket:
+    turn: TurnId
+    place: int
+    lease: int
+    front: bool
+    idempotency_key: str | None
+    claimed: TurnId | None
+
+    async def take(self, tables: Tables) -> Ticket | None:
+        branch = BRANCHES[self.place]
+        if await tables.ticket(self.turn) is not None or await tables.branch(branch) is None:
+            return None
+        ticket = Ticket(
+            attempt=self.turn,
+            branch=branch,
+            front=self.front,
+            lease=LEASES[self.lease],
+            deadline=2**52,
+            idempotency_key=self.idempotency_key,
+            fingerprint=b"\x00\xff",
+            claimed=self.claimed,
+        )
+        return await tables.add_ticket(ticket)
+
+
+@dataclass(frozen=True)
+class SaveClaim:
+    owner: str
+    idempotency_key: str
+    place: int
+    turn: TurnId
+    expires_at: int | None
+
+    async def take(self, tables: Tables) -> Claim | None:
+        before = await tables.claim(self.owner, self.idempotency_key)
+        claim = Claim(
+            owner=self.owner,
+            idempotency_key=self.idempotency_key,
+            fingerprint=b"\xff",
+            conversation=CONVERSATIONS[self.place],
+            attempt=self.turn,
+            expires_at=self.expires_at,
+        )
+        await tables.save_claim(claim)
+        return before
+
+
+@dataclass(frozen=True)
+class Do:
+    """Any call of the tables that needs nothing but its arguments."""
+
+    method: str
+    arguments: tuple[Any, ...]
+
+    async def take(self, tables: Tables) -> Any:
+        return await getattr(tables, self.method)(*self.arguments)
+
+
+@dataclass(frozen=True)
+class Purge:
+    """Purge in small steps until nothing is left to remove. Which rows go first is the store's choice, so
+    only the end can be compared."""
+
+    method: str
+    arguments: tuple[int, ...]
+    limit: int
+
+    async def take(self, tables: Tables) -> int:
+        total = idle = 0
+        while idle <= len(CONVERSATIONS):
+            removed = await getattr(tables, self.method)(*self.arguments, self.limit)
+            assert 0 <= removed <= self.limit
+            total += removed
+            idle = 0 if removed else idle + 1
+        return total
+
+
+ANY_TURN = TURNS[:5]

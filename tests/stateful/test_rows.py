@@ -1,0 +1,154 @@
+"""The rows of SQLite and of the memory reference are the same after any transactions, undone ones included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from tests.stateful import steps
+from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, TIMES
+from tests.stateful.pair import Pair, Undone
+from tests.unit.model.shapes import assistant, call, user
+from turnledger.engine.ports import Tables
+from turnledger.model.attempt import AttemptState, Failure, OnStop
+from turnledger.model.conversation import ConversationState
+from turnledger.model.turn import TurnKind
+
+places = st.integers(0, 3)
+turns = st.sampled_from(steps.ANY_TURN)
+leases = st.integers(0, len(LEASES) - 1)
+owners = st.sampled_from(OWNERS)
+times = st.sampled_from(TIMES)
+texts = st.sampled_from(["", "x", "né\x00 \U0001f600 'q\" \n", "long " * 300])
+items = st.lists(st.sampled_from([user(), assistant(), call("a"), user("long " * 300)]), max_size=3).map(
+    tuple
+)
+idempotency_keys = st.sampled_from(IDEMPOTENCY_KEYS)
+limits = st.integers(1, 3) | st.just(500)
+failures = st.none() | st.builds(Failure, texts, texts)
+ended = st.sampled_from([state for state in AttemptState if state is not AttemptState.RUNNING])
+
+
+def do(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[steps.Do]:
+    return st.builds(steps.Do, st.just(method), st.tuples(*arguments))
+
+
+def purge(method: str, *arguments: st.SearchStrategy[Any]) -> st.SearchStrategy[steps.Purge]:
+    return st.builds(steps.Purge, st.just(method), st.tuples(*arguments), limits)
+
+
+add_conversation = st.builds(
+    steps.AddConversation,
+    places,
+    owners,
+    st.none() | st.sampled_from(CONVERSATION_KEYS),
+    st.booleans(),
+    times,
+    st.none() | st.sampled_from([0, 1_500]),
+)
+any_step: st.SearchStrategy[steps.Step] = st.one_of(
+    add_conversation,
+    st.builds(steps.SaveConversation, places, st.none() | texts, st.lists(texts).map(tuple), times),
+    st.builds(steps.TouchConversation, places, times),
+    st.builds(
+        steps.EndConversation,
+        places,
+        st.sampled_from([ConversationState.DELETED, ConversationState.EXPIRED]),
+    ),
+    st.builds(
+        steps.SaveBranch,
+        places,
+        st.integers(0, 9),
+        st.none() | turns,
+        st.none() | turns,
+        st.none() | turns,
+        items,
+    ),
+    st.builds(
+        steps.AddTurn, places, turns, st.none() | turns, st.sampled_from(TurnKind), items, st.booleans()
+    ),
+    st.builds(
+        steps.AddAttempt, places, turns, leases, st.none() | turns, items, st.none() | idempotency_keys
+    ),
+    st.builds(
+        steps.SaveAttempt,
+        turns,
+        st.none() | ended,
+        st.none() | st.sampled_from(OnStop),
+        failures,
+        texts,
+        leases,
+        times,
+    ),
+    st.builds(steps.Progress, turns, st.integers(0, 9)),
+    do("drop_attempt", turns),
+    do("add_records", turns, st.integers(0, 2), st.lists(st.sampled_from([b"", b"one", b"two"]), max_size=3)),
+    do("drop_journal", turns),
+    st.builds(
+        steps.AddTicket,
+        turns,
+        places,
+        leases,
+        st.booleans(),
+        st.none() | idempotency_keys,
+        st.none() | turns,
+    ),
+    do("drop_ticket", turns),
+    st.builds(steps.SaveClaim, owners, idempotency_keys, places, turns, st.none() | times),
+    do("beat", st.sampled_from(LEASES)),
+    do("drop_lease", st.sampled_from(LEASES)),
+    purge("purge_ended"),
+    purge("purge_attempts", times),
+    purge("purge_claims", times),
+)
+transactions = st.tuples(st.lists(any_step, min_size=1, max_size=6), st.booleans())
+
+
+async def take_all(tables: Tables, transaction: tuple[list[steps.Step], bool]) -> list[Any]:
+    """Take these steps in one transaction, and maybe break it off."""
+    taken, breaks_off = transaction
+    results = [await step.take(tables) for step in taken]
+    if breaks_off:
+        raise Undone
+    return results
+
+
+class Rows(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair = Pair()
+
+    @initialize(conversations=st.lists(add_conversation, min_size=2, max_size=4))
+    def begin(self, conversations: list[steps.AddConversation]) -> None:
+        for conversation in conversations:
+            self.pair.transact(take_all, ([conversation], False))
+
+    @rule(step=any_step)
+    def one_step(self, step: steps.Step) -> None:
+        self.pair.transact(take_all, ([step], False))
+
+    @rule(transaction=transactions)
+    def transact(self, transaction: tuple[list[steps.Step], bool]) -> None:
+        self.pair.transact(take_all, transaction)
+
+    @rule(batch=st.lists(transactions, min_size=2, max_size=4))
+    def commit_as_a_group(self, batch: list[tuple[list[steps.Step], bool]]) -> None:
+        self.pair.batch(take_all, batch)
+
+    def teardown(self) -> None:
+        self.pair.close()
+
+
+TestRows = Rows.TestCase
+TestRows.settings = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    max_examples=60,
+    stateful_step_count=20,
+    suppress_health_check=[HealthCheck.too_slow],
+)

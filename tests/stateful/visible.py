@@ -1,0 +1,80 @@
+"""Everything that can be read of a store, under the names the machines use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from operator import attrgetter
+from typing import Any
+
+from tests.stateful.names import (
+    BRANCHES,
+    CONVERSATION_KEYS,
+    CONVERSATIONS,
+    IDEMPOTENCY_KEYS,
+    LEASES,
+    OWNERS,
+    TIMES,
+    TURNS,
+)
+from turnledger.engine.ports import Tables
+from turnledger.model.conversation import Conversation
+
+ALL = 1_000
+STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
+
+
+async def everything(tables: Tables, _: None) -> dict[str, Any]:
+    """All that is there, by a name that tells how it was read; what is not there is left out."""
+    return {name: found async for name, found in _reads(tables) if found not in (None, [])}
+
+
+async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+    for owner in OWNERS:
+        async for read in _of_owner(tables, owner):
+            yield read
+    for number, (id, branch) in enumerate(zip(CONVERSATIONS, BRANCHES, strict=True), 1):
+        yield f"branch {number}", await tables.branch(branch)
+        for stretch in STRETCHES:
+            yield f"turns {stretch} of {number}", await tables.turns(branch, *stretch)
+        yield f"attempts of {number}", await tables.attempts(id, ALL)
+        yield f"newest attempt of {number}", await tables.attempts(id, 1)
+        yield f"tickets of {number}", await tables.tickets(branch)
+    for number, id in enumerate(TURNS, 1):
+        yield f"journal {number}", await tables.journal(id)
+        yield f"ticket {number}", await tables.ticket(id)
+    # The tables promise no order for these.
+    for number, lease in enumerate(LEASES, 1):
+        yield f"lease {number}", await tables.lease(lease)
+        yield f"running of {number}", sorted(await tables.running_of(lease), key=attrgetter("id"))
+        yield f"tickets of lease {number}", sorted(await tables.tickets_of(lease), key=attrgetter("attempt"))
+    yield "leases", sorted(await tables.leases(), key=attrgetter("id"))
+    for now in TIMES:
+        yield f"lapsed at {now}", sorted(await tables.lapsed_conversations(now, ALL), key=attrgetter("id"))
+        yield f"number lapsed at {now}", len(await tables.lapsed_conversations(now, 1))
+
+
+async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]]:
+    for number, id in enumerate(CONVERSATIONS, 1):
+        found = await tables.conversation(owner, id)
+        yield f"{owner}'s conversation {number}", found
+        # Also after one that is not listed itself: it may have been when its page was read.
+        if found is not None:
+            yield f"{owner}'s page after {number}", await tables.conversations(owner, found, 2)
+    for key in CONVERSATION_KEYS:
+        yield f"{owner}'s conversation {key!r}", await tables.conversation_by_key(owner, key)
+    for size in (1, 2, ALL):
+        yield f"{owner}'s list by {size}", await _paged(tables, owner, size)
+    for number, turn in enumerate(TURNS, 1):
+        yield f"{owner}'s turn {number}", await tables.turn(owner, turn)
+        yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
+    for key in IDEMPOTENCY_KEYS:
+        yield f"{owner}'s claim {key}", await tables.claim(owner, key)
+
+
+async def _paged(tables: Tables, owner: str, size: int) -> list[Conversation]:
+    listed: list[Conversation] = []
+    page = await tables.conversations(owner, None, size)
+    while page:
+        listed += page
+        page = await tables.conversations(owner, page[-1], size)
+    return listed

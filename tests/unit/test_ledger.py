@@ -1,0 +1,137 @@
+"""The front door: what it refuses, what it leaves behind, and that it never blocks the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from blockbuster import blockbuster_ctx
+
+from turnledger import Ledger, Limits, RunningTurn
+from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnEnded
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+
+
+async def answer(turn: RunningTurn) -> None:
+    turn.emit("yes")
+
+
+async def pays(turn: RunningTurn) -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
+
+    async def pay() -> str:
+        return "paid"
+
+    await turn.call(call, pay)
+    turn.emit("done")
+
+
+async def test_the_loop_is_never_blocked(tmp_path: Path) -> None:
+    with blockbuster_ctx():
+        async with await Ledger.open(f"sqlite:///{tmp_path}/chats.db") as ledger:
+            chat = await ledger.conversation(conversation_key="k")
+            await asyncio.gather(*(chat.run(answer, f"q{count}") for count in range(5)))
+            await chat.run(pays, "pay", idempotency_key="i")
+            assert len(await chat.turns()) == 6
+            await chat.delete()
+
+
+async def test_events_are_numbered_without_gaps_and_end_with_the_outcome() -> None:
+    told: list[Event] = []
+    async with await Ledger.open("memory:") as ledger:
+        chat = await ledger.conversation()
+        await chat.run(pays, "pay", on_event=told.append)
+    assert [event.number for event in told] == list(range(1, len(told) + 1))
+    kinds = [type(event) for event in told]
+    assert kinds == [TurnStarted, ItemDone, ItemDone, TextDelta, TurnFinished]
+    assert isinstance(told[-1], TurnFinished)
+    assert told[-1].state is AttemptState.COMPLETED
+
+
+async def test_a_reader_that_breaks_at_the_last_event_cannot_undo_the_commit() -> None:
+    def reader(event: Event) -> None:
+        if isinstance(event, TurnFinished):
+            raise ValueError("broken reader")
+
+    async with await Ledger.open("memory:") as ledger:
+        chat = await ledger.conversation()
+        assert (await chat.run(answer, "q", on_event=reader)).text == "yes"
+
+
+async def test_closing_ends_running_turns_and_wakes_who_waits() -> None:
+    started = asyncio.Event()
+
+    async def forever(turn: RunningTurn) -> None:
+        started.set()
+        await asyncio.get_running_loop().create_future()
+
+    ledger = await Ledger.open("memory:", limits=Limits(lease_time=1000.0, queue_wait=1000.0))
+    chat = await ledger.conversation()
+    running = asyncio.create_task(chat.run(forever, "q"))
+    await started.wait()
+    waiting = asyncio.create_task(chat.run(answer, "next"))
+    for _ in range(10):  # the memory store answers within a few steps of the loop
+        await asyncio.sleep(0)
+    assert any(ledger._process.mine.values())
+    await ledger.close()
+    with pytest.raises(LedgerClosed):
+        await waiting
+    running.cancel()
+    with pytest.raises((asyncio.CancelledError, LedgerClosed)):
+        await running
+    with pytest.raises(LedgerClosed):
+        await ledger.conversation()
+
+
+async def test_a_block_runs_once() -> None:
+    async with await Ledger.open("memory:") as ledger:
+        block = (await ledger.conversation()).turn("q")
+        async with block as turn:
+            turn.emit("a")
+        with pytest.raises(InvalidInput):
+            await block.__aenter__()
+        with pytest.raises(TurnEnded):
+            turn.emit("more")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        ({"on_busy": "wait"}, "queue, reject, interrupt, rollback"),
+        ({"on_stop": "kill"}, "keep, discard"),
+        ({"on_failure": "retry"}, "settle, keep, forget"),
+        ({"idempotency_key": ""}, "1 to 512"),
+    ],
+)
+async def test_an_unknown_policy_is_refused_with_the_known_ones(
+    arguments: dict[str, str], names: str
+) -> None:
+    async with await Ledger.open("memory:") as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(InvalidInput, match=names):
+            chat.turn("q", **arguments)  # type: ignore[arg-type]
+
+
+async def test_bounds_are_kept() -> None:
+    limits = Limits(input_items=2, turn_bytes=500)
+    async with await Ledger.open("memory:", limits=limits) as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(MalformedItems, match="at most 2 items"):
+            chat.turn(["a", "b", "c"])
+        with pytest.raises(MalformedItems, match="500 bytes"):
+            async with chat.turn("q") as turn:
+                turn.emit("x" * 600)
+        with pytest.raises(MalformedItems, match="500 bytes"):
+            async with chat.turn("q") as turn:
+                await turn.add({"type": "message", "role": "assistant", "content": "x" * 600})
+        with pytest.raises(InvalidInput, match="16 pairs"):
+            await chat.update(metadata={str(count): "" for count in range(17)})
+        with pytest.raises(InvalidInput, match="title"):
+            await ledger.conversation(title="x" * 513)
+        with pytest.raises(InvalidInput, match="limit"):
+            await chat.turns(limit=0)
+        with pytest.raises(InvalidInput, match="not both"):
+            await ledger.conversation(chat.id, conversation_key="k")
+        assert await chat.turns() == []
