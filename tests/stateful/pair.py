@@ -1,4 +1,4 @@
-"""Two stores side by side: SQLite, and the memory store as the reference. Whatever is done is done to both."""
+"""Two stores side by side: SQLite, and the memory store as the reference. What is done is done to both."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from turnledger.errors import (
     CommitOutcomeUnknown,
     OutcomeUnknown,
     StoreError,
+    StoreUnavailable,
     Superseded,
     TurnledgerError,
     TurnStopped,
@@ -80,21 +81,25 @@ async def _commit(process: Process, running: RunningTurn) -> None:
 
 
 async def commit_turn(process: Process, request: CommitRequest) -> Turn:
-    """Commit the turn. An error from a commit is not a failure but an unknown outcome, made certain before
-    anything is said about it; if that takes too long, CommitOutcomeUnknown, and tending goes on."""
-    try:
-        return await process.store.transact(commit, request)
-    except OutcomeUnknown:
-        pass
+    """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
+    itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
+    takes too long, CommitOutcomeUnknown, and tending goes on."""
+    is_in_doubt = False
     patience_ends = process.clock.monotonic() + process.limits.doubt_patience
     delay = FIRST_DELAY
     while True:
         try:
-            return await _try_again(process, request)
-        except StoreError:
-            if process.clock.monotonic() >= patience_ends:
-                process.doubts[request.turn.id] = request
-                raise CommitOutcomeUnknown from None
+            if is_in_doubt:
+                return await _try_again(process, request)
+            return await process.store.transact(commit, request)
+        except StoreError as error:
+            is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
+            is_over = process.clock.monotonic() >= patience_ends
+            if not is_in_doubt and (is_over or not isinstance(error, StoreUnavailable)):
+                raise
+        if is_over:
+            process.doubts[request.turn.id] = request
+            raise CommitOutcomeUnknown
         await asyncio.sleep(delay)
         delay *= 2
 

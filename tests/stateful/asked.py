@@ -1,0 +1,131 @@
+"""A request on its way through the engine's operations, as its process would hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tests.unit.model.shapes import assistant, call, reasoning
+from turnledger.engine.begin import BeginRequest, Begun, Queued
+from turnledger.engine.commit import CommitRequest
+from turnledger.engine.ending import EndRequest
+from turnledger.engine.recording import RecordRequest
+from turnledger.model.attempt import Failure, OnStop
+from turnledger.model.item import Item, result_of
+from turnledger.model.journal import Journal, finished, started
+from turnledger.model.pairing import check_turn
+from turnledger.model.turn import Turn, TurnKind
+
+
+@dataclass
+class Asked:
+    """What was asked, and what came of it so far."""
+
+    fields: dict[str, Any]
+    queued: Queued | None = None
+    begun: Begun | None = None
+    fence: int = 0
+    journal: Journal = field(default_factory=Journal)
+    journaled: int = 0
+
+    def first(self) -> BeginRequest:
+        return BeginRequest(**self.fields)
+
+    def again(self, now: int, *, sees_death: bool) -> BeginRequest:
+        """The same request, sent again: its answer was lost, or it waits."""
+        queued = self.queued
+        changes: dict[str, Any] = {"now": now, "is_repeated": True}
+        if queued is not None:
+            changes["ticket"] = queued.ticket
+            changes["dead"] = dict(queued.in_the_way) if sees_death else {}
+        return BeginRequest(**{**self.fields, **changes})
+
+    def heard(self, answer: object) -> None:
+        """Take in the answer to a begin."""
+        if isinstance(answer, Queued):
+            self.queued = answer
+        elif isinstance(answer, Begun) and self.begun is None:
+            self.begun, self.fence = answer, answer.branch.fence
+            self.journal = Journal(list(answer.journal.items), dict(answer.journal.started))
+            self.journaled = answer.attempt.journaled
+
+    def step(self, what: str) -> tuple[list[bytes], Journal]:
+        """The records of one more step, and the journal as it is after it; a text where nothing fits."""
+        journal = Journal(list(self.journal.items), dict(self.journal.started))
+        ends_thinking = bool(journal.items) and journal.items[-1].is_reasoning
+        waiting = journal.unanswered()
+        if what.startswith("start"):
+            place = next((each for each in waiting if each not in journal.started), None)
+            if place is not None:
+                journal.started[place] = what == "start reading"
+                return [started(place, read_only=what == "start reading")], journal
+        item = assistant(f"text {len(journal.items)}")
+        if what == "result" and waiting and not ends_thinking:
+            item = result_of(journal.items[waiting[0]], "found")
+        elif what == "call":
+            item = call(f"{self.fields['attempt'][-2:]}-{len(journal.items)}")
+        elif what == "think":
+            item = reasoning()
+        journal.items.append(item)
+        return [finished(item)], journal
+
+    def record(self, records: list[bytes], late: int) -> RecordRequest:
+        begun = self._lane()
+        return RecordRequest(
+            owner=begun.attempt.owner,
+            branch=begun.branch.id,
+            attempt=begun.attempt.id,
+            fence=self.fence - late,
+            first=self.journaled,
+            records=records,
+        )
+
+    def commit(self, now: int, late: int) -> CommitRequest:
+        begun = self._lane()
+        output = self._output()
+        turn = Turn.of(
+            id=begun.attempt.id,
+            branch=begun.branch.id,
+            number=begun.branch.length + 1,
+            parent=begun.branch.head,
+            kind=TurnKind.COMPLETED,
+            created_at=begun.attempt.created_at,
+            committed_at=now,
+            input=begun.attempt.input,
+            output=output,
+        )
+        return CommitRequest(
+            owner=begun.attempt.owner,
+            conversation=begun.conversation.id,
+            turn=turn,
+            fence=self.fence - late,
+            pending=check_turn(begun.branch.pending, (*begun.attempt.input, *output)),
+            idempotency_key=begun.attempt.idempotency_key,
+            journaled=self.journaled,
+            now=now,
+        )
+
+    def _output(self) -> tuple[Item, ...]:
+        """What was done so far, a result for each call that was started, and an answer."""
+        journal = self.journal
+        left = [place for place in journal.unanswered() if place in journal.started]
+        results = [result_of(journal.items[place], "found") for place in left]
+        thought = [assistant("so")] if results and journal.items[-1].is_reasoning else []
+        return (*journal.items, *thought, *results, assistant("done"))
+
+    def end(self, now: int, late: int, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
+        begun = self._lane()
+        return EndRequest(
+            owner=begun.attempt.owner,
+            branch=begun.branch.id,
+            attempt=begun.attempt.id,
+            fence=self.fence - late,
+            failure=failure,
+            on_stop=on_stop,
+            partial="so far" if failure else "",
+            now=now,
+        )
+
+    def _lane(self) -> Begun:
+        assert self.begun is not None
+        return self.begun

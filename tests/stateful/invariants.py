@@ -1,0 +1,77 @@
+"""What holds after every operation, whatever it was."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.stateful.names import LEASES, OWNERS, TURNS
+from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.conversation import Branch, Conversation, ConversationState
+from turnledger.model.journal import Journal
+from turnledger.model.pairing import open_calls
+from turnledger.model.turn import Turn
+
+
+def check(before: dict[str, Any], seen: dict[str, Any]) -> None:
+    """Check what is visible now, knowing what was visible before."""
+    for name, branch in seen.items():
+        if isinstance(branch, Branch):
+            number = name.removeprefix("branch ")
+            earlier = before.get(name)
+            assert earlier is None or branch.fence >= earlier.fence
+            check_lane(seen, branch)
+            if conversation_of(seen, number).state is ConversationState.LIVE:
+                check_history(branch, seen.get(f"turns (0, 1000, 1000) of {number}", []))
+                check_unsettled(seen, branch)
+    check_claims(seen)
+
+
+def conversation_of(seen: dict[str, Any], number: str) -> Conversation:
+    (found,) = (one for owner in OWNERS if (one := seen.get(f"{owner}'s conversation {number}")))
+    assert isinstance(found, Conversation)
+    return found
+
+
+def attempt_of(seen: dict[str, Any], id: str) -> Attempt | None:
+    number = TURNS.index(id) + 1
+    return next((one for owner in OWNERS if (one := seen.get(f"{owner}'s attempt {number}"))), None)
+
+
+def check_lane(seen: dict[str, Any], branch: Branch) -> None:
+    """At most one attempt runs on a branch, and the branch names it."""
+    running = [
+        attempt.id
+        for number in range(1, len(LEASES) + 1)
+        for attempt in seen.get(f"running of {number}", [])
+        if attempt.branch == branch.id
+    ]
+    assert running == ([branch.running] if branch.running else [])
+
+
+def check_history(branch: Branch, turns: list[Turn]) -> None:
+    """Turns are a chain that ends at the head; calls and results are paired but for those pending."""
+    assert [turn.number for turn in turns] == list(range(1, branch.length + 1))
+    assert [turn.parent for turn in turns] == [None, *(turn.id for turn in turns)][: len(turns)]
+    assert branch.head == (turns[-1].id if turns else None)
+    assert open_calls([item for turn in turns for item in turn.items]) == branch.pending
+
+
+def check_unsettled(seen: dict[str, Any], branch: Branch) -> None:
+    """What waits to be settled is there, has ended, and has something to tell."""
+    if branch.unsettled is None:
+        return
+    attempt = attempt_of(seen, branch.unsettled)
+    assert attempt is not None
+    assert attempt.state in (AttemptState.FAILED, AttemptState.DISCARDED)
+    journal = seen[f"journal {TURNS.index(attempt.id) + 1}"]
+    assert len(journal) == attempt.journaled
+    assert Journal.of(journal).has_effects
+
+
+def check_claims(seen: dict[str, Any]) -> None:
+    """A claim is remembered without end exactly while its attempt runs."""
+    for name, claim in seen.items():
+        if "'s claim " in name:
+            attempt = attempt_of(seen, claim.attempt)
+            is_running = attempt is not None and attempt.state is AttemptState.RUNNING
+            assert (claim.expires_at is None) is is_running

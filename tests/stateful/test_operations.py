@@ -1,0 +1,246 @@
+"""The engine's operations on SQLite and on the memory reference: same answers, same refusals, same rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, precondition, rule
+
+from tests.stateful import invariants
+from tests.stateful.asked import Asked
+from tests.stateful.names import (
+    BRANCHES,
+    CONVERSATION_KEYS,
+    CONVERSATIONS,
+    IDEMPOTENCY_KEYS,
+    LEASES,
+    OWNERS,
+    TURNS,
+)
+from tests.stateful.pair import Outcome, Pair
+from tests.unit.model.shapes import result, user
+from turnledger.engine.begin import AbandonRequest, abandon, begin
+from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
+from turnledger.engine.conversations import (
+    DeleteRequest,
+    ExpireRequest,
+    ListRequest,
+    ResolveRequest,
+    Target,
+    UpdateRequest,
+    delete,
+    expire_lapsed,
+    list_page,
+    new_conversation,
+    resolve_now,
+    update,
+)
+from turnledger.engine.ending import end
+from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.lease import renew
+from turnledger.engine.outcome import OutcomeRequest, outcome
+from turnledger.engine.reading import PageRequest, attempts_page, turns_page
+from turnledger.engine.recording import record
+from turnledger.engine.recovery import (
+    ForgetRequest,
+    Left,
+    PurgeRequest,
+    TakeOverRequest,
+    forget,
+    left_by,
+    purge,
+    take_over,
+)
+from turnledger.engine.stops import StopRequest, request_stop, stops_for
+from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
+from turnledger.model.conversation import Conversation
+
+DAY = 25 * 60 * 60 * 1000
+INPUTS = [(user(),), (user("another"),), (result("01-0"),), (user(" "),), (user(), result("02-0"))]
+
+# Most of it on one conversation of one owner, or little would ever meet.
+owners = st.sampled_from([OWNERS[0]] * 5 + [OWNERS[1]])
+places = st.sampled_from([0] * 5 + [1, 2, 3])
+aims = st.sampled_from([CONVERSATION_KEYS[0]] * 4 + [CONVERSATION_KEYS[1]]) | places
+leases = st.sampled_from(LEASES)
+late = st.sampled_from([0] * 7 + [1])
+on_stop = st.none() | st.sampled_from(OnStop)
+policies = st.fixed_dictionaries(
+    {
+        "on_busy": st.sampled_from([OnBusy.QUEUE] * 3 + [*OnBusy]),
+        "on_stop": st.sampled_from(OnStop),
+        "on_failure": st.sampled_from([OnFailure.SETTLE] * 3 + [*OnFailure]),
+    }
+)
+failures = st.sampled_from([Failure("error", "it broke")] * 2 + [None])
+recorded = ["text", "call", "call", "start", "start", "start reading", "result", "think"]
+
+
+class Operations(RuleBasedStateMachine):
+    requests = Bundle("requests")
+    holders = Bundle("requests").filter(lambda asked: asked.begun is not None)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pair = Pair()
+        self.now = 1_000
+        self.attempts = 0
+
+    def run(self, operation: Any, request: Any) -> Outcome:
+        before = self.pair.seen
+        found = self.pair.transact(operation, request)
+        invariants.check(before, self.pair.seen)
+        return found
+
+    def fresh(self, owner: str, **details: Any) -> Conversation | None:
+        """A conversation that is not there yet, while there are names left."""
+        there = sum(f"branch {number}" in self.pair.seen for number in range(1, len(BRANCHES) + 1))
+        if there == len(CONVERSATIONS):
+            return None
+        return new_conversation(owner, CONVERSATIONS[there], BRANCHES[there], self.now, **details)
+
+    @initialize(expires_after=st.sampled_from([None, None, 3_000]))
+    def start(self, expires_after: int | None) -> None:
+        for lease in LEASES[:2]:
+            self.run(renew, lease)
+        for owner in OWNERS:
+            key = CONVERSATION_KEYS[0]
+            fresh = self.fresh(owner, conversation_key=key, expires_after=expires_after)
+            self.run(resolve_now, ResolveRequest(Target(owner, None, key, fresh), self.now))
+
+    # A turn.
+
+    @precondition(lambda self: self.attempts < len(TURNS))
+    @rule(
+        target=requests,
+        owner=owners,
+        where=aims,
+        lease=leases,
+        input=st.sampled_from([INPUTS[0]] * 5 + INPUTS),
+        policies=policies,
+        key=st.none() | st.sampled_from(IDEMPOTENCY_KEYS),
+    )
+    def begins(
+        self, owner: str, where: str | int, lease: Any, input: Any, policies: dict[str, Any], key: str | None
+    ) -> Asked:
+        if isinstance(where, int):
+            aim = Target(owner, CONVERSATIONS[where])
+        else:
+            aim = Target(owner, None, where, self.fresh(owner, conversation_key=where))
+        fields = {
+            "target": aim,
+            "attempt": TURNS[self.attempts],
+            "lease": lease,
+            "input": input,
+            "now": self.now,
+            "wait_until": self.now + 2_500,
+            "queue_limit": 2,
+            "key": Key(key, fingerprint(str(aim), input)) if key else None,
+        }
+        asked = Asked({**fields, **policies})
+        self.attempts += 1
+        asked.heard(self.run(begin, asked.first()).value)
+        return asked
+
+    @rule(asked=requests, sees_death=st.booleans())
+    def begins_again(self, asked: Asked, sees_death: bool) -> None:
+        asked.heard(self.run(begin, asked.again(self.now, sees_death=sees_death)).value)
+
+    @rule(asked=holders, what=st.lists(st.sampled_from(recorded), min_size=1, max_size=5), late=late)
+    def records(self, asked: Asked, what: list[str], late: int) -> None:
+        for each in what:
+            written, journal = asked.step(each)
+            request = asked.record(written, late)
+            if self.run(record, request).error is None:
+                self.run(record, request)  # its answer was lost
+                asked.journal, asked.journaled = journal, asked.journaled + len(written)
+
+    @rule(asked=holders, late=late)
+    def commits(self, asked: Asked, late: int) -> None:
+        self.run(commit, asked.commit(self.now, late))
+
+    @rule(asked=holders, late=late, failure=failures, on_stop=on_stop)
+    def ends(self, asked: Asked, late: int, failure: Failure | None, on_stop: OnStop | None) -> None:
+        self.run(end, asked.end(self.now, late, failure, on_stop))
+
+    @rule(asked=holders, gives_up=st.booleans())
+    def is_in_doubt(self, asked: Asked, gives_up: bool) -> None:
+        assert asked.begun is not None
+        attempt = asked.begun.attempt
+        found = self.run(resolve_doubt, DoubtRequest(attempt.owner, attempt.branch, attempt.id))
+        asked.fence = found.value.fence or asked.fence
+
+    @rule(asked=requests)
+    def gives_up(self, asked: Asked) -> None:
+        self.run(abandon, AbandonRequest(asked.fields["target"].owner, asked.fields["attempt"], self.now))
+
+    # Other processes.
+
+    @rule(lease=leases, late=late, then=st.sampled_from(["renew", "drop tickets", "drop lease"]))
+    def is_taken_over(self, lease: Any, late: int, then: str) -> None:
+        attempts, tickets = self.pair.read(left_by, lease).value
+        if then == "renew":
+            self.run(renew, lease)
+            return
+        for left in attempts:
+            seen = Left(left.owner, left.branch, left.attempt, left.fence - late)
+            self.run(take_over, TakeOverRequest(seen, self.now))
+        names = tuple(ticket.attempt for ticket in tickets)
+        self.run(forget, ForgetRequest(lease, names, drop_lease=then == "drop lease"))
+
+    @rule(owner=owners, place=places, asked=requests, policy=on_stop, by_name=st.booleans())
+    def stops(self, owner: str, place: int, asked: Asked, policy: OnStop | None, by_name: bool) -> None:
+        name = asked.fields["attempt"] if by_name else None
+        self.run(request_stop, StopRequest(owner, CONVERSATIONS[place], name, policy, self.now))
+
+    # Conversations.
+
+    @rule(owner=owners, place=places, title=st.none() | st.just("T"), revision=st.none() | st.integers(1, 3))
+    def is_renamed(self, owner: str, place: int, title: str | None, revision: int | None) -> None:
+        request = UpdateRequest(owner, CONVERSATIONS[place], title, {"a": "b"}, revision, self.now)
+        self.run(update, request)
+
+    @rule(
+        owner=owners, place=places, key=st.none() | st.sampled_from(CONVERSATION_KEYS), internal=st.booleans()
+    )
+    def is_deleted_and_another_made(self, owner: str, place: int, key: str | None, internal: bool) -> None:
+        self.run(delete, DeleteRequest(owner, CONVERSATIONS[place], self.now))
+        aim = Target(owner, None, key, self.fresh(owner, conversation_key=key, internal=internal))
+        self.run(resolve_now, ResolveRequest(aim, self.now))
+
+    @rule(
+        passed=st.sampled_from([0, 1, 1_000, 3_000, DAY]), kept=st.none() | st.sampled_from([0, 2_000, DAY])
+    )
+    def time_passes(self, passed: int, kept: int | None) -> None:
+        self.now += passed
+        if kept is not None:
+            self.run(expire_lapsed, ExpireRequest(self.now, 500))
+            self.run(purge, PurgeRequest(self.now, kept, 500))
+
+    # Reading.
+
+    @rule(owner=owners, place=places, before=st.sampled_from([None, 1, 2, 9]), asked=requests, lease=leases)
+    def is_read(self, owner: str, place: int, before: int | None, asked: Asked, lease: Any) -> None:
+        page = PageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
+        self.pair.read(turns_page, page)
+        self.pair.read(attempts_page, page)
+        self.pair.read(list_page, ListRequest(owner, CONVERSATIONS[place], 2))
+        self.pair.read(outcome, OutcomeRequest(asked.fields["target"].owner, asked.fields["attempt"]))
+        self.pair.read(stops_for, lease)
+
+    def teardown(self) -> None:
+        self.pair.close()
+
+
+TestOperations = Operations.TestCase
+TestOperations.settings = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    print_blob=True,
+    max_examples=100,
+    stateful_step_count=50,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
