@@ -93,13 +93,13 @@ async def commit_turn(process: Process, request: CommitRequest) -> Turn:
                 return await _try_again(process, request)
             return await process.store.transact(commit, request)
         except StoreError as error:
-            is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
             is_over = process.clock.monotonic() >= patience_ends
+            if is_in_doubt and is_over:
+                process.doubts[request.turn.id] = request
+                raise CommitOutcomeUnknown from None
+            is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
             if not is_in_doubt and (is_over or not isinstance(error, StoreUnavailable)):
                 raise
-        if is_over:
-            process.doubts[request.turn.id] = request
-            raise CommitOutcomeUnknown
         await asyncio.sleep(delay)
         delay *= 2
 

@@ -13,7 +13,7 @@ from turnledger.engine.commit import commit
 from turnledger.engine.ending import end
 from turnledger.engine.limits import Limits
 from turnledger.engine.reading import SetAside
-from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreUnavailable, Superseded
+from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, Superseded
 from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, message
@@ -69,8 +69,8 @@ async def by_malformed_output(stage: Stage, here: Process, chat: Chat) -> None:
 
 
 async def by_a_refused_commit(stage: Stage, here: Process, chat: Chat) -> None:
-    here.store.refuse(commit)
-    with pytest.raises(StoreUnavailable):
+    here.store.refuse(commit, StoreFull())
+    with pytest.raises(StoreFull):
         await chat.run(ScriptedModel(["Hal"]), "Hello")
 
 
@@ -86,7 +86,7 @@ WAYS: list[tuple[Way, str, str]] = [
     (by_a_timeout, "cancelled", "Hal"),
     (by_an_empty_turn, "empty_turn", ""),
     (by_malformed_output, "malformed_items", ""),
-    (by_a_refused_commit, "store_unavailable", "Hal"),
+    (by_a_refused_commit, "store_full", "Hal"),
     (by_death, "process_died", ""),
 ]
 every_way_to_fail = pytest.mark.parametrize(
