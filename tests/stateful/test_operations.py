@@ -38,7 +38,7 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import end
-from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.idempotency import Key
 from turnledger.engine.lease import renew
 from turnledger.engine.outcome import OutcomeRequest, outcome
 from turnledger.engine.reading import PageRequest, attempts_page, turns_page
@@ -88,14 +88,17 @@ BEGINNING: dict[str, st.SearchStrategy[Any]] = {
     "input": st.sampled_from([INPUTS[0]] * 5 + INPUTS),
     "policies": policies,
     "key": st.none() | st.sampled_from(IDEMPOTENCY_KEYS),
+    "body": st.sampled_from([b"the same"] * 5 + [b"another"]),
     "what": steps,
     "then": st.sampled_from(["leave"] * 3 + ["commit", "fail", "fail", "stop"]),
 }
+has_names_left = precondition(lambda machine: machine.attempts < len(TURNS))
 
 
 class Operations(RuleBasedStateMachine):
     requests = Bundle("requests")
-    holders = Bundle("requests").filter(lambda asked: asked.begun is not None)
+    holders = requests.filter(lambda asked: asked.begun is not None)
+    waiters = requests.filter(lambda asked: asked.begun is None and asked.queued is not None)
 
     def __init__(self) -> None:
         super().__init__()
@@ -135,6 +138,7 @@ class Operations(RuleBasedStateMachine):
         input: Any,
         policies: dict[str, Any],
         key: str | None,
+        body: bytes,
         what: list[str],
         then: str,
     ) -> Asked:
@@ -151,7 +155,7 @@ class Operations(RuleBasedStateMachine):
             "now": self.now,
             "wait_until": self.now + 2_500,
             "queue_limit": 2,
-            "key": Key(key, fingerprint(str(aim), input)) if key else None,
+            "key": Key(key, body) if key else None,
         }
         asked = Asked({**fields, **policies})
         self.attempts += 1
@@ -165,13 +169,16 @@ class Operations(RuleBasedStateMachine):
         return asked
 
     # Thrice, so that it is chosen more often than the rest.
-    begin_one, begin_another, begin_a_third = (
-        precondition(lambda self: self.attempts < len(TURNS))(rule(target=requests, **BEGINNING)(begins))
-        for begins in [begins] * 3
-    )
+    begin_one = has_names_left(rule(target=requests, **BEGINNING)(begins))
+    begin_another = has_names_left(rule(target=requests, **BEGINNING)(begins))
+    begin_a_third = has_names_left(rule(target=requests, **BEGINNING)(begins))
 
-    @rule(asked=requests, sees_death=st.booleans())
-    def begins_again(self, asked: Asked, sees_death: bool) -> None:
+    @rule(asked=requests)
+    def begins_again(self, asked: Asked) -> None:
+        asked.heard(self.run(begin, asked.again(self.now, sees_death=False)).value)
+
+    @rule(asked=waiters, sees_death=st.booleans())
+    def looks_again(self, asked: Asked, sees_death: bool) -> None:
         asked.heard(self.run(begin, asked.again(self.now, sees_death=sees_death)).value)
 
     @rule(asked=holders, what=steps, late=late)
@@ -179,9 +186,11 @@ class Operations(RuleBasedStateMachine):
         for each in what:
             written, journal = asked.step(each)
             request = asked.record(written, late)
-            if self.run(record, request).error is None:
-                self.run(record, request)  # its answer was lost
-                asked.journal, asked.journaled = journal, asked.journaled + len(written)
+            if self.run(record, request).error is not None:
+                return
+            asked.journal, asked.journaled = journal, asked.journaled + len(written)
+        if what:
+            self.run(record, request)  # the last answer was lost
 
     @rule(asked=holders, late=late)
     def commits(self, asked: Asked, late: int) -> None:
@@ -204,17 +213,19 @@ class Operations(RuleBasedStateMachine):
 
     # Other processes.
 
-    @rule(lease=leases, late=late, then=st.sampled_from(["renew", "drop tickets", "drop lease"]))
-    def is_taken_over(self, lease: Any, late: int, then: str) -> None:
+    @rule(lease=leases)
+    def renews(self, lease: Any) -> None:
+        self.run(renew, lease)
+
+    @rule(asked=requests, late=late, drop_lease=st.booleans())
+    def is_taken_over(self, asked: Asked, late: int, drop_lease: bool) -> None:
+        lease = asked.fields["lease"]
         attempts, tickets = self.pair.read(left_by, lease).value
-        if then == "renew":
-            self.run(renew, lease)
-            return
         for left in attempts:
             seen = Left(left.owner, left.branch, left.attempt, left.fence - late)
             self.run(take_over, TakeOverRequest(seen, self.now))
         names = tuple(ticket.attempt for ticket in tickets)
-        self.run(forget, ForgetRequest(lease, names, drop_lease=then == "drop lease"))
+        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease))
 
     @rule(owner=owners, place=places, asked=requests, policy=on_stop, by_name=st.booleans())
     def stops(self, owner: str, place: int, asked: Asked, policy: OnStop | None, by_name: bool) -> None:

@@ -97,7 +97,9 @@ async def commit_turn(process: Process, request: CommitRequest) -> Turn:
             if is_in_doubt and is_over:
                 process.doubts[request.turn.id] = request
                 raise CommitOutcomeUnknown from None
-            is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
+            if not is_in_doubt and isinstance(error, OutcomeUnknown):
+                is_in_doubt = True
+                continue
             if not is_in_doubt and (is_over or not isinstance(error, StoreUnavailable)):
                 raise
         await asyncio.sleep(delay)

@@ -34,6 +34,15 @@ class UnknownOutcome(Contract):
         await exchange(await there.chat(chat), "q2", on_busy="reject")
         assert await chat.attempts() == []
 
+    async def test_a_store_that_is_out_of_reach_for_a_moment_costs_no_finished_turn(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        here.store.refuse(commit)
+        await exchange(chat, "q0", "a0")
+        assert await said(chat) == ["q0", "a0"]
+
     @every_fate
     @pytest.mark.parametrize("first", [Fate.LOST, Fate.LATE])
     async def test_a_second_commit_whose_answer_is_lost_is_committed_once(
