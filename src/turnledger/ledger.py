@@ -165,7 +165,7 @@ class Ledger:
     ) -> list[Conversation]:
         """List the owner's conversations, the last used first; `before` is the last id of the page before."""
         cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, cursor, _check_limit(limit))
+        request = ListRequest(owner, cursor, _check_limit(limit), self._process.clock.now_ms())
         return await self._process.store.read(list_page, request)
 
     async def run(
@@ -283,8 +283,10 @@ class Chat:
         Returns when it is final, with the outcome that won; None if there was nothing to stop.
         """
         name = TurnId(turn) if turn else None
-        chosen = OnStop(policy) if policy else None
+        chosen = _choice(OnStop, "policy", policy) if policy else None
         process = self._process
+        if process.is_inside(self.id, name):
+            raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
         found = await process.persist(request_stop, request)
         if found is None or isinstance(found, Ended):

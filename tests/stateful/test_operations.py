@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.stateful import invariants
 from tests.stateful.asked import Asked
@@ -69,6 +69,7 @@ places = st.sampled_from([0] * 9 + [1, 2, 3])
 aims = st.sampled_from([CONVERSATION_KEYS[0]] * 4 + [CONVERSATION_KEYS[1]]) | places
 keys = st.none() | st.sampled_from(CONVERSATION_KEYS)
 leases = st.sampled_from(LEASES)
+picks = st.sampled_from([0, 0, 1, 2, 5])
 late = st.sampled_from([0] * 7 + [1])
 on_stop = st.none() | st.sampled_from(OnStop)
 policies = st.fixed_dictionaries(
@@ -92,19 +93,34 @@ BEGINNING: dict[str, st.SearchStrategy[Any]] = {
     "what": steps,
     "then": st.sampled_from(["leave"] * 3 + ["commit", "fail", "fail", "stop"]),
 }
-has_names_left = precondition(lambda machine: machine.attempts < len(TURNS))
+has_names_left = precondition(lambda machine: len(machine.requests) < len(TURNS))
+
+
+def has(what: str) -> Any:
+    """Not before there are such requests."""
+    return precondition(lambda machine: bool(getattr(machine, what)))
+
+
+def one_of(requests: list[Asked], pick: int) -> Asked:
+    """The request that is picked: 0 is the latest."""
+    return requests[-1 - pick % len(requests)]
 
 
 class Operations(RuleBasedStateMachine):
-    requests = Bundle("requests")
-    holders = requests.filter(lambda asked: asked.begun is not None)
-    waiters = requests.filter(lambda asked: asked.begun is None and asked.queued is not None)
-
     def __init__(self) -> None:
         super().__init__()
         self.pair = Pair()
         self.now = 1_000
-        self.attempts = 0
+        self.requests: list[Asked] = []
+
+    @property
+    def holders(self) -> list[Asked]:
+        """Those who hold a lane, or believe so."""
+        return [asked for asked in self.requests if asked.begun is not None]
+
+    @property
+    def waiters(self) -> list[Asked]:
+        return [asked for asked in self.requests if asked.begun is None and asked.queued is not None]
 
     def run(self, operation: Any, request: Any) -> Outcome:
         before = self.pair.seen
@@ -141,7 +157,7 @@ class Operations(RuleBasedStateMachine):
         body: bytes,
         what: list[str],
         then: str,
-    ) -> Asked:
+    ) -> None:
         """Begin, and go on from there for a while."""
         if isinstance(where, int):
             aim = Target(owner, CONVERSATIONS[where])
@@ -149,7 +165,7 @@ class Operations(RuleBasedStateMachine):
             aim = Target(owner, None, where, self.fresh(owner, conversation_key=where))
         fields = {
             "target": aim,
-            "attempt": TURNS[self.attempts],
+            "attempt": TURNS[len(self.requests)],
             "lease": lease,
             "input": input,
             "now": self.now,
@@ -158,31 +174,38 @@ class Operations(RuleBasedStateMachine):
             "key": Key(key, body) if key else None,
         }
         asked = Asked({**fields, **policies})
-        self.attempts += 1
+        self.requests.append(asked)
         asked.heard(self.run(begin, asked.first()).value)
         if asked.begun is not None:
-            self.records(asked, what, late=0)
+            self.write_journal(asked, what, late=0)
             if then == "commit":
-                self.commits(asked, late=0)
+                self.run(commit, asked.commit(self.now, 0))
             elif then != "leave":
-                self.ends(asked, late=0, failure=BROKEN if then == "fail" else None, on_stop=None)
-        return asked
+                self.run(end, asked.end(self.now, 0, BROKEN if then == "fail" else None, None))
 
     # Thrice, so that it is chosen more often than the rest.
-    begin_one = has_names_left(rule(target=requests, **BEGINNING)(begins))
-    begin_another = has_names_left(rule(target=requests, **BEGINNING)(begins))
-    begin_a_third = has_names_left(rule(target=requests, **BEGINNING)(begins))
+    begin_one = has_names_left(rule(**BEGINNING)(begins))
+    begin_another = has_names_left(rule(**BEGINNING)(begins))
+    begin_a_third = has_names_left(rule(**BEGINNING)(begins))
 
-    @rule(asked=requests)
-    def begins_again(self, asked: Asked) -> None:
+    @has("requests")
+    @rule(pick=picks)
+    def begins_again(self, pick: int) -> None:
+        asked = one_of(self.requests, pick)
         asked.heard(self.run(begin, asked.again(self.now, sees_death=False)).value)
 
-    @rule(asked=waiters, sees_death=st.booleans())
-    def looks_again(self, asked: Asked, sees_death: bool) -> None:
+    @has("waiters")
+    @rule(pick=picks, sees_death=st.booleans())
+    def looks_again(self, pick: int, sees_death: bool) -> None:
+        asked = one_of(self.waiters, pick)
         asked.heard(self.run(begin, asked.again(self.now, sees_death=sees_death)).value)
 
-    @rule(asked=holders, what=steps, late=late)
-    def records(self, asked: Asked, what: list[str], late: int) -> None:
+    @has("holders")
+    @rule(pick=picks, what=steps, late=late)
+    def records(self, pick: int, what: list[str], late: int) -> None:
+        self.write_journal(one_of(self.holders, pick), what, late)
+
+    def write_journal(self, asked: Asked, what: list[str], late: int) -> None:
         for each in what:
             written, journal = asked.step(each)
             request = asked.record(written, late)
@@ -192,24 +215,30 @@ class Operations(RuleBasedStateMachine):
         if what:
             self.run(record, request)  # the last answer was lost
 
-    @rule(asked=holders, late=late)
-    def commits(self, asked: Asked, late: int) -> None:
-        self.run(commit, asked.commit(self.now, late))
+    @has("holders")
+    @rule(pick=picks, late=late)
+    def commits(self, pick: int, late: int) -> None:
+        self.run(commit, one_of(self.holders, pick).commit(self.now, late))
 
-    @rule(asked=holders, late=late, failure=failures, on_stop=on_stop)
-    def ends(self, asked: Asked, late: int, failure: Failure | None, on_stop: OnStop | None) -> None:
-        self.run(end, asked.end(self.now, late, failure, on_stop))
+    @has("holders")
+    @rule(pick=picks, late=late, failure=failures, on_stop=on_stop)
+    def ends(self, pick: int, late: int, failure: Failure | None, on_stop: OnStop | None) -> None:
+        self.run(end, one_of(self.holders, pick).end(self.now, late, failure, on_stop))
 
-    @rule(asked=holders)
-    def is_in_doubt(self, asked: Asked) -> None:
+    @has("holders")
+    @rule(pick=picks)
+    def is_in_doubt(self, pick: int) -> None:
+        asked = one_of(self.holders, pick)
         assert asked.begun is not None
         attempt = asked.begun.attempt
         found = self.run(resolve_doubt, DoubtRequest(attempt.owner, attempt.branch, attempt.id))
         asked.fence = found.value.fence or asked.fence
 
-    @rule(asked=requests)
-    def gives_up(self, asked: Asked) -> None:
-        self.run(abandon, AbandonRequest(asked.fields["target"].owner, asked.fields["attempt"], self.now))
+    @has("requests")
+    @rule(pick=picks)
+    def gives_up(self, pick: int) -> None:
+        fields = one_of(self.requests, pick).fields
+        self.run(abandon, AbandonRequest(fields["target"].owner, fields["attempt"], self.now))
 
     # Other processes.
 
@@ -217,9 +246,10 @@ class Operations(RuleBasedStateMachine):
     def renews(self, lease: Any) -> None:
         self.run(renew, lease)
 
-    @rule(asked=requests, late=late, drop_lease=st.booleans())
-    def is_taken_over(self, asked: Asked, late: int, drop_lease: bool) -> None:
-        lease = asked.fields["lease"]
+    @has("requests")
+    @rule(pick=picks, late=late, drop_lease=st.booleans())
+    def is_taken_over(self, pick: int, late: int, drop_lease: bool) -> None:
+        lease = one_of(self.requests, pick).fields["lease"]
         attempts, tickets = self.pair.read(left_by, lease).value
         for left in attempts:
             seen = Left(left.owner, left.branch, left.attempt, left.fence - late)
@@ -227,9 +257,10 @@ class Operations(RuleBasedStateMachine):
         names = tuple(ticket.attempt for ticket in tickets)
         self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease))
 
-    @rule(owner=owners, place=places, asked=requests, policy=on_stop, by_name=st.booleans())
-    def stops(self, owner: str, place: int, asked: Asked, policy: OnStop | None, by_name: bool) -> None:
-        name = asked.fields["attempt"] if by_name else None
+    @has("requests")
+    @rule(owner=owners, place=places, pick=picks, policy=on_stop, by_name=st.booleans())
+    def stops(self, owner: str, place: int, pick: int, policy: OnStop | None, by_name: bool) -> None:
+        name = one_of(self.requests, pick).fields["attempt"] if by_name else None
         self.run(request_stop, StopRequest(owner, CONVERSATIONS[place], name, policy, self.now))
 
     # Conversations.
@@ -239,7 +270,7 @@ class Operations(RuleBasedStateMachine):
         request = UpdateRequest(owner, CONVERSATIONS[place], title, {"a": "b"}, revision, self.now)
         self.run(update, request)
 
-    @precondition(lambda self: self.attempts >= ENOUGH)
+    @precondition(lambda machine: len(machine.requests) >= ENOUGH)
     @rule(owner=owners, place=places, key=keys, internal=st.booleans())
     def is_deleted_and_another_made(self, owner: str, place: int, key: str | None, internal: bool) -> None:
         self.run(delete, DeleteRequest(owner, CONVERSATIONS[place], self.now))
@@ -255,14 +286,16 @@ class Operations(RuleBasedStateMachine):
 
     # Reading.
 
-    @rule(owner=owners, place=places, before=st.sampled_from([None, 1, 2, 9]), asked=requests, lease=leases)
-    def is_read(self, owner: str, place: int, before: int | None, asked: Asked, lease: Any) -> None:
+    @has("requests")
+    @rule(owner=owners, place=places, before=st.sampled_from([None, 1, 2, 9]), pick=picks)
+    def is_read(self, owner: str, place: int, before: int | None, pick: int) -> None:
         page = PageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
         self.pair.read(turns_page, page)
         self.pair.read(attempts_page, page)
-        self.pair.read(list_page, ListRequest(owner, CONVERSATIONS[place], 2))
-        self.pair.read(outcome, OutcomeRequest(asked.fields["target"].owner, asked.fields["attempt"]))
-        self.pair.read(stops_for, lease)
+        self.pair.read(list_page, ListRequest(owner, CONVERSATIONS[place], 2, 0))
+        fields = one_of(self.requests, pick).fields
+        self.pair.read(outcome, OutcomeRequest(fields["target"].owner, fields["attempt"]))
+        self.pair.read(stops_for, fields["lease"])
 
     def teardown(self) -> None:
         self.pair.close()
@@ -276,5 +309,5 @@ TestOperations.settings = settings(
     print_blob=True,
     max_examples=100,
     stateful_step_count=50,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    suppress_health_check=[HealthCheck.too_slow],
 )

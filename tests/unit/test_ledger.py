@@ -12,6 +12,8 @@ from turnledger import Ledger, Limits, RunningTurn
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnEnded
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 
 
 async def answer(turn: RunningTurn) -> None:
@@ -135,3 +137,22 @@ async def test_bounds_are_kept() -> None:
         with pytest.raises(InvalidInput, match="not both"):
             await ledger.conversation(chat.id, conversation_key="k")
         assert await chat.turns() == []
+
+
+async def test_a_block_that_stops_its_own_conversation_is_shown_the_way() -> None:
+    async with await Ledger.open("memory:") as ledger:
+        chat = await ledger.conversation()
+        async with chat.turn("q") as turn:
+            turn.emit("a")
+            with pytest.raises(InvalidInput, match=r"turn\.stop"):
+                await chat.stop()
+        assert turn.state is AttemptState.COMPLETED
+
+
+async def test_a_lapsed_conversation_is_not_listed() -> None:
+    clock = FakeClock()
+    async with await Ledger.over(MemoryStore(Database(ttl_ms=1000)), clock=clock) as ledger:
+        kept = await ledger.conversation(expires_after=1000.0)
+        await ledger.conversation()
+        clock.advance(2.0)
+        assert [each.id for each in await ledger.conversations()] == [kept.id]

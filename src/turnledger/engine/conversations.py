@@ -185,6 +185,7 @@ class ListRequest:
     owner: str
     before: ConversationId | None
     limit: int
+    now: int
 
 
 async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
@@ -192,4 +193,5 @@ async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
     before = await tables.conversation(request.owner, request.before) if request.before else None
     if request.before is not None and before is None:
         raise ConversationNotFound
-    return await tables.conversations(request.owner, before, request.limit)
+    page = await tables.conversations(request.owner, before, request.limit)
+    return [each for each in page if not each.is_expired(request.now)]

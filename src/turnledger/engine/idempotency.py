@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from turnledger.engine.ending import STATE_OF, Ended
 from turnledger.engine.ports import Tables
-from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnStopped
+from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import TurnId
@@ -55,7 +55,7 @@ def fingerprint(target: str, input: Iterable[Item]) -> bytes:
 
 async def look_up(tables: Tables, owner: str, key: Key | None, ticket: Ticket | None) -> Verdict:
     """Decide what a request with this key does, which waits with this ticket or has just arrived. Raises
-    IdempotencyMismatch, TurnStopped or ConversationDeleted; claims nothing."""
+    IdempotencyMismatch, TurnStopped, ConversationDeleted or ConversationExpired; claims nothing."""
     claim = await tables.claim(owner, key.text) if key else None
     if key is None or claim is None:
         return Fresh()
@@ -64,6 +64,8 @@ async def look_up(tables: Tables, owner: str, key: Key | None, ticket: Ticket | 
     conversation = await tables.conversation(owner, claim.conversation)
     if conversation is None or conversation.state is ConversationState.DELETED:
         raise ConversationDeleted
+    if conversation.state is ConversationState.EXPIRED:
+        raise ConversationExpired
     turn = await tables.turn(owner, claim.attempt)
     if turn is not None:
         return Share(turn.id, Ended(STATE_OF[turn.kind], turn))

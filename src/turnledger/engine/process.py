@@ -14,7 +14,7 @@ from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sy
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch
-from turnledger.model.ids import IdSource, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, IdSource, LeaseId, TurnId
 
 if TYPE_CHECKING:
     from turnledger.engine.commit import CommitRequest
@@ -72,6 +72,14 @@ class Process:
             raise ConversationDeleted
         self.cache.keep(branch.id, history)
         return history
+
+    def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
+        """Whether the current task is in the block of this turn, or of any turn of the conversation."""
+        current = asyncio.current_task()
+        return any(
+            running.task is current and running.conversation.id == conversation and turn in (None, running.id)
+            for running in self.running.values()
+        )
 
     def interrupt_here(self, attempt: TurnId | None, policy: OnStop | None = None) -> None:
         """Deliver a recorded stop if the attempt runs in this process."""

@@ -53,7 +53,7 @@ class RunningTurn:
         self._text: list[str] = []
         self.stop_requested: OnStop | None = None
         self.was_stopped_elsewhere = False
-        self._task = asyncio.current_task()
+        self.task = asyncio.current_task()
         self._is_cancelling = False
         self._on_event = on_event
         self._events = 0
@@ -254,14 +254,14 @@ class RunningTurn:
             return
         self.stop_requested = policy or self._attempt.on_stop
         self.was_stopped_elsewhere = True
-        if self._task is not None and self._task is not asyncio.current_task():
-            self._is_cancelling = self._task.cancel()
+        if self.task is not None and self.task is not asyncio.current_task():
+            self._is_cancelling = self.task.cancel()
 
     def take_back_cancellation(self) -> bool:
         """Undo the cancellation by which a stop left the block; whether there was one, and no other."""
-        if self._is_cancelling and self._task is not None:
+        if self._is_cancelling and self.task is not None:
             self._is_cancelling = False
-            return self._task.uncancel() == 0
+            return self.task.uncancel() == 0
         return False
 
     def finish(self, state: AttemptState, turn: Turn | None, failure: Failure | None) -> None:
