@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
@@ -34,11 +36,11 @@ from turnledger.engine.stops import StopRequest, request_stop
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.transaction import EventSink, RunningTurn
-from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnReplayed
+from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnledgerError, TurnReplayed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.item import Item, ItemLike, items_of
+from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
@@ -51,6 +53,7 @@ KEY_LENGTH = 512
 TEXT_LENGTH = 512
 METADATA_PAIRS = 16
 PAGE = 1_000
+LONGEST = 1e9
 
 
 class Ledger:
@@ -59,6 +62,7 @@ class Ledger:
     def __init__(self, process: Process) -> None:
         self._process = process
         self._tending = Tending(process)
+        self._closing: asyncio.Future[None] | None = None
 
     @classmethod
     async def open(cls, url: str = "memory:", *, limits: Limits | None = None) -> Ledger:
@@ -77,20 +81,33 @@ class Ledger:
         """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
         process = Process(store, clock or SystemClock(), random or SystemRandom(), limits or Limits())
         ledger = cls(process)
-        await store.keep_lease(process.lease, process.limits.lease_time / 3)
+        try:
+            await store.keep_lease(process.lease, process.limits.lease_time / 3)
+        except BaseException:
+            await store.close()
+            raise
         ledger._tending.start()
         return ledger
 
     async def close(self) -> None:
-        """End the turns that still run here as failed, and release the store."""
-        if self._process.is_closed:
-            return
-        self._process.is_closed = True
-        self._process.bells.wake_everyone()
-        for running in list(self._process.running.values()):
-            await leave(self._process, running, LedgerClosed())
-        await self._tending.close()
-        await self._process.store.close()
+        """End the turns that still run here as failed, and release the store. Cancelled, it goes on by
+        itself; closing twice waits for the first."""
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        process = self._process
+        process.is_closed = True
+        process.bells.wake_everyone()
+        try:
+            for running in list(process.running.values()):
+                with suppress(TurnledgerError):  # what could not be recorded is found through the lease
+                    await leave(process, running, LedgerClosed())
+            await process.drained()
+        finally:
+            await self._tending.close()
+            await process.store.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -118,6 +135,8 @@ class Ledger:
         ConversationNotFound, ConversationDeleted or ConversationExpired.
         """
         _check_details(title, metadata)
+        if expires_after is not None and not 0 < expires_after <= LONGEST:
+            raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
         target = self._target(
             id,
             conversation_key,
@@ -333,6 +352,11 @@ class TurnBlock:
         self._running: RunningTurn | None = None
         self._is_used = False
 
+    @property
+    def id(self) -> TurnId:
+        """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
+        return self._request.attempt
+
     async def __aenter__(self) -> RunningTurn:
         if self._is_used:
             raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
@@ -396,7 +420,7 @@ def begin_request(
         on_busy=_choice(OnBusy, "on_busy", on_busy),
         on_stop=_choice(OnStop, "on_stop", on_stop),
         on_failure=_choice(OnFailure, "on_failure", on_failure),
-        key=Key(idempotency_key, fingerprint(str(target), items)) if idempotency_key else None,
+        key=Key(idempotency_key, fingerprint(items)) if idempotency_key else None,
     )
 
 
@@ -414,9 +438,14 @@ def _choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
 def _check_name(name: str, value: str) -> None:
     if not value or len(value) > KEY_LENGTH:
         raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
+    if not is_unicode(value):
+        raise InvalidInput(f"{name} must be Unicode text.")
 
 
 def _check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
+    texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
+    if not all(map(is_unicode, texts)):
+        raise InvalidInput("A title and metadata are Unicode text.")
     if title is not None and len(title) > TEXT_LENGTH:
         raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
     pairs = (metadata or {}).items()

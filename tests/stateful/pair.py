@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+from hypothesis import HealthCheck, settings
 
 from tests.stateful.visible import everything
 from tests.unit.engine.stage import drive
@@ -21,6 +22,19 @@ from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.writer import Job
 
 SHARED_MEMORY = Path("/dev/shm")
+
+
+def repeatable(*, examples: int, steps: int) -> settings:
+    """Settings under which a machine does the same each time, and tells how to do it again."""
+    return settings(
+        derandomize=True,
+        deadline=None,
+        database=None,
+        print_blob=True,
+        max_examples=examples,
+        stateful_step_count=steps,
+        suppress_health_check=[HealthCheck.too_slow],
+    )
 
 
 class Undone(Exception):
@@ -69,8 +83,9 @@ class Pair:
 
     def _look(self, *, changed: bool) -> None:
         seen = drive(self.memory.read(everything, None))
-        assert drive(self.sqlite.read(everything, None)) == seen
-        assert changed or seen == self.seen
+        assert differences(seen, drive(self.sqlite.read(everything, None))) == {}
+        if not changed:
+            assert differences(self.seen, seen) == {}, "what was refused has changed something"
         self.seen = seen
 
     def close(self) -> None:
@@ -80,6 +95,11 @@ class Pair:
             _check_file(self._path)
         finally:
             shutil.rmtree(self._folder)
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    names = sorted({*one, *other})
+    return {name: (one.get(name), other.get(name)) for name in names if one.get(name) != other.get(name)}
 
 
 def _outcome(work: Any) -> Outcome:

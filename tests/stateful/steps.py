@@ -165,7 +165,9 @@ class AddAttempt:
 
     async def take(self, tables: Tables) -> None:
         conversation = await live(tables, self.place)
-        if conversation is not None:
+        there = await attempt_of(tables, self.turn)
+        # One that has ended is left out: test_found.py shows that the stores differ there.
+        if conversation is not None and (there is None or there.state is AttemptState.RUNNING):
             attempt = Attempt(
                 id=self.turn,
                 owner=conversation.owner,

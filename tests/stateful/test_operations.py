@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from tests.stateful import invariants
 from tests.stateful.asked import Asked
-from tests.stateful.names import (
-    BRANCHES,
-    CONVERSATION_KEYS,
-    CONVERSATIONS,
-    IDEMPOTENCY_KEYS,
-    LEASES,
-    OWNERS,
-    TURNS,
+from tests.stateful.choices import (
+    BEGINNING,
+    BROKEN,
+    failures,
+    keys,
+    late,
+    leases,
+    on_stop,
+    owners,
+    picks,
+    places,
+    steps,
+    times,
 )
-from tests.stateful.pair import Outcome, Pair
-from tests.unit.model.shapes import result, user
+from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
+from tests.stateful.pair import Outcome, Pair, repeatable
 from turnledger.engine.begin import AbandonRequest, abandon, begin
 from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.conversations import (
@@ -41,6 +47,7 @@ from turnledger.engine.ending import end
 from turnledger.engine.idempotency import Key
 from turnledger.engine.lease import renew
 from turnledger.engine.outcome import OutcomeRequest, outcome
+from turnledger.engine.ports import Tables
 from turnledger.engine.reading import PageRequest, attempts_page, turns_page
 from turnledger.engine.recording import record
 from turnledger.engine.recovery import (
@@ -54,45 +61,15 @@ from turnledger.engine.recovery import (
     take_over,
 )
 from turnledger.engine.stops import StopRequest, request_stop, stops_for
-from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Conversation
+from turnledger.model.attempt import Failure, OnStop
+from turnledger.model.conversation import Conversation, Ticket
+from turnledger.model.ids import LeaseId, TurnId
+
+pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 
 ENOUGH = 6
-"""Attempts after which conversations may be deleted: earlier, little would have happened on them."""
-DAY = 25 * 60 * 60 * 1000
-BROKEN = Failure("error", "it broke")
-INPUTS = [(user(),), (user("another"),), (result("01-0"),), (user(" "),), (user(), result("02-0"))]
+"""Requests after which conversations may be deleted: earlier, little would have happened on them."""
 
-# Most of it on one conversation of one owner, or little would ever meet.
-owners = st.sampled_from([OWNERS[0]] * 9 + [OWNERS[1]])
-places = st.sampled_from([0] * 9 + [1, 2, 3])
-aims = st.sampled_from([CONVERSATION_KEYS[0]] * 4 + [CONVERSATION_KEYS[1]]) | places
-keys = st.none() | st.sampled_from(CONVERSATION_KEYS)
-leases = st.sampled_from(LEASES)
-picks = st.sampled_from([0, 0, 1, 2, 5])
-late = st.sampled_from([0] * 7 + [1])
-on_stop = st.none() | st.sampled_from(OnStop)
-policies = st.fixed_dictionaries(
-    {
-        "on_busy": st.sampled_from([OnBusy.QUEUE] * 3 + [*OnBusy]),
-        "on_stop": st.sampled_from(OnStop),
-        "on_failure": st.sampled_from([OnFailure.SETTLE] * 3 + [*OnFailure]),
-    }
-)
-failures = st.sampled_from([BROKEN, BROKEN, None])
-step = st.sampled_from(["text", "call", "call", "start", "start", "start reading", "result", "think"])
-steps = st.lists(step, max_size=5) | st.just(["call", "start", "think"])
-BEGINNING: dict[str, st.SearchStrategy[Any]] = {
-    "owner": owners,
-    "where": aims,
-    "lease": leases,
-    "input": st.sampled_from([INPUTS[0]] * 5 + INPUTS),
-    "policies": policies,
-    "key": st.none() | st.sampled_from(IDEMPOTENCY_KEYS),
-    "body": st.sampled_from([b"the same"] * 5 + [b"another"]),
-    "what": steps,
-    "then": st.sampled_from(["leave"] * 3 + ["commit", "fail", "fail", "stop"]),
-}
 has_names_left = precondition(lambda machine: len(machine.requests) < len(TURNS))
 
 
@@ -104,6 +81,16 @@ def has(what: str) -> Any:
 def one_of(requests: list[Asked], pick: int) -> Asked:
     """The request that is picked: 0 is the latest."""
     return requests[-1 - pick % len(requests)]
+
+
+async def left_in_order(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
+    """What `left_by` finds; in which order is the store's choice."""
+    attempts, tickets = await left_by(tables, lease)
+    return sorted(attempts, key=attrgetter("attempt")), sorted(tickets, key=attrgetter("attempt"))
+
+
+async def stops_in_order(tables: Tables, lease: LeaseId) -> list[tuple[TurnId, OnStop]]:
+    return sorted(await stops_for(tables, lease))
 
 
 class Operations(RuleBasedStateMachine):
@@ -242,6 +229,7 @@ class Operations(RuleBasedStateMachine):
 
     # Other processes.
 
+    @has("requests")
     @rule(lease=leases)
     def renews(self, lease: Any) -> None:
         self.run(renew, lease)
@@ -250,7 +238,7 @@ class Operations(RuleBasedStateMachine):
     @rule(pick=picks, late=late, drop_lease=st.booleans())
     def is_taken_over(self, pick: int, late: int, drop_lease: bool) -> None:
         lease = one_of(self.requests, pick).fields["lease"]
-        attempts, tickets = self.pair.read(left_by, lease).value
+        attempts, tickets = self.pair.read(left_in_order, lease).value
         for left in attempts:
             seen = Left(left.owner, left.branch, left.attempt, left.fence - late)
             self.run(take_over, TakeOverRequest(seen, self.now))
@@ -277,7 +265,7 @@ class Operations(RuleBasedStateMachine):
         aim = Target(owner, None, key, self.fresh(owner, conversation_key=key, internal=internal))
         self.run(resolve_now, ResolveRequest(aim, self.now))
 
-    @rule(passed=st.sampled_from([0, 1, 1_000, 3_000, DAY]), kept=st.none() | st.sampled_from([0, 2_000]))
+    @rule(passed=times, kept=st.none() | st.sampled_from([0, 2_000]))
     def time_passes(self, passed: int, kept: int | None) -> None:
         self.now += passed
         if kept is not None:
@@ -292,22 +280,14 @@ class Operations(RuleBasedStateMachine):
         page = PageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
         self.pair.read(turns_page, page)
         self.pair.read(attempts_page, page)
-        self.pair.read(list_page, ListRequest(owner, CONVERSATIONS[place], 2, 0))
+        self.pair.read(list_page, ListRequest(owner, CONVERSATIONS[place], 2, self.now))
         fields = one_of(self.requests, pick).fields
         self.pair.read(outcome, OutcomeRequest(fields["target"].owner, fields["attempt"]))
-        self.pair.read(stops_for, fields["lease"])
+        self.pair.read(stops_in_order, fields["lease"])
 
     def teardown(self) -> None:
         self.pair.close()
 
 
 TestOperations = Operations.TestCase
-TestOperations.settings = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    max_examples=100,
-    stateful_step_count=50,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestOperations.settings = repeatable(examples=60, steps=50)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import HealthCheck, settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.stateful import steps
 from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, TIMES
-from tests.stateful.pair import Pair, Undone
+from tests.stateful.pair import Pair, Undone, repeatable
 from tests.unit.model.shapes import assistant, call, user
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState, Failure, OnStop
 from turnledger.model.conversation import ConversationState
 from turnledger.model.turn import TurnKind
+
+pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 
 places = st.integers(0, 3)
 turns = st.sampled_from(steps.ANY_TURN)
@@ -142,12 +144,4 @@ class Rows(RuleBasedStateMachine):
 
 
 TestRows = Rows.TestCase
-TestRows.settings = settings(
-    derandomize=True,
-    deadline=None,
-    database=None,
-    print_blob=True,
-    max_examples=200,
-    stateful_step_count=20,
-    suppress_health_check=[HealthCheck.too_slow],
-)
+TestRows.settings = repeatable(examples=150, steps=20)

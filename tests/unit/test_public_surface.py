@@ -66,6 +66,7 @@ def test_a_chat_can_do_this() -> None:
 def test_a_running_turn_can_do_this() -> None:
     for_the_block = {
         "add",
+        "begin_to_leave",
         "call",
         "emit",
         "id",

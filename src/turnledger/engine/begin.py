@@ -44,6 +44,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     ticket: Ticket | None = None
     """The ticket that it was given before."""
     dead: Dead = {}
+    is_durable: bool = False
+    """Whether it is run so that it survives power loss."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
 
@@ -69,11 +71,16 @@ class Queued:
 Beginning: TypeAlias = Begun | Queued | Share
 
 
+class MustReachDisk(Exception):
+    """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
+
+
 async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
     Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
-    QueueFull; then nothing has changed. Repeating it with the same attempt returns the same.
+    QueueFull; then nothing has changed. Raises MustReachDisk if it has to be run again, durably. Repeating it
+    with the same attempt returns the same.
     """
     if request.is_repeated:
         before = await _begun_before(tables, request)
@@ -83,7 +90,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
-    verdict = await idempotency.look_up(tables, request.target.owner, request.key, waiting_with)
+    verdict = await idempotency.look_up(tables, request.target, request.key, waiting_with)
     if isinstance(verdict, Share):
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
         return Share(verdict.attempt, verdict.ended, has_ticket=stored is not None)
@@ -95,6 +102,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         # Buried while it was only late: what names a lease must be found through it.
         await tables.beat(request.lease)
     conversation = await conversations.resolve(tables, target, request.now)
+    if conversation is target.fresh:
+        _demand_disk(request)
     branch = await _branch_of(tables, conversation)
     if branch.running is not None:
         branch = await _free_of_dead(tables, branch, request)
@@ -131,9 +140,15 @@ async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -
     running = await _running(tables, branch, request)
     if running is None or not await is_dead(tables, running.lease, request.dead):
         return branch
+    _demand_disk(request)
     raised = replace(branch, fence=branch.fence + 1)
     freed, _ = await end_running(tables, raised, running, DIED, request.now)
     return freed
+
+
+def _demand_disk(request: BeginRequest) -> None:
+    if not request.is_durable:
+        raise MustReachDisk
 
 
 async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Attempt | None:
@@ -151,6 +166,9 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
         return None
     if own is None:
         _check_room(request, len(before))
+        if running is not None and front:
+            # Refused later, it would have stopped a turn for nothing. An interrupted one leaves no call open.
+            admit(branch.pending if request.on_busy is OnBusy.ROLLBACK else (), request.input)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
@@ -230,6 +248,7 @@ async def _ready(
         return branch, admit(branch.pending, request.input)
     told = closing.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     admitted = admit(open_calls((*branch.pending, *waiting.input, *told)), request.input)
+    _demand_disk(request)
     return await settle(tables, branch, waiting, request.now), admitted
 
 

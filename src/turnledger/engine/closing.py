@@ -31,7 +31,7 @@ def kept(journal: Journal, partial: str) -> tuple[Item, ...]:
 def settled(journal: Journal, failure: Failure | None) -> tuple[Item, ...]:
     """The output of a settled turn: the calls that may have acted, their results, and a note."""
     acted = {place for place, read_only in journal.started.items() if not read_only}
-    answers = {id(answer) for place in acted if (answer := journal.answer_to(place))}
+    answers = {id(answer) for place, answer in journal.answers().items() if place in acted}
     output = [
         item
         for place, item in enumerate(journal.items)

@@ -16,7 +16,7 @@ from turnledger.errors import (
     ConversationNotFound,
     RevisionConflict,
 )
-from turnledger.model.attempt import Failure, OnFailure
+from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
 
@@ -39,8 +39,12 @@ class Target:
         """The same request, sent to a conversation that is there already."""
         return Target(self.owner, id)
 
-    def __str__(self) -> str:
-        return f"key {self.conversation_key}" if self.conversation_key is not None else f"id {self.id or ''}"
+    def may_mean(self, conversation: Conversation) -> bool:
+        """Whether a request to this target can be a repetition of one that went to the conversation: it names
+        its id, or its conversation_key, or nothing."""
+        if self.conversation_key is not None and self.conversation_key == conversation.conversation_key:
+            return True
+        return self.id == conversation.id or (self.id is None and self.conversation_key is None)
 
 
 def new_conversation(
@@ -60,7 +64,8 @@ async def find(tables: Tables, target: Target) -> Conversation | None:
         return await tables.conversation(target.owner, target.id)
     if target.conversation_key is not None:
         return await tables.conversation_by_key(target.owner, target.conversation_key)
-    return None
+    # A new one may be there already, if the answer that told of it was lost.
+    return await tables.conversation(target.owner, target.fresh.id) if target.fresh else None
 
 
 async def resolve(tables: Tables, target: Target, now: int) -> Conversation:
@@ -71,16 +76,19 @@ async def resolve(tables: Tables, target: Target, now: int) -> Conversation:
         await tables.add_conversation(target.fresh)
         await tables.add_branch(Branch(id=target.fresh.branch, conversation=target.fresh.id))
         return target.fresh
-    return check_live(found, now)
+    return await check_live(tables, found, now)
 
 
-def check_live(found: Conversation | None, now: int) -> Conversation:
+async def check_live(tables: Tables, found: Conversation | None, now: int) -> Conversation:
+    """Return the conversation if it is there and live; while a turn runs on it, it does not expire."""
     if found is None:
         raise ConversationNotFound
     if found.state is ConversationState.DELETED:
         raise ConversationDeleted
     if found.is_expired(now):
-        raise ConversationExpired
+        branch = await tables.branch(found.branch)
+        if found.state is ConversationState.EXPIRED or branch is None or branch.running is None:
+            raise ConversationExpired
     return found
 
 
@@ -98,7 +106,9 @@ async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
 async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversation | None:
     """Resolve by reading alone; None where only a writing resolve can answer."""
     found = await find(tables, request.target)
-    return None if found is None and request.target.fresh is not None else check_live(found, request.now)
+    if found is None and request.target.fresh is not None:
+        return None
+    return await check_live(tables, found, request.now)
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,7 @@ class UpdateRequest:
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     """Set title and metadata where given, if the revision is still the one that was read.
     A metadata write: it disturbs no running turn and moves no interaction time."""
-    found = check_live(await tables.conversation(request.owner, request.id), request.now)
+    found = await check_live(tables, await tables.conversation(request.owner, request.id), request.now)
     if request.revision is not None and request.revision != found.revision:
         raise RevisionConflict(found.revision)
     changed = replace(
@@ -156,8 +166,7 @@ async def _close_lane(tables: Tables, conversation: Conversation, now: int) -> N
     running = await tables.attempt(conversation.owner, branch.running) if branch.running else None
     if running is not None:
         # Nothing of it may be kept: there is no history left to keep it in.
-        forgotten = replace(running, on_failure=OnFailure.FORGET, stop=None)
-        branch, _ = await end_running(tables, branch, forgotten, DELETED, now)
+        branch, _ = await end_running(tables, branch, running, DELETED, now, forget=True)
     await tables.save_branch(branch)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)
@@ -194,4 +203,4 @@ async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
     if request.before is not None and before is None:
         raise ConversationNotFound
     page = await tables.conversations(request.owner, before, request.limit)
-    return [each for each in page if not each.is_expired(request.now)]
+    return [replace(each, metadata=dict(each.metadata)) for each in page if not each.is_expired(request.now)]

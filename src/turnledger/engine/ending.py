@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from turnledger.engine import closing
 from turnledger.engine.ports import Tables
-from turnledger.errors import Superseded
+from turnledger.errors import MalformedItems, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
@@ -16,6 +17,8 @@ from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import open_calls
 from turnledger.model.turn import Turn, TurnKind
+
+log = logging.getLogger("turnledger")
 
 CLAIM_KEPT_MS = 24 * 60 * 60 * 1000
 """How long an idempotency_key is remembered after its turn ended."""
@@ -56,28 +59,36 @@ async def end(tables: Tables, request: EndRequest) -> Ended:
     branch = await tables.branch(request.branch)
     attempt = await tables.attempt(request.owner, request.attempt)
     if branch is None or attempt is None or not holds_lane(branch, request.attempt, request.fence):
-        return await how_it_ended(tables, request.owner, request.attempt)
+        try:
+            return await how_it_ended(tables, request.owner, request.attempt)
+        except Superseded:
+            return Ended(AttemptState.FAILED, failure=request.failure)
     attempt = replace(attempt, partial=request.partial, stop=attempt.stop or request.on_stop)
     _, ended = await end_running(tables, branch, attempt, request.failure, request.now)
     return ended
 
 
 async def end_running(
-    tables: Tables, branch: Branch, attempt: Attempt, failure: Failure | None, now: int
+    tables: Tables,
+    branch: Branch,
+    attempt: Attempt,
+    failure: Failure | None,
+    now: int,
+    *,
+    forget: bool = False,
 ) -> tuple[Branch, Ended]:
     """End the running attempt of a branch by its policies, and return the branch with its lane free.
 
-    A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides.
+    A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides. `forget`
+    overrides both.
     """
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     branch = replace(branch, running=None)
-    if keeps(attempt, failure):
+    if not forget and keeps(attempt, failure) and is_well_formed(branch, attempt, journal):
         return await _keep(tables, branch, attempt, journal, now)
-    if attempt.stop is not None:
-        attempt = attempt.moved(AttemptState.DISCARDED, failure=failure, at=now)
-    else:
-        attempt = attempt.moved(AttemptState.FAILED, failure=failure, at=now)
-    if attempt.on_failure is OnFailure.FORGET and attempt.stop is None:
+    state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
+    attempt = attempt.moved(state, failure=failure, at=now)
+    if forget or (attempt.on_failure is OnFailure.FORGET and attempt.stop is None):
         await tables.drop_journal(attempt.id)
         attempt = replace(attempt, journaled=0)
     elif journal.has_effects:
@@ -93,6 +104,17 @@ def keeps(attempt: Attempt, failure: Failure | None) -> bool:
     if attempt.stop is not None or failure is None:
         return attempt.stop is not OnStop.DISCARD
     return attempt.on_failure is OnFailure.KEEP
+
+
+def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
+    """Whether what there is can be history. It always should; if not, the attempt fails, and never its end:
+    that would close the lane for ever."""
+    try:
+        open_calls((*branch.pending, *attempt.input, *closing.kept(journal, attempt.partial)))
+    except MalformedItems:
+        log.exception("%s cannot be kept", attempt.id)
+        return False
+    return True
 
 
 async def _keep(

@@ -6,7 +6,16 @@ import logging
 
 from msgspec.structs import replace
 
-from turnledger.engine.begin import AbandonRequest, Beginning, BeginRequest, Begun, Queued, abandon, begin
+from turnledger.engine.begin import (
+    AbandonRequest,
+    Beginning,
+    BeginRequest,
+    Begun,
+    MustReachDisk,
+    Queued,
+    abandon,
+    begin,
+)
 from turnledger.engine.ending import Ended
 from turnledger.engine.idempotency import Share
 from turnledger.engine.lane import Waiter
@@ -36,12 +45,14 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
     if isinstance(beginning, Share):
         return beginning.ended or await outcome_of(process, request.target.owner, beginning.attempt)
     try:
+        if process.is_closed:
+            raise LedgerClosed
         history = await process.snapshot(beginning.branch)
+        running = RunningTurn(process, beginning, history, on_event)
     except BaseException as problem:
         await end_as_failed(process, beginning, problem)
         raise
-    running = RunningTurn(process, beginning, history, on_event)
-    process.running[running.id] = running
+    process.register(running)
     return running
 
 
@@ -57,7 +68,7 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share:
         await _give_up(process, request, problem)
         raise
     if isinstance(beginning, Share):
-        process.mine.pop(request.attempt)
+        process.let_go(request.attempt)
         if beginning.has_ticket:
             await _withdraw(process, request)
     return beginning
@@ -84,9 +95,10 @@ async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Sha
 
 
 async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
+    """The way of most turns: one write that nothing precedes, not even on disk."""
     try:
         return await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
-    except (OutcomeUnknown, StoreUnavailable):
+    except (MustReachDisk, OutcomeUnknown, StoreUnavailable):
         return await _try_begin(process, request)
 
 
@@ -94,7 +106,11 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
     if process.is_closed:
         raise LedgerClosed
     request = replace(request, now=process.clock.now_ms(), is_repeated=True)
-    return await uninterrupted(process.persist(begin, request, Sync.PROCESS))
+    try:
+        return await uninterrupted(process.persist(begin, request, Sync.PROCESS))
+    except MustReachDisk:
+        durable = replace(request, is_durable=True)
+        return await uninterrupted(process.persist(begin, durable, Sync.DISK))
 
 
 async def _wait(process: Process, waiter: Waiter, patience_ends: float) -> None:
@@ -106,7 +122,7 @@ async def _wait(process: Process, waiter: Waiter, patience_ends: float) -> None:
 
 async def _give_up(process: Process, request: BeginRequest, problem: BaseException) -> None:
     """Withdraw what a failed begin may have left in the store."""
-    has_queued = process.mine.pop(request.attempt)
+    has_queued = process.let_go(request.attempt)
     was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
     if was_refused and not has_queued:
         return

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from turnledger.engine.conversations import Target
 from turnledger.engine.ending import STATE_OF, Ended
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
@@ -45,17 +46,18 @@ class Share:
 Verdict: TypeAlias = Fresh | Share
 
 
-def fingerprint(target: str, input: Iterable[Item]) -> bytes:
-    """What must be equal for two requests to be the same: the conversation they name, and their input."""
+def fingerprint(input: Iterable[Item]) -> bytes:
+    """What must be equal for two requests to the same conversation to be the same request."""
     digest = hashlib.sha256()
-    for part in (target.encode(), *(item.raw for item in input)):
-        digest.update(len(part).to_bytes(8) + part)
+    for item in input:
+        digest.update(len(item.raw).to_bytes(8) + item.raw)
     return digest.digest()
 
 
-async def look_up(tables: Tables, owner: str, key: Key | None, ticket: Ticket | None) -> Verdict:
+async def look_up(tables: Tables, target: Target, key: Key | None, ticket: Ticket | None) -> Verdict:
     """Decide what a request with this key does, which waits with this ticket or has just arrived. Raises
     IdempotencyMismatch, TurnStopped, ConversationDeleted or ConversationExpired; claims nothing."""
+    owner = target.owner
     claim = await tables.claim(owner, key.text) if key else None
     if key is None or claim is None:
         return Fresh()
@@ -66,6 +68,8 @@ async def look_up(tables: Tables, owner: str, key: Key | None, ticket: Ticket | 
         raise ConversationDeleted
     if conversation.state is ConversationState.EXPIRED:
         raise ConversationExpired
+    if not target.may_mean(conversation):
+        raise IdempotencyMismatch
     turn = await tables.turn(owner, claim.attempt)
     if turn is not None:
         return Share(turn.id, Ended(STATE_OF[turn.kind], turn))

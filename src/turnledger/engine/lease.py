@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from turnledger.engine.ports import Clock, Tables
 from turnledger.model.conversation import Lease
@@ -40,8 +40,13 @@ class LeaseWatch:
         return dead
 
     def forget(self, lease: LeaseId) -> None:
-        """Drop what was noted of a lease that is no more."""
+        """Drop what was noted of a lease that was buried: if it comes back, it is watched anew."""
         self._seen.pop(lease, None)
+
+    def retain(self, leases: Collection[LeaseId]) -> None:
+        """Drop what was noted of leases that are no more."""
+        for lease in [each for each in self._seen if each not in leases]:
+            del self._seen[lease]
 
 
 async def all_leases(tables: Tables, _: None) -> list[Lease]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -15,6 +16,7 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
     CommitOutcomeUnknown,
+    ConversationDeleted,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
@@ -34,6 +36,7 @@ MESSAGE_LIMIT = 500
 async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
     """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
     elsewhere, the error of a commit; the problem itself is the caller's to raise again."""
+    running.begin_to_leave()
     try:
         if running.stop_requested is not None:
             await _leave_stopped(process, running, problem)
@@ -45,7 +48,7 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
     finally:
         process.running.pop(running.id, None)
         if running.id not in process.doubts and running.id not in process.unfinished:
-            process.mine.pop(running.id, None)
+            process.let_go(running.id)
         process.bells.ring(running.branch.id)
 
 
@@ -55,35 +58,44 @@ def ended_well(problem: BaseException | None) -> bool:
 
 
 async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    if not isinstance(problem, asyncio.CancelledError):
+        # The cancellation by which the stop was delivered may not have arrived yet: nobody else shall get it.
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)
     was_cancelled_here = running.take_back_cancellation()
     ended = await uninterrupted(_end(process, running, None, running.stop_requested))
     is_other_problem = problem is not None and not (
         was_cancelled_here and isinstance(problem, asyncio.CancelledError)
     )
-    if running.was_stopped_elsewhere and not is_other_problem:
-        raise TurnStopped(ended.turn if ended else None) from None
+    if is_other_problem:
+        return
+    if ended is None:
+        raise OutcomeUnknown("The turn was stopped, but its end could not be recorded yet.") from None
+    if running.was_stopped_elsewhere:
+        raise TurnStopped(ended.turn) from None
 
 
 async def _commit(process: Process, running: RunningTurn) -> None:
     """Commit; a turn that cannot be committed has failed, and is ended before its error is raised."""
     try:
-        turn = await commit_turn(process, running.to_commit())
+        async with running.recording:  # a write of another task, still under way, belongs to the turn
+            turn = await commit_turn(process, running)
     except CommitOutcomeUnknown:
         raise
-    except Superseded:
-        await _fail(process, running, Failure("superseded", "another process took its lane"))
-        raise
     except TurnledgerError as error:
-        await _fail(process, running, failure_of(error))
+        ended = await _end(process, running, failure_of(error), None)
+        if ended is not None and ended.failure is not None and ended.failure.code == ConversationDeleted.code:
+            raise ConversationDeleted from None
         raise
     process.cache.keep(turn.branch, running.history.followed_by([turn]))
     running.finish(AttemptState.COMPLETED, turn, None)
 
 
-async def commit_turn(process: Process, request: CommitRequest) -> Turn:
+async def commit_turn(process: Process, running: RunningTurn) -> Turn:
     """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
     itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
     takes too long, CommitOutcomeUnknown, and tending goes on."""
+    request = running.to_commit()
     is_in_doubt = False
     patience_ends = process.clock.monotonic() + process.limits.doubt_patience
     delay = FIRST_DELAY
@@ -95,8 +107,8 @@ async def commit_turn(process: Process, request: CommitRequest) -> Turn:
         except StoreError as error:
             is_over = process.clock.monotonic() >= patience_ends
             if is_in_doubt and is_over:
-                process.doubts[request.turn.id] = request
-                raise CommitOutcomeUnknown from None
+                process.doubts[running.id] = running
+                raise CommitOutcomeUnknown from error
             if not is_in_doubt and isinstance(error, OutcomeUnknown):
                 is_in_doubt = True
                 continue
@@ -124,26 +136,23 @@ async def _fail(process: Process, running: RunningTurn, failure: Failure) -> Non
 async def _end(
     process: Process, running: RunningTurn, failure: Failure | None, on_stop: OnStop | None
 ) -> Ended | None:
-    ended = await end_attempt(process, running.to_end(failure, on_stop))
-    if ended is None:
-        running.finish(AttemptState.FAILED, None, failure)
-    else:
+    """End the turn other than by commit; None if the store cannot take the end now: tending repeats it."""
+    async with running.recording:
+        request = running.to_end(failure, on_stop)
+    ended = await end_attempt(process, request, running)
+    if ended is not None:
         running.finish(ended.state, ended.turn, failure or ended.failure)
     return ended
 
 
-async def end_attempt(process: Process, request: EndRequest) -> Ended | None:
-    """End an attempt in the store; None if it was superseded, or if the store cannot take the end now and
-    tending has to repeat it."""
+async def end_attempt(process: Process, request: EndRequest, running: RunningTurn | None) -> Ended | None:
+    """End an attempt in the store; None if the store cannot take it now, and tending has to repeat it."""
     try:
-        ended = await process.persist(end, request)
-    except Superseded:
-        return None
-    except StoreError as error:
+        return await process.persist(end, request)
+    except TurnledgerError as error:
         log.warning("the end of %s is left to be recorded later: %s", request.attempt, error.code)
-        process.unfinished[request.attempt] = request
+        process.unfinished[request.attempt] = (request, running)
         return None
-    return ended
 
 
 async def end_as_failed(process: Process, begun: Begun, problem: BaseException) -> None:
@@ -160,10 +169,10 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
         now=process.clock.now_ms(),
     )
     try:
-        await uninterrupted(end_attempt(process, request))
+        await uninterrupted(end_attempt(process, request, None))
     finally:
         if attempt.id not in process.unfinished:
-            process.mine.pop(attempt.id, None)
+            process.let_go(attempt.id)
         process.bells.ring(attempt.branch)
 
 
@@ -172,5 +181,5 @@ def failure_of(problem: BaseException) -> Failure:
     if isinstance(problem, asyncio.CancelledError):
         return Failure("cancelled", "it was cancelled")
     code = problem.code if isinstance(problem, TurnledgerError) else type(problem).__name__
-    text = str(problem)[:MESSAGE_LIMIT]
+    text = str(problem)[:MESSAGE_LIMIT].encode("utf-8", "backslashreplace").decode()
     return Failure(code, f"{type(problem).__name__}: {text}" if text else type(problem).__name__)

@@ -17,7 +17,6 @@ from turnledger.model.conversation import Branch
 from turnledger.model.ids import ConversationId, IdSource, LeaseId, TurnId
 
 if TYPE_CHECKING:
-    from turnledger.engine.commit import CommitRequest
     from turnledger.engine.ending import EndRequest
     from turnledger.engine.transaction import RunningTurn
 
@@ -41,11 +40,14 @@ class Process:
         """Attempts that a task here answers for, and whether they have queued. Any other attempt that
         names the lease is an orphan."""
         self.running: dict[TurnId, RunningTurn] = {}
-        self.doubts: dict[TurnId, CommitRequest] = {}
-        """Commits of unknown outcome whose callers have been told so."""
-        self.unfinished: dict[TurnId, EndRequest] = {}
+        self.doubts: dict[TurnId, RunningTurn] = {}
+        """Turns whose commit has an unknown outcome, and whose callers have been told so."""
+        self.unfinished: dict[TurnId, tuple[EndRequest, RunningTurn | None]] = {}
         """Ends that the store could not take yet."""
+        self.early_stops: dict[TurnId, OnStop | None] = {}
+        """Stops of attempts that have begun and do not run yet."""
         self.is_closed = False
+        self._somebody_left = asyncio.Event()
 
     async def persist(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
@@ -83,6 +85,27 @@ class Process:
 
     def interrupt_here(self, attempt: TurnId | None, policy: OnStop | None = None) -> None:
         """Deliver a recorded stop if the attempt runs in this process."""
-        running = self.running.get(attempt) if attempt else None
-        if running is not None:
-            running.interrupt(policy)
+        if attempt is None:
+            return
+        if attempt in self.running:
+            self.running[attempt].interrupt(policy)
+        elif attempt in self.mine:
+            self.early_stops[attempt] = policy
+
+    def register(self, running: RunningTurn) -> None:
+        """The turn runs from now on; a stop that came before reaches it now."""
+        self.running[running.id] = running
+        if running.id in self.early_stops:
+            running.interrupt(self.early_stops.pop(running.id))
+
+    def let_go(self, attempt: TurnId) -> bool:
+        """No task here answers for the attempt any more; returns whether it had queued."""
+        self.early_stops.pop(attempt, None)
+        self._somebody_left.set()
+        return self.mine.pop(attempt, False)
+
+    async def drained(self) -> None:
+        """Wait until no task here is on its way into a turn or out of it."""
+        while any(id not in self.unfinished and id not in self.doubts for id in self.mine):
+            self._somebody_left.clear()
+            await self._somebody_left.wait()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt
@@ -58,8 +60,9 @@ class InfoRequest:
 
 async def info(tables: Tables, request: InfoRequest) -> Conversation:
     """The conversation itself, if it is live."""
-    return await _live(tables, request.owner, request.conversation, request.now)
+    found = await _live(tables, request.owner, request.conversation, request.now)
+    return replace(found, metadata=dict(found.metadata))
 
 
 async def _live(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:
-    return check_live(await tables.conversation(owner, id), now)
+    return await check_live(tables, await tables.conversation(owner, id), now)

@@ -62,8 +62,14 @@ class ForgetRequest:
 async def forget(tables: Tables, request: ForgetRequest) -> None:
     for attempt in request.tickets:
         await tables.drop_ticket(attempt)
-    if request.drop_lease and not await tables.running_of(request.lease):
-        await tables.drop_lease(request.lease)
+    if request.drop_lease:
+        await end_lease(tables, request.lease)
+
+
+async def end_lease(tables: Tables, lease: LeaseId) -> None:
+    """Drop the lease, unless something still names it: that must be found through it."""
+    if not await tables.running_of(lease) and not await tables.tickets_of(lease):
+        await tables.drop_lease(lease)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,8 @@ class StopRequest:
 async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended | None:
     """Record the stop. Returns the attempt while it still has to end, how it ended if it has, or None if
     nothing was there to stop."""
-    conversation = check_live(await tables.conversation(request.owner, request.conversation), request.now)
+    found = await tables.conversation(request.owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
     branch = await tables.branch(conversation.branch)
     name = request.attempt or (branch.running if branch else None)
     if name is None:
@@ -85,9 +86,14 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
 
 
 async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> None:
-    """Let a retry of the queued request learn that it was stopped."""
+    """Let a retry of the queued request learn that it was stopped, unless another attempt of its key has
+    the word: one that runs or is committed."""
     key = ticket.idempotency_key
-    if key is None or await tables.claim(conversation.owner, key) is not None:
+    if key is None:
+        return
+    known = await tables.claim(conversation.owner, key)
+    other = await tables.attempt(conversation.owner, known.attempt) if known else None
+    if known is not None and (other is None or other.state is not AttemptState.FAILED):
         return
     claim = Claim(
         owner=conversation.owner,

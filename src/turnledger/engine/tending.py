@@ -5,14 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any
 
 from turnledger.engine.commit import DoubtRequest, resolve_doubt
 from turnledger.engine.conversations import ExpireRequest, expire_lapsed
-from turnledger.engine.ending import EndRequest, end
+from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.lease import all_leases
 from turnledger.engine.process import Process
 from turnledger.engine.recovery import (
     ForgetRequest,
+    Left,
     PurgeRequest,
     TakeOverRequest,
     forget,
@@ -21,8 +25,9 @@ from turnledger.engine.recovery import (
     take_over,
 )
 from turnledger.engine.stops import stops_for
-from turnledger.errors import StoreError, Superseded
-from turnledger.model.attempt import Failure
+from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import StoreError
+from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.ids import LeaseId, TurnId
 
 log = logging.getLogger("turnledger")
@@ -37,6 +42,7 @@ class Tending:
         self._process = process
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
+        self._stops_may_be_there = False
 
     def start(self) -> None:
         self._process.store.watch(self._changed_elsewhere)
@@ -54,51 +60,58 @@ class Tending:
             await self.tend()
 
     async def tend(self) -> None:
-        """One round. A step that the store refuses is left to the next round."""
+        """One round. What fails is logged, left to the next round, and keeps nothing else from its turn."""
         for step in (
             self._resolve_doubts,
             self._finish_ends,
             self._end_orphans,
             self._bury_dead,
+            self._check_stops,
             self._purge,
         ):
-            try:
-                await step()
-            except StoreError as error:
-                log.warning("tending is put off: %s", error.code)
+            await self._try(step())
+
+    async def _try(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except StoreError as error:
+            log.warning("tending is put off: %s", error.code)
+        except Exception:
+            log.exception("tending failed at one point")
 
     async def _resolve_doubts(self) -> None:
+        for running in list(self._process.doubts.values()):
+            await self._try(self._resolve_doubt(running))
+
+    async def _resolve_doubt(self, running: RunningTurn) -> None:
         process = self._process
-        for request in list(process.doubts.values()):
-            doubt = DoubtRequest(request.owner, request.turn.branch, request.turn.id)
-            certainty = await process.store.transact(resolve_doubt, doubt)
-            if certainty.fence is not None:
-                # Its caller was told "unknown" and may have asked again by now: a late commit would be news.
-                failing = EndRequest(
-                    owner=request.owner,
-                    branch=request.turn.branch,
-                    attempt=request.turn.id,
-                    fence=certainty.fence,
-                    failure=NOT_COMMITTED,
-                    on_stop=None,
-                    partial="",
-                    now=process.clock.now_ms(),
-                )
-                await process.persist(end, failing)
-            del process.doubts[request.turn.id]
-            process.mine.pop(request.turn.id, None)
-            process.bells.ring(request.turn.branch)
+        failing = running.to_end(NOT_COMMITTED, None)
+        doubt = DoubtRequest(failing.owner, failing.branch, failing.attempt)
+        certainty = await process.store.transact(resolve_doubt, doubt)
+        if certainty.turn is not None:
+            ended = Ended(AttemptState.COMPLETED, certainty.turn)
+        else:
+            # Its caller was told "unknown" and may have asked again by now: a late commit would be news.
+            fence = certainty.fence if certainty.fence is not None else failing.fence
+            ended = await process.persist(end, replace(failing, fence=fence))
+        del process.doubts[running.id]
+        self._settle_up(running, running.id, ended)
+        process.bells.ring(failing.branch)
 
     async def _finish_ends(self) -> None:
-        process = self._process
-        for request in list(process.unfinished.values()):
-            try:
-                await process.persist(end, request)
-            except Superseded:
-                log.info("%s was ended by another process", request.attempt)
-            del process.unfinished[request.attempt]
-            process.mine.pop(request.attempt, None)
-            process.bells.ring(request.branch)
+        for request, running in list(self._process.unfinished.values()):
+            await self._try(self._finish_end(request, running))
+
+    async def _finish_end(self, request: EndRequest, running: RunningTurn | None) -> None:
+        ended = await self._process.persist(end, request)
+        del self._process.unfinished[request.attempt]
+        self._settle_up(running, request.attempt, ended)
+        self._process.bells.ring(request.branch)
+
+    def _settle_up(self, running: RunningTurn | None, attempt: TurnId, ended: Ended) -> None:
+        self._process.let_go(attempt)
+        if running is not None:
+            running.finish(ended.state, ended.turn, ended.failure)
 
     async def _end_orphans(self) -> None:
         """End what names the own lease and no task answers for: an answer that came too late, or never."""
@@ -107,24 +120,31 @@ class Tending:
     async def _bury_dead(self) -> None:
         process = self._process
         leases = await process.store.read(all_leases, None)
+        process.watch.retain({lease.id for lease in leases})
         dead = process.watch.dead_among([(lease.id, lease.beat) for lease in leases])
         for lease in dead:
-            await self._take_over_from(lease, spare={})
-            await process.persist(forget, ForgetRequest(lease, (), drop_lease=True))
-            process.watch.forget(lease)
+            await self._try(self._bury(lease))
+
+    async def _bury(self, lease: LeaseId) -> None:
+        await self._take_over_from(lease, spare={})
+        await self._process.persist(forget, ForgetRequest(lease, (), drop_lease=True))
+        self._process.watch.forget(lease)
 
     async def _take_over_from(self, lease: LeaseId, spare: dict[TurnId, bool]) -> None:
         process = self._process
         attempts, tickets = await process.store.read(left_by, lease)
         for left in attempts:
             if left.attempt not in spare:
-                await process.persist(take_over, TakeOverRequest(left, process.clock.now_ms()))
-                process.bells.ring(left.branch)
+                await self._try(self._take_over(left))
         stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
         if stale:
             await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False))
             for ticket in tickets:
                 process.bells.ring(ticket.branch)
+
+    async def _take_over(self, left: Left) -> None:
+        await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms()))
+        self._process.bells.ring(left.branch)
 
     async def _purge(self) -> None:
         process = self._process
@@ -137,14 +157,16 @@ class Tending:
 
     def _changed_elsewhere(self) -> None:
         self._process.bells.ring_all()
-        if self._process.running and (self._stop_check is None or self._stop_check.done()):
-            self._stop_check = asyncio.create_task(self._check_stops(), name="turnledger stops")
+        self._stops_may_be_there = True
+        if self._process.mine and (self._stop_check is None or self._stop_check.done()):
+            self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")
+
+    async def _look_for_stops(self) -> None:
+        # A hint that comes while a look is under way asks for another look.
+        while self._stops_may_be_there and not self._process.is_closed:
+            self._stops_may_be_there = False
+            await self._try(self._check_stops())
 
     async def _check_stops(self) -> None:
-        try:
-            stops = await self._process.store.read(stops_for, self._process.lease)
-        except StoreError as error:
-            log.warning("stops could not be read: %s", error.code)
-            return
-        for attempt, policy in stops:
+        for attempt, policy in await self._process.store.read(stops_for, self._process.lease):
             self._process.interrupt_here(attempt, policy)

@@ -11,20 +11,21 @@ import msgspec
 
 from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest
+from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.history import History
 from turnledger.engine.recording import RecordRequest, record
 from turnledger.engine.uninterrupted import uninterrupted
-from turnledger.errors import EmptyTurn, MalformedItems, TurnEnded
+from turnledger.errors import MalformedItems, OutcomeUnknown, TurnEnded
 from turnledger.model import event as events
 from turnledger.model import journal as journals
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.event import Event
 from turnledger.model.ids import TurnId
-from turnledger.model.item import Item, ItemLike, message, result_of
+from turnledger.model.item import Item, ItemLike, result_of
 from turnledger.model.messages import Message, messages_of
-from turnledger.model.pairing import check_turn, open_calls, without_open_reasoning
+from turnledger.model.pairing import open_calls, without_open_reasoning
 from turnledger.model.turn import Turn, TurnKind
 
 if TYPE_CHECKING:
@@ -40,23 +41,29 @@ class RunningTurn:
 
     The history it shows is the committed one at its begin, and never changes. What it emits and adds is a
     draft until the block is left; what it adds is journaled at once, so that a retry need not redo it.
+    Several tasks may work on one turn; all must be done when the block is left.
     """
 
     def __init__(self, process: Process, begun: Begun, history: History, on_event: EventSink | None) -> None:
         self._process = process
-        self.branch: Branch = begun.branch
-        """The branch as it was begun on."""
         self._attempt: Attempt = begun.attempt
-        self._journal = begun.journal
+        self._draft = Draft(
+            begun.branch.pending, begun.attempt.input, begun.journal, process.limits.turn_bytes
+        )
         self._journaled = begun.attempt.journaled
-        self._recording = asyncio.Lock()
-        self._text: list[str] = []
-        self.stop_requested: OnStop | None = None
-        self.was_stopped_elsewhere = False
-        self.task = asyncio.current_task()
+        self._is_leaving = False
+        self._is_in_doubt = False
         self._is_cancelling = False
         self._on_event = on_event
         self._events = 0
+        self.recording = asyncio.Lock()
+        """Held while the journal is written, and while the turn is ended."""
+        self.branch: Branch = begun.branch
+        """The branch as it was begun on."""
+        self.task = asyncio.current_task()
+        self._cancelling_before = self.task.cancelling() if self.task else 0
+        self.stop_requested: OnStop | None = None
+        self.was_stopped_elsewhere = False
         self.conversation: Conversation = begun.conversation
         self.history = history
         """The committed turns that this one runs on."""
@@ -85,18 +92,18 @@ class RunningTurn:
     @property
     def steps(self) -> tuple[Item, ...]:
         """The finished items of the draft so far, those of a resumed attempt included."""
-        return tuple(self._journal.items)
+        return self._draft.steps
 
     @property
     def text(self) -> str:
         """The text emitted since the last finished item."""
-        return "".join(self._text)
+        return self._draft.text
 
     @property
     def items(self) -> tuple[Item, ...]:
         """What a model is to answer, in Responses shape: history, input, and the finished steps."""
         past = tuple(item for turn in self.history for item in turn.items)
-        assembled = (*past, *self.input, *without_open_reasoning(self._journal.items))
+        assembled = (*past, *self.input, *without_open_reasoning(self.steps))
         open_calls(assembled)
         return assembled
 
@@ -108,38 +115,31 @@ class RunningTurn:
     @property
     def open_calls(self) -> tuple[Item, ...]:
         """The calls of the draft that have no result yet."""
-        return tuple(self._journal.items[place] for place in self._journal.unanswered())
+        return self._draft.open_calls
 
     def emit(self, text: str) -> None:
         """Add text to the answer. Durable with the commit, or with the next `add`."""
-        self._check_running()
-        if text:
-            self._text.append(text)
-            if self._on_event is not None:
-                self._tell(events.TextDelta(number=self._events + 1, text=text))
+        self._check_open()
+        shown = self._draft.emit(text) if text else ""
+        if shown and self._on_event is not None:
+            self._tell(events.TextDelta(number=self._events + 1, text=shown))
 
     async def add(self, *likes: ItemLike) -> None:
         """Add finished items to the answer, and journal them with the text emitted before.
 
         All or none of them. Raises MalformedItems for what would break the history, Superseded if the
-        lane is lost. When it returns, a crash cannot lose them.
+        lane is lost. When it returns, a crash cannot lose them; when it is cancelled, they may be added.
         """
-        self._check_running()
         items = [Item.of(like) for like in likes]
-        async with self._recording:
-            text = self._text
-            if text:
-                items.insert(0, message("assistant", "".join(text), status="completed"))
-            self._check_draft([*self._journal.items, *items])
-            self._text = []
-            try:
-                await self._record([journals.finished(item) for item in items])
-            except BaseException:
-                self._text = [*text, *self._text]
-                raise
-            self._journal.items.extend(items)
-            for item in items:
-                self._tell(events.ItemDone(number=self._events + 1, item=msgspec.Raw(item.raw)))
+        async with self.recording:
+            self._check_open()
+            await uninterrupted(self._add(*self._draft.next_items(items)))
+
+    async def _add(self, items: Sequence[Item], chunks: int) -> None:
+        await self._record([journals.finished(item) for item in items])
+        self._draft.take(items, chunks)
+        for item in items:
+            self._tell(events.ItemDone(number=self._events + 1, item=msgspec.Raw(item.raw)))
 
     async def call(
         self, call: ItemLike, tool: Callable[[], Awaitable[str]], *, read_only: bool = False
@@ -151,7 +151,7 @@ class RunningTurn:
         tool fails the turn, unless the caller catches it and adds a result of its own.
         """
         item = Item.of(call)
-        if self._waiting_place(item) is None:
+        if self._draft.waiting_place(item) is None:
             await self.add(item)
         await self.start(item, read_only=read_only)
         result = result_of(item, await tool())
@@ -161,56 +161,55 @@ class RunningTurn:
     async def start(self, call: ItemLike, *, read_only: bool = False) -> None:
         """Record that the tool for this call is about to act. Act only after this has returned; add the
         result when it is there. `read_only` says that the tool changes nothing in the world."""
-        self._check_running()
-        async with self._recording:
-            place = self._waiting_place(Item.of(call))
+        async with self.recording:
+            self._check_open()
+            place = self._draft.waiting_place(Item.of(call))
             if place is None:
                 raise MalformedItems("Add the call before starting it, and start it once.")
-            await self._record([journals.started(place, read_only=read_only)])
-            self._journal.started[place] = read_only
+            await uninterrupted(self._start(place, read_only=read_only))
+
+    async def _start(self, place: int, *, read_only: bool) -> None:
+        await self._record([journals.started(place, read_only=read_only)])
+        self._draft.start(place, read_only=read_only)
 
     def stop(self, policy: OnStop | str | None = None) -> None:
         """End the turn here: leaving the block keeps it as interrupted, or discards it, by policy."""
-        self._check_running()
+        self._check_open()
         self.stop_requested = OnStop(policy) if policy else self._attempt.on_stop
 
-    def _waiting_place(self, call: Item) -> int | None:
-        """The place of this call in the draft, if it is there and neither started nor answered."""
-        for place in self._journal.unanswered():
-            if self._journal.items[place] == call and place not in self._journal.started:
-                return place
-        return None
-
-    def _check_running(self) -> None:
+    def _check_open(self) -> None:
+        if self._is_in_doubt:
+            raise TurnEnded("A write of this turn was lost: it can only be left, and tried again.")
         if self.state is not AttemptState.RUNNING:
             raise TurnEnded(f"The turn is {self.state} already.")
-
-    def _check_draft(self, steps: Sequence[Item]) -> None:
-        self._check_size(sum(len(item.raw) for item in steps))
-        check_turn(self.branch.pending, (*self.input, *without_open_reasoning(steps)))
-
-    def _check_size(self, size: int) -> None:
-        if size > self._process.limits.turn_bytes:
-            raise MalformedItems(f"The turn has grown past {self._process.limits.turn_bytes} bytes.")
+        if self._is_leaving:
+            raise TurnEnded("The block of the turn was left already.")
 
     async def _record(self, records: list[bytes]) -> None:
+        """Write to the journal. The caller updates the draft before anything else can happen to it, so that
+        both say the same, whoever is cancelled."""
         attempt = self._attempt
         request = RecordRequest(
             attempt.owner, attempt.branch, attempt.id, self.branch.fence, self._journaled, records
         )
-        await uninterrupted(self._process.persist(record, request))
+        try:
+            await self._process.persist(record, request)
+        except OutcomeUnknown:
+            self._is_in_doubt = True
+            raise
         self._journaled += len(records)
 
     # What the engine does with it when the block is left.
 
+    def begin_to_leave(self) -> None:
+        """The block was left: nothing more can be added, and no stop can cancel what comes now."""
+        self._is_leaving = True
+
     def to_commit(self) -> CommitRequest:
         """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole."""
-        output = (*self._journal.items, *([message("assistant", self.text)] if self._text else ()))
-        if not output:
-            raise EmptyTurn
-        if any(place in self._journal.started for place in self._journal.unanswered()):
-            raise MalformedItems("A call was started, but no result was added for it.")
-        pending = check_turn(self.branch.pending, (*self.input, *output))
+        if self._is_in_doubt:
+            raise OutcomeUnknown
+        output, pending = self._draft.whole()
         now = self._process.clock.now_ms()
         turn = Turn.of(
             id=self.id,
@@ -223,7 +222,6 @@ class RunningTurn:
             input=self.input,
             output=output,
         )
-        self._check_size(len(turn.body))
         return CommitRequest(
             owner=self._attempt.owner,
             conversation=self.conversation.id,
@@ -250,18 +248,18 @@ class RunningTurn:
 
     def interrupt(self, policy: OnStop | None) -> None:
         """Deliver a stop that was recorded elsewhere: the block is left at its next await."""
-        if self.stop_requested is not None or self.state is not AttemptState.RUNNING:
+        if self.stop_requested is not None or self._is_leaving:
             return
         self.stop_requested = policy or self._attempt.on_stop
         self.was_stopped_elsewhere = True
-        if self.task is not None and self.task is not asyncio.current_task():
+        if self.task is not None:
             self._is_cancelling = self.task.cancel()
 
     def take_back_cancellation(self) -> bool:
         """Undo the cancellation by which a stop left the block; whether there was one, and no other."""
         if self._is_cancelling and self.task is not None:
             self._is_cancelling = False
-            return self.task.uncancel() == 0
+            return self.task.uncancel() == self._cancelling_before
         return False
 
     def finish(self, state: AttemptState, turn: Turn | None, failure: Failure | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
-from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import msgspec
@@ -69,8 +68,9 @@ class Item:
 
     @property
     def fields(self) -> Mapping[str, Any]:
-        """The decoded object, read-only at its top level; treat what is below likewise."""
-        return MappingProxyType(self._fields)
+        """The decoded object: a copy for each look, so that nobody can change what others see."""
+        fields: dict[str, Any] = msgspec.json.decode(self.raw)
+        return fields
 
     @property
     def type(self) -> str:
@@ -143,6 +143,15 @@ def message(role: str, text: str, *, status: str | None = None) -> Item:
 def result_of(call: Item, output: str) -> Item:
     """Make the result item that answers this call."""
     return Item._made({"type": f"{call.type}_output", "call_id": call.call_id, "output": output})
+
+
+def is_unicode(text: str) -> bool:
+    """Whether the text can be encoded: Python also holds halves of characters."""
+    try:
+        text.encode()
+    except (UnicodeEncodeError, AttributeError):
+        return False
+    return True
 
 
 def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:

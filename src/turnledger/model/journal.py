@@ -68,19 +68,21 @@ class Journal:
         """Whether a tool that is not read-only was started: it may have acted on the world."""
         return any(not read_only for read_only in self.started.values())
 
-    def answer_to(self, place: int) -> Item | None:
-        """The result of the call at this place, or None while there is none."""
-        call = self.items[place]
-        for item in self.items[place + 1 :]:
-            if item.is_result and item.call_id == call.call_id:
-                return item
-        return None
+    def answers(self) -> dict[int, Item]:
+        """Place of each answered call → its result. A call id names the last open call that bears it."""
+        answers: dict[int, Item] = {}
+        waiting: dict[str | None, int] = {}
+        for place, item in enumerate(self.items):
+            if item.is_call:
+                waiting[item.call_id] = place
+            elif item.is_result and item.call_id in waiting:
+                answers[waiting.pop(item.call_id)] = item
+        return answers
 
     def unanswered(self) -> list[int]:
         """Places of the calls without a result, in order."""
-        return [
-            place for place, item in enumerate(self.items) if item.is_call and self.answer_to(place) is None
-        ]
+        answers = self.answers()
+        return [place for place, item in enumerate(self.items) if item.is_call and place not in answers]
 
 
 def finished(item: Item) -> bytes:

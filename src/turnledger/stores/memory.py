@@ -9,11 +9,13 @@ import asyncio
 from collections.abc import Callable, MutableMapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 
+from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.engine.recovery import end_lease
 from turnledger.errors import LedgerClosed, StoreError
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
@@ -375,13 +377,13 @@ class MemoryStore:
 
     async def keep_lease(self, id: LeaseId, every: float) -> None:
         self._lease = id
-        await self.transact(_beat, id)
+        await self.transact(renew, id)
         self._keeper = asyncio.create_task(self._renew(id, every))
 
     async def _renew(self, id: LeaseId, every: float) -> None:
         while True:
             await asyncio.sleep(every)
-            await self.transact(_beat, id)
+            await self.transact(renew, id)
 
     def holder_is_gone(self, id: LeaseId) -> bool:
         return False
@@ -392,18 +394,10 @@ class MemoryStore:
         if self._keeper is not None:
             self._keeper.cancel()
         if self._lease is not None:
-            await self.transact(_drop_lease, self._lease)
+            await self.transact(end_lease, self._lease)
         self._db.watchers[:] = [each for each in self._db.watchers if each[0] is not self]
         self._closed = True
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:
     return conversation.touched_at, conversation.id
-
-
-async def _beat(tables: Any, id: LeaseId) -> None:
-    await tables.beat(id)
-
-
-async def _drop_lease(tables: Any, id: LeaseId) -> None:
-    await tables.drop_lease(id)

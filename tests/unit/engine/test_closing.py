@@ -144,7 +144,7 @@ def test_what_is_settled_shows_each_call_that_may_have_acted_and_no_other(journa
 @given(journals)
 def test_what_is_settled_has_the_recorded_results_and_states_the_others(journal: Journal) -> None:
     acted = [place for place, read_only in journal.started.items() if not read_only]
-    answers = [journal.answer_to(place) for place in acted]
+    answers = [journal.answers().get(place) for place in acted]
     shown = Counter(item.fields["output"] for item in results(settled(journal, FAILURE)))
     assert shown == Counter(item.fields["output"] if item else OUTCOME_UNKNOWN for item in answers)
 

@@ -5,13 +5,15 @@ from random import Random
 
 import pytest
 
-from tests.unit.engine.stage import HandClock, conversation
+from tests.unit.engine.stage import HandClock, conversation, drive
+from tests.unit.model.shapes import some_id
 from turnledger import Ledger, OnFailure, RunningTurn
 from turnledger.engine.conversations import Target, check_live
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.ledger import Chat
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.stores.memory import MemoryStore
+from turnledger.model.ids import ConversationId
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 HOUR = 3600.0
 
@@ -88,15 +90,20 @@ async def test_reading_and_renaming_are_no_interactions(chat: Chat, clock: HandC
 )
 def test_what_cannot_be_continued_says_why(found: Conversation | None, problem: type[Exception]) -> None:
     with pytest.raises(problem):
-        check_live(found, 1_000)
+        drive(check_live(MemoryTables(Database()), found, 1_000))
 
 
 def test_a_live_conversation_is_returned_as_it_is() -> None:
-    assert check_live(conversation(), 1_000) == conversation()
+    assert drive(check_live(MemoryTables(Database()), conversation(), 1_000)) == conversation()
 
 
-def test_a_target_is_named_by_key_before_id() -> None:
+def test_a_target_may_mean_what_it_names_and_nothing_else() -> None:
     row = conversation(conversation_key="k")
-    assert str(Target("ann", row.id)) == f"id {row.id}"
-    assert str(Target("ann", row.id, "k")) == str(Target("ann", None, "k", row)) == "key k"
-    assert str(Target("ann")) == "id "
+    other = some_id(ConversationId, 99)
+    assert Target("ann", row.id).may_mean(row)
+    assert Target("ann", None, "k", row).may_mean(row)
+    assert Target("ann", other, "k").may_mean(row)
+    assert Target("ann").may_mean(row)
+    assert not Target("ann", other).may_mean(row)
+    assert not Target("ann", None, "j", row).may_mean(row)
+    assert not Target("ann", None, "k", row).may_mean(conversation(conversation_key=None))

@@ -7,9 +7,10 @@ from msgspec.structs import replace
 
 from tests.unit.engine.stage import attempt, branch, conversation, drive, ticket
 from tests.unit.model.shapes import any_items, repeatable, some_id, turn, user
+from turnledger.engine.conversations import Target
 from turnledger.engine.ending import Ended
 from turnledger.engine.idempotency import Fresh, Key, Share, began_while_waiting, fingerprint, look_up
-from turnledger.errors import ConversationDeleted, IdempotencyMismatch, TurnStopped
+from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import ConversationId, TurnId
@@ -17,7 +18,8 @@ from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind
 from turnledger.stores.memory import Database, MemoryTables
 
-PRINT = fingerprint("id 1", [user()])
+PRINT = fingerprint([user()])
+ANN, BOB = Target("ann", conversation().id), Target("bob", conversation().id)
 KEY = Key("order-1", PRINT)
 ID = some_id(TurnId, 1)
 CLAIM = Claim(
@@ -25,9 +27,7 @@ CLAIM = Claim(
 )
 FAILURE = Failure("boom", "it broke")
 
-requests = st.tuples(
-    st.text(st.characters(exclude_characters="\0", codec="utf-8")), st.lists(any_items, max_size=3)
-)
+requests = st.lists(any_items, max_size=3)
 
 
 def claimed(row: Attempt | None = None) -> MemoryTables:
@@ -45,40 +45,39 @@ def claimed(row: Attempt | None = None) -> MemoryTables:
 def test_fingerprints_are_equal_for_equal_requests_only(
     one: tuple[str, list[Item]], other: tuple[str, list[Item]]
 ) -> None:
-    assert (fingerprint(*one) == fingerprint(*other)) == (one == other)
+    assert (fingerprint(one) == fingerprint(other)) == (one == other)
 
 
 def test_a_fingerprint_sees_order_and_target() -> None:
     prints = [
-        fingerprint("id 1", [user("a"), user("b")]),
-        fingerprint("id 1", [user("b"), user("a")]),
-        fingerprint("id 2", [user("a"), user("b")]),
-        fingerprint("id 1", [user("ab")]),
-        fingerprint("id 1", []),
+        fingerprint([user("a"), user("b")]),
+        fingerprint([user("b"), user("a")]),
+        fingerprint([user("ab")]),
+        fingerprint([]),
     ]
     assert len(set(prints)) == len(prints)
 
 
 @pytest.mark.parametrize("key", [None, KEY])
 def test_nothing_there_is_a_fresh_start(key: Key | None) -> None:
-    assert drive(look_up(MemoryTables(Database()), "ann", key, None)) == Fresh()
+    assert drive(look_up(MemoryTables(Database()), ANN, key, None)) == Fresh()
 
 
 def test_a_request_without_a_key_finds_nothing() -> None:
-    assert drive(look_up(claimed(attempt(1)), "ann", None, None)) == Fresh()
+    assert drive(look_up(claimed(attempt(1)), ANN, None, None)) == Fresh()
 
 
 def test_the_key_of_another_owner_does_not_exist() -> None:
-    assert drive(look_up(claimed(attempt(1)), "bob", KEY, None)) == Fresh()
+    assert drive(look_up(claimed(attempt(1)), BOB, KEY, None)) == Fresh()
 
 
 def test_another_body_is_refused() -> None:
     with pytest.raises(IdempotencyMismatch):
-        drive(look_up(claimed(attempt(1)), "ann", Key(KEY.text, b"other"), None))
+        drive(look_up(claimed(attempt(1)), ANN, Key(KEY.text, b"other"), None))
 
 
 def test_a_running_attempt_is_shared() -> None:
-    assert drive(look_up(claimed(attempt(1)), "ann", KEY, None)) == Share(ID, None)
+    assert drive(look_up(claimed(attempt(1)), ANN, KEY, None)) == Share(ID, None)
 
 
 @pytest.mark.parametrize(
@@ -93,33 +92,33 @@ def test_a_committed_turn_is_replayed(kind: TurnKind, state: AttemptState) -> No
     tables = claimed(attempt(1, AttemptState.SETTLED) if kind is TurnKind.SETTLED else None)
     committed = replace(turn(), kind=kind)
     drive(tables.add_turn(committed))
-    assert drive(look_up(tables, "ann", KEY, None)) == Share(ID, Ended(state, committed))
+    assert drive(look_up(tables, ANN, KEY, None)) == Share(ID, Ended(state, committed))
 
 
 def test_a_failed_attempt_may_be_resumed_by_a_later_request() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    assert drive(look_up(claimed(failed), "ann", KEY, None)) == Fresh(CLAIM, failed)
+    assert drive(look_up(claimed(failed), ANN, KEY, None)) == Fresh(CLAIM, failed)
 
 
 def test_a_failed_attempt_that_is_gone_is_begun_afresh_where_it_was() -> None:
-    assert drive(look_up(claimed(), "ann", KEY, None)) == Fresh(CLAIM)
+    assert drive(look_up(claimed(), ANN, KEY, None)) == Fresh(CLAIM)
 
 
 def test_a_discarded_attempt_is_not_run_again() -> None:
     with pytest.raises(TurnStopped):
-        drive(look_up(claimed(attempt(1, AttemptState.DISCARDED)), "ann", KEY, None))
+        drive(look_up(claimed(attempt(1, AttemptState.DISCARDED)), ANN, KEY, None))
 
 
 def test_who_was_waiting_when_it_began_shares_the_failure() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
     shared = Share(ID, Ended(AttemptState.FAILED, failure=FAILURE))
-    assert drive(look_up(claimed(failed), "ann", KEY, ticket(2))) == shared
+    assert drive(look_up(claimed(failed), ANN, KEY, ticket(2))) == shared
 
 
 def test_who_came_after_the_failure_and_waited_then_is_a_retry() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
     waiting = ticket(2, claimed=ID)
-    assert drive(look_up(claimed(failed), "ann", KEY, waiting)) == Fresh(CLAIM, failed)
+    assert drive(look_up(claimed(failed), ANN, KEY, waiting)) == Fresh(CLAIM, failed)
 
 
 @pytest.mark.parametrize(
@@ -141,18 +140,30 @@ def test_a_replay_after_a_delete_is_reported() -> None:
     tables = claimed(attempt(1))
     drive(tables.save_conversation(replace(conversation(), state=ConversationState.DELETED)))
     with pytest.raises(ConversationDeleted):
-        drive(look_up(tables, "ann", KEY, None))
+        drive(look_up(tables, ANN, KEY, None))
 
 
 def test_a_claim_in_a_conversation_nobody_knows_any_more_is_reported() -> None:
     tables = claimed()
     drive(tables.save_claim(replace(CLAIM, conversation=some_id(ConversationId, 9))))
     with pytest.raises(ConversationDeleted):
-        drive(look_up(tables, "ann", KEY, None))
+        drive(look_up(tables, ANN, KEY, None))
+
+
+def test_the_same_key_on_another_conversation_is_refused() -> None:
+    with pytest.raises(IdempotencyMismatch):
+        drive(look_up(claimed(attempt(1)), Target("ann", some_id(ConversationId, 9)), KEY, None))
+
+
+def test_a_replay_after_expiry_is_reported() -> None:
+    tables = claimed(attempt(1))
+    drive(tables.save_conversation(replace(conversation(), state=ConversationState.EXPIRED)))
+    with pytest.raises(ConversationExpired):
+        drive(look_up(tables, ANN, KEY, None))
 
 
 def test_looking_up_writes_nothing() -> None:
     database = Database()
     tables = MemoryTables(database)
-    drive(look_up(tables, "ann", KEY, None))
+    drive(look_up(tables, ANN, KEY, None))
     assert not tables.has_written

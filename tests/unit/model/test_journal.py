@@ -34,7 +34,7 @@ def test_a_call_is_answered_by_the_next_result_of_its_id(journal: Journal) -> No
         elif item.is_result:
             answers[open_places.pop(item.call_id)] = item
     places = [place for place, item in enumerate(journal.items) if item.is_call]
-    assert {place: journal.answer_to(place) for place in places} == {
+    assert {place: journal.answers().get(place) for place in places} == {
         place: answers.get(place) for place in places
     }
     assert journal.unanswered() == sorted(open_places.values())
@@ -53,8 +53,8 @@ def test_an_empty_journal_has_nothing() -> None:
 
 def test_an_answer_belongs_to_one_occurrence_of_a_repeated_id() -> None:
     journal = Journal([call(), result(output="first"), call(), assistant()])
-    assert journal.answer_to(0) == result(output="first")
-    assert journal.answer_to(2) is None
+    assert journal.answers()[0] == result(output="first")
+    assert 2 not in journal.answers()
     assert journal.unanswered() == [2]
 
 

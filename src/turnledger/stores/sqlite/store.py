@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import apsw
 
+from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
+from turnledger.engine.recovery import end_lease
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
@@ -117,7 +119,7 @@ class SqliteStore:
         if self._write_worker is not None and self._lock_files is not None:
             await asyncio.to_thread(self._lock_files.sweep, living)
             submit = self._write_worker.submit
-            self._keeper = LeaseKeeper(lambda: submit(Job(_beat, id, Sync.PROCESS)), every)
+            self._keeper = LeaseKeeper(lambda: submit(Job(renew, id, Sync.PROCESS)), every)
 
     def holder_is_gone(self, id: LeaseId) -> bool:
         """Whether the lock file of this lease is there and unlocked; False without one, since a process on
@@ -133,7 +135,7 @@ class SqliteStore:
     async def _close(self) -> None:
         if self._write_worker is None or self._read_worker is None:
             if self._lease is not None:
-                self._writer.run_batch([Job(_drop_lease, self._lease, Sync.PROCESS)])
+                self._writer.run_batch([Job(end_lease, self._lease, Sync.PROCESS)])
             self._reader.close()
             self._writer.close()
             return
@@ -143,7 +145,7 @@ class SqliteStore:
         if self._keeper is not None:
             self._keeper.stop()
         if self._lease is not None:
-            write_worker.submit(Job(_drop_lease, self._lease, Sync.PROCESS))
+            write_worker.submit(Job(end_lease, self._lease, Sync.PROCESS))
         read_worker.stop()
         write_worker.stop()
         if self._lock_files is not None:
@@ -172,11 +174,3 @@ def _inline(driven: Writer | Reader, job: Job) -> Any:
 async def _first_beat(tables: Tables, id: LeaseId) -> set[LeaseId]:
     await tables.beat(id)
     return {lease.id for lease in await tables.leases()}
-
-
-async def _beat(tables: Tables, id: LeaseId) -> None:
-    await tables.beat(id)
-
-
-async def _drop_lease(tables: Tables, id: LeaseId) -> None:
-    await tables.drop_lease(id)

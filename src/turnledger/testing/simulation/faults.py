@@ -10,6 +10,7 @@ from enum import Enum, auto
 from random import Random
 from typing import Any
 
+from turnledger.engine.begin import MustReachDisk
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
@@ -88,7 +89,7 @@ class Medium:
             elif self.random.random() < 0.5:
                 try:
                     await write()
-                except TurnledgerError:
+                except (TurnledgerError, MustReachDisk):
                     continue
 
 
@@ -159,7 +160,7 @@ class FaultyStore:
 
         try:
             await self._inner.transact(and_undo, request)
-        except (_Undo, TurnledgerError):
+        except (_Undo, TurnledgerError, MustReachDisk):
             return
 
     async def _crash(self) -> None:

@@ -13,7 +13,7 @@ from turnledger.engine.commit import commit
 from turnledger.engine.ending import end
 from turnledger.engine.limits import Limits
 from turnledger.engine.reading import SetAside
-from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, Superseded
+from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, TurnEnded
 from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, message
@@ -222,7 +222,7 @@ class AllOrNothing(Contract):
         assert aside.attempt.failure.code == "ledger_closed"
         await exchange(other, "Hello", on_busy="reject")
         holder.gate.release()
-        with pytest.raises((LedgerClosed, Superseded)):
+        with pytest.raises((LedgerClosed, TurnEnded)):
             await soon(holder.task)
 
     async def test_an_end_that_the_store_could_not_take_is_made_up_for_by_tending(self, stage: Stage) -> None:

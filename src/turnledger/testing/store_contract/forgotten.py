@@ -134,7 +134,7 @@ class NothingForgotten(Contract):
             task = stage.start(chat.run(ScriptedModel(["a"]), "q"))
             await stage.reach(gate, task)
             await (await there.chat(chat)).delete()
-        with pytest.raises(Superseded):
+        with pytest.raises(ConversationDeleted):
             await soon(task)
         with pytest.raises(ConversationDeleted):
             await chat.turns()

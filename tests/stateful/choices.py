@@ -1,0 +1,46 @@
+"""What the machine of operations chooses from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS
+from tests.unit.model.shapes import result, user
+from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
+
+BROKEN = Failure("error", "it broke")
+INPUTS = [(user(),), (user("another"),), (result("01-0"),), (user(" "),), (user(), result("02-0"))]
+
+# Most of it on one conversation of one owner, or little would ever meet.
+owners = st.sampled_from([OWNERS[0]] * 9 + [OWNERS[1]])
+places = st.sampled_from([0] * 9 + [1, 2, 3])
+aims = st.sampled_from([CONVERSATION_KEYS[0]] * 4 + [CONVERSATION_KEYS[1]]) | places
+keys = st.none() | st.sampled_from(CONVERSATION_KEYS)
+leases = st.sampled_from(LEASES)
+picks = st.sampled_from([0, 0, 1, 2, 5])
+late = st.sampled_from([0] * 7 + [1])
+on_stop = st.none() | st.sampled_from(OnStop)
+policies = st.fixed_dictionaries(
+    {
+        "on_busy": st.sampled_from([OnBusy.QUEUE] * 3 + [*OnBusy]),
+        "on_stop": st.sampled_from(OnStop),
+        "on_failure": st.sampled_from([OnFailure.SETTLE] * 3 + [*OnFailure]),
+    }
+)
+failures = st.sampled_from([BROKEN, BROKEN, None])
+step = st.sampled_from(["text", "call", "call", "start", "start", "start reading", "result", "think"])
+steps = st.lists(step, max_size=5) | st.just(["call", "start", "think"])
+BEGINNING: dict[str, st.SearchStrategy[Any]] = {
+    "owner": owners,
+    "where": aims,
+    "lease": leases,
+    "input": st.sampled_from([INPUTS[0]] * 5 + INPUTS),
+    "policies": policies,
+    "key": st.none() | st.sampled_from(IDEMPOTENCY_KEYS),
+    "body": st.sampled_from([b"the same"] * 5 + [b"another"]),
+    "what": steps,
+    "then": st.sampled_from(["leave"] * 3 + ["commit", "fail", "fail", "stop"]),
+}
+times = st.sampled_from([0, 1, 1_000, 3_000, 25 * 60 * 60 * 1000])
