@@ -26,7 +26,7 @@ from turnledger.engine.conversations import (
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import enter, outcome_of
 from turnledger.engine.idempotency import Key, fingerprint
-from turnledger.engine.leaving import leave
+from turnledger.engine.leaving import abandon_block, leave
 from turnledger.engine.limits import Limits
 from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Clock, Runner, Store, Sync
@@ -103,7 +103,7 @@ class Ledger:
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
-                    await leave(process, running, LedgerClosed())
+                    await abandon_block(process, running)
             await process.drained()
         finally:
             await self._tending.close()
@@ -339,6 +339,7 @@ class Chat:
         request = DeleteRequest(self.owner, self.id, process.clock.now_ms())
         branch = await process.persist(delete, request)
         process.cache.forget(branch)
+        process.lose_lanes(self.id)
         process.bells.ring_all()
 
 

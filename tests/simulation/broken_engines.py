@@ -24,9 +24,11 @@ from turnledger.engine import (
     idempotency,
     leaving,
     recording,
+    recovery,
     stops,
     tending,
 )
+from turnledger.engine.commit import Certainty
 from turnledger.engine.ending import Ended
 from turnledger.engine.history import History
 from turnledger.engine.idempotency import Fresh
@@ -35,6 +37,7 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import ConversationDeleted, Superseded, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnFailure, OnStop
 from turnledger.model.conversation import Claim
+from turnledger.model.item import Item, message, result_of
 from turnledger.model.journal import Journal
 
 Patch = tuple[Any, str, Any]
@@ -65,9 +68,11 @@ def engine_broken_by(name: str) -> Iterator[None]:
 
 @broken
 def checks_the_conversation_key_before_it_inserts() -> list[Patch]:
+    true = conversations.resolve
+
     async def resolve(tables: Any, target: Any, now: int) -> Any:
-        if target.fresh is None or target.id is not None:
-            return conversations.check_live(await conversations.find(tables, target), now)
+        if target.fresh is None or target.id is not None or target.conversation_key is None:
+            return await true(tables, target, now)
         if await conversations.find(tables, target) is not None:
             target = change(target, fresh=replace(target.fresh, conversation_key=None))
         await tables.add_conversation(target.fresh)
@@ -105,20 +110,27 @@ def rolls_back_and_forgets_what_tools_did() -> list[Patch]:
 @broken
 def looks_up_the_key_before_begin_only() -> list[Patch]:
     seen: dict[Any, Any] = {}
-    true_look_up, true_try = idempotency.look_up, entering._try_begin
+    true_look_up = idempotency.look_up
 
-    async def look_first(process: Process, request: Any) -> Any:
-        async def read(tables: Any, _: None) -> Any:
-            return await true_look_up(tables, request.target.owner, request.key, request.ticket)
+    def looking_first(true: Any) -> Any:
+        async def look_first(process: Process, request: Any) -> Any:
+            async def read(tables: Any, _: None) -> Any:
+                return await true_look_up(tables, request.target, request.key, request.ticket)
 
-        if request.key is not None:
-            seen[request.key] = await process.store.read(read, None)
-        return await true_try(process, request)
+            if request.key is not None:
+                seen[request.key] = await process.store.read(read, None)
+            return await true(process, request)
 
-    async def as_seen(tables: Any, owner: str, key: Any, ticket: Any) -> Any:
-        return seen[key] if key is not None else Fresh()
+        return look_first
 
-    return [(entering, "_try_begin", look_first), (idempotency, "look_up", as_seen)]
+    async def as_seen(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
+        return seen[key] if key in seen else await true_look_up(tables, target, key, ticket)
+
+    return [
+        (entering, "_first_begin", looking_first(entering._first_begin)),
+        (entering, "_try_begin", looking_first(entering._try_begin)),
+        (idempotency, "look_up", as_seen),
+    ]
 
 
 @broken
@@ -189,7 +201,33 @@ def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
             return certainty.turn
         return await process.store.transact(commit.commit, request)
 
-    return [(leaving, "_try_again", try_again), (tending.Tending, "_end_orphans", _nothing)]
+    return [(leaving, "_try_again", try_again)]
+
+
+@broken
+def raises_the_fence_in_doubt_over_whoever_runs() -> list[Patch]:
+    async def resolve_doubt(tables: Any, request: Any) -> Certainty:
+        branch = await tables.branch(request.branch)
+        await tables.save_branch(replace(branch, fence=branch.fence + 1))
+        holds = branch.running == request.attempt
+        turn = await commit._committed(tables, request.owner, request.attempt)
+        return Certainty(turn, branch.fence + 1 if holds else None)
+
+    return [(leaving, "resolve_doubt", resolve_doubt), (tending, "resolve_doubt", resolve_doubt)]
+
+
+@broken
+def frees_the_lane_for_one_who_gives_up_whoever_holds_it() -> list[Patch]:
+    async def abandon(tables: Any, request: Any) -> Any:
+        ticket = await tables.ticket(request.attempt)
+        await tables.drop_ticket(request.attempt)
+        if ticket is None:
+            return None
+        branch = await tables.branch(ticket.branch)
+        await tables.save_branch(replace(branch, fence=branch.fence + 1))
+        return branch.id
+
+    return [(entering, "abandon", abandon)]
 
 
 # Rule 5: nothing that a process began is left to itself.
@@ -281,9 +319,9 @@ def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
 def sends_a_retry_to_the_new_conversation_of_the_key() -> list[Patch]:
     true = idempotency.look_up
 
-    async def look_up(tables: Any, owner: str, key: Any, ticket: Any) -> Any:
+    async def look_up(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
         try:
-            return await true(tables, owner, key, ticket)
+            return await true(tables, target, key, ticket)
         except ConversationDeleted:
             return Fresh()
 
@@ -308,8 +346,8 @@ def commits_without_fence_and_head() -> list[Patch]:
         if committed is not None:
             return committed
         number, parent = branch.length + 1, branch.head
-        turn = change(request.turn, number=number, parent=parent)
-        request = change(request, turn=turn, fence=branch.fence)
+        turn = replace(request.turn, number=number, parent=parent)
+        request = replace(request, turn=turn, fence=branch.fence)
         await tables.save_branch(replace(branch, running=turn.id))
         return await true(tables, request)
 
@@ -323,18 +361,25 @@ def commits_without_the_fence() -> list[Patch]:
 
 @broken
 def deletes_without_raising_the_fence() -> list[Patch]:
-    async def leave_it_open(tables: Any, conversation: Any, now: int) -> None:
-        return None
+    async def drop_the_queue_only(tables: Any, conversation: Any, now: int) -> None:
+        for ticket in await tables.tickets(conversation.branch):
+            await tables.drop_ticket(ticket.attempt)
 
-    return [(conversations, "_close_lane", leave_it_open)]
+    return [(conversations, "_close_lane", drop_the_queue_only)]
 
 
 @broken
 def records_a_start_after_the_tool_acted() -> list[Patch]:
-    async def start_later(self: RunningTurn, call: Any, *, read_only: bool = False) -> None:
-        return None
+    async def call(self: RunningTurn, call: Any, tool: Any, *, read_only: bool = False) -> Any:
+        item = Item.of(call)
+        if self._draft.waiting_place(item) is None:
+            await self.add(item)
+        result = result_of(item, await tool())
+        await self.start(item, read_only=read_only)
+        await self.add(result)
+        return result
 
-    return [(RunningTurn, "start", start_later)]
+    return [(RunningTurn, "call", call)]
 
 
 @broken
@@ -390,3 +435,60 @@ def reads_an_unknown_commit_without_raising_the_fence() -> list[Patch]:
         return turn
 
     return [(leaving, "_try_again", try_again)]
+
+
+# What is told of a turn that did not end well.
+
+
+@broken
+def says_not_started_of_what_was_started() -> list[Patch]:
+    return [(closing, "OUTCOME_UNKNOWN", closing.NOT_STARTED)]
+
+
+@broken
+def settles_the_whole_draft() -> list[Patch]:
+    def settled(journal: Any, failure: Any) -> Any:
+        return (*closing.kept(journal, ""), message("developer", "The turn above did not finish."))
+
+    return [(closing, "settled", settled)]
+
+
+@broken
+def keeps_without_the_text() -> list[Patch]:
+    true = closing.kept
+    return [(closing, "kept", lambda journal, partial: true(journal, ""))]
+
+
+@broken
+def settles_what_was_to_be_forgotten() -> list[Patch]:
+    true = ending.end_running
+
+    async def end_running(tables: Any, branch: Any, attempt: Any, failure: Any, now: int, **how: Any) -> Any:
+        if attempt.on_failure is OnFailure.FORGET:
+            attempt = replace(attempt, on_failure=OnFailure.SETTLE)
+        return await true(tables, branch, attempt, failure, now, **how)
+
+    return [(where, "end_running", end_running) for where in (ending, begin, recovery)]
+
+
+# The queue, and stops that reach their turn.
+
+
+@broken
+def takes_the_lane_past_those_who_wait() -> list[Patch]:
+    true = begin.queue_before
+
+    async def queue_before(*arguments: Any, **options: Any) -> Any:
+        return [], (await true(*arguments, **options))[1]
+
+    return [(begin, "queue_before", queue_before)]
+
+
+@broken
+def records_stops_and_delivers_none() -> list[Patch]:
+    return [(RunningTurn, "interrupt", lambda self, policy: None)]
+
+
+@broken
+def delivers_stops_of_its_own_process_only() -> list[Patch]:
+    return [(tending.Tending, "_check_stops", _nothing)]

@@ -14,12 +14,10 @@ ENOUGH = 3_000
 @pytest.mark.parametrize("name", sorted(BROKEN))
 def test_is_caught(name: str) -> None:
     with engine_broken_by(name):
-        caught = next((seed for seed in range(ENOUGH) if _breaks_a_promise(seed)), None)
+        caught = next((what for seed in range(ENOUGH) if (what := _what_broke(seed))), None)
     assert caught is not None
-
-
-def _breaks_a_promise(seed: int) -> bool:
-    return bool(_what_broke(seed))
+    # A broken engine that trips over itself proves nothing about the promises.
+    assert "a task failed" not in caught
 
 
 def test_the_head_is_a_second_net_under_the_fence() -> None:

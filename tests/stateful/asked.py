@@ -31,10 +31,10 @@ class Asked:
     def first(self) -> BeginRequest:
         return BeginRequest(**self.fields)
 
-    def again(self, now: int, *, sees_death: bool) -> BeginRequest:
-        """The same request, sent again: its answer was lost, or it waits."""
+    def again(self, now: int, *, sees_death: bool, is_durable: bool) -> BeginRequest:
+        """The same request, sent again: its answer was lost, or it waits, or it must reach the disk."""
         queued = self.queued
-        changes: dict[str, Any] = {"now": now, "is_repeated": True}
+        changes: dict[str, Any] = {"now": now, "is_repeated": True, "is_durable": is_durable}
         if queued is not None:
             changes["ticket"] = queued.ticket
             changes["dead"] = dict(queued.in_the_way) if sees_death else {}

@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.stateful.visible import everything
 from tests.unit.engine.stage import drive
+from turnledger.engine.begin import MustReachDisk
 from turnledger.engine.ports import Operation
 from turnledger.errors import TurnledgerError
 from turnledger.stores.memory import MemoryStore
@@ -105,7 +106,7 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> dict[str, tuple[A
 def _outcome(work: Any) -> Outcome:
     try:
         return Outcome(drive(work))
-    except (TurnledgerError, Undone) as problem:
+    except (TurnledgerError, MustReachDisk, Undone) as problem:
         return Outcome(error=type(problem))
 
 

@@ -1,4 +1,4 @@
-"""What the machines found, each as a test of its own. The machines look past these to find more."""
+"""What the machines found, each as a test of its own."""
 
 from collections.abc import Iterator
 
@@ -41,7 +41,7 @@ async def attempt(tables: Tables, _: None) -> Attempt | None:
 
 
 def test_a_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair) -> None:
-    """`delete` saves the attempt with another `on_failure`, which `save_attempt` is not there to change."""
+    """So it is ended with the policies it has: `save_attempt` is not there to change those."""
     make(pair, 0, at=1_000)
     request = BeginRequest(
         target=Target("ann", CONVERSATIONS[0]),
@@ -76,7 +76,7 @@ async def add_attempt(tables: Tables, state: AttemptState) -> None:
 
 
 def test_an_id_is_given_to_one_attempt_running_or_ended(pair: Pair) -> None:
-    """SQLite's attempt table is keyed by (ended, id), so it holds the same id twice."""
+    """SQLite's attempt table is keyed by (ended, id), which alone would let it hold an id twice."""
     make(pair, 0, at=1_000)
     pair.transact(add_attempt, AttemptState.FAILED)
     assert pair.transact(add_attempt, AttemptState.RUNNING).error is StoreError

@@ -27,7 +27,7 @@ from tests.stateful.choices import (
 )
 from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
 from tests.stateful.pair import Outcome, Pair, repeatable
-from turnledger.engine.begin import AbandonRequest, abandon, begin
+from turnledger.engine.begin import AbandonRequest, MustReachDisk, abandon, begin
 from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.conversations import (
     DeleteRequest,
@@ -162,7 +162,10 @@ class Operations(RuleBasedStateMachine):
         }
         asked = Asked({**fields, **policies})
         self.requests.append(asked)
-        asked.heard(self.run(begin, asked.first()).value)
+        found = self.run(begin, asked.first())
+        asked.heard(found.value)
+        if found.error is MustReachDisk:
+            self.send_again(asked, sees_death=False, is_durable=True)
         if asked.begun is not None:
             self.write_journal(asked, what, late=0)
             if then == "commit":
@@ -178,14 +181,18 @@ class Operations(RuleBasedStateMachine):
     @has("requests")
     @rule(pick=picks)
     def begins_again(self, pick: int) -> None:
-        asked = one_of(self.requests, pick)
-        asked.heard(self.run(begin, asked.again(self.now, sees_death=False)).value)
+        self.send_again(one_of(self.requests, pick), sees_death=False)
 
     @has("waiters")
     @rule(pick=picks, sees_death=st.booleans())
     def looks_again(self, pick: int, sees_death: bool) -> None:
-        asked = one_of(self.waiters, pick)
-        asked.heard(self.run(begin, asked.again(self.now, sees_death=sees_death)).value)
+        self.send_again(one_of(self.waiters, pick), sees_death=sees_death)
+
+    def send_again(self, asked: Asked, *, sees_death: bool, is_durable: bool = False) -> None:
+        found = self.run(begin, asked.again(self.now, sees_death=sees_death, is_durable=is_durable))
+        asked.heard(found.value)
+        if found.error is MustReachDisk:
+            self.send_again(asked, sees_death=sees_death, is_durable=True)
 
     @has("holders")
     @rule(pick=picks, what=steps, late=late)
@@ -255,8 +262,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule(owner=owners, place=places, title=st.none() | st.just("T"), revision=st.none() | st.integers(1, 3))
     def is_renamed(self, owner: str, place: int, title: str | None, revision: int | None) -> None:
-        request = UpdateRequest(owner, CONVERSATIONS[place], title, {"a": "b"}, revision, self.now)
-        self.run(update, request)
+        self.run(update, UpdateRequest(owner, CONVERSATIONS[place], title, {"a": "b"}, revision, self.now))
 
     @precondition(lambda machine: len(machine.requests) >= ENOUGH)
     @rule(owner=owners, place=places, key=keys, internal=st.booleans())

@@ -144,4 +144,4 @@ class Rows(RuleBasedStateMachine):
 
 
 TestRows = Rows.TestCase
-TestRows.settings = repeatable(examples=150, steps=20)
+TestRows.settings = repeatable(examples=120, steps=20)

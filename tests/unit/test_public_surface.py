@@ -66,7 +66,6 @@ def test_a_chat_can_do_this() -> None:
 def test_a_running_turn_can_do_this() -> None:
     for_the_block = {
         "add",
-        "begin_to_leave",
         "call",
         "emit",
         "id",
@@ -80,7 +79,15 @@ def test_a_running_turn_can_do_this() -> None:
         "stop",
         "text",
     }
-    for_the_engine = {"finish", "interrupt", "take_back_cancellation", "to_commit", "to_end"}
+    for_the_engine = {
+        "begin_to_leave",
+        "finish",
+        "interrupt",
+        "lose_lane",
+        "take_back_cancellation",
+        "to_commit",
+        "to_end",
+    }
     assert public(RunningTurn) == for_the_block | for_the_engine
 
 

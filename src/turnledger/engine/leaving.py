@@ -17,6 +17,7 @@ from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
     CommitOutcomeUnknown,
     ConversationDeleted,
+    LedgerClosed,
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
@@ -29,6 +30,7 @@ from turnledger.model.turn import Turn
 
 log = logging.getLogger("turnledger")
 
+SUPERSEDED = Failure("superseded", "another process took its lane")
 MESSAGE_LIMIT = 500
 """Characters of an exception's message that are kept with a failed attempt."""
 
@@ -36,9 +38,16 @@ MESSAGE_LIMIT = 500
 async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
     """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
     elsewhere, the error of a commit; the problem itself is the caller's to raise again."""
+    if running.state is not AttemptState.RUNNING:
+        # Its ledger was closed, which has ended it already.
+        if await _is_ours(running, problem):
+            raise LedgerClosed
+        return
     running.begin_to_leave()
     try:
-        if running.stop_requested is not None:
+        if running.has_lost_lane:
+            await _leave_superseded(process, running, problem)
+        elif running.stop_requested is not None:
             await _leave_stopped(process, running, problem)
         elif not ended_well(problem):
             assert problem is not None  # noqa: S101 - for the type checker
@@ -46,10 +55,23 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
         else:
             await uninterrupted(_commit(process, running))
     finally:
-        process.running.pop(running.id, None)
-        if running.id not in process.doubts and running.id not in process.unfinished:
-            process.let_go(running.id)
-        process.bells.ring(running.branch.id)
+        _let_go(process, running)
+
+
+async def abandon_block(process: Process, running: RunningTurn) -> None:
+    """End a turn whose block goes on, because its ledger is closed; the block is told when it is left."""
+    running.begin_to_leave()
+    try:
+        await uninterrupted(_end(process, running, failure_of(LedgerClosed()), running.stop_requested))
+    finally:
+        _let_go(process, running)
+
+
+def _let_go(process: Process, running: RunningTurn) -> None:
+    process.running.pop(running.id, None)
+    if running.id not in process.doubts and running.id not in process.unfinished:
+        process.let_go(running.id)
+    process.bells.ring(running.branch.id)
 
 
 def ended_well(problem: BaseException | None) -> bool:
@@ -57,17 +79,33 @@ def ended_well(problem: BaseException | None) -> bool:
     return problem is None
 
 
-async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+async def _is_ours(running: RunningTurn, problem: BaseException | None) -> bool:
+    """Take back the cancellation by which the block was told to end; whether nothing else ended it."""
     if not isinstance(problem, asyncio.CancelledError):
-        # The cancellation by which the stop was delivered may not have arrived yet: nobody else shall get it.
+        # It may not have arrived yet, and nobody else shall get it.
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
     was_cancelled_here = running.take_back_cancellation()
+    return problem is None or (was_cancelled_here and isinstance(problem, asyncio.CancelledError))
+
+
+async def _leave_superseded(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    is_ours = await _is_ours(running, problem)
+    ended = await uninterrupted(_end(process, running, SUPERSEDED, None))
+    if is_ours:
+        raise _as_deleted(ended) or Superseded()
+
+
+def _as_deleted(ended: Ended | None) -> ConversationDeleted | None:
+    """The better error where the lane was lost to a deletion."""
+    failure = ended.failure if ended else None
+    return ConversationDeleted() if failure and failure.code == ConversationDeleted.code else None
+
+
+async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
+    is_ours = await _is_ours(running, problem)
     ended = await uninterrupted(_end(process, running, None, running.stop_requested))
-    is_other_problem = problem is not None and not (
-        was_cancelled_here and isinstance(problem, asyncio.CancelledError)
-    )
-    if is_other_problem:
+    if not is_ours:
         return
     if ended is None:
         raise OutcomeUnknown("The turn was stopped, but its end could not be recorded yet.") from None
@@ -83,9 +121,9 @@ async def _commit(process: Process, running: RunningTurn) -> None:
     except CommitOutcomeUnknown:
         raise
     except TurnledgerError as error:
-        ended = await _end(process, running, failure_of(error), None)
-        if ended is not None and ended.failure is not None and ended.failure.code == ConversationDeleted.code:
-            raise ConversationDeleted from None
+        deleted = _as_deleted(await _end(process, running, failure_of(error), None))
+        if deleted is not None:
+            raise deleted from None
         raise
     process.cache.keep(turn.branch, running.history.followed_by([turn]))
     running.finish(AttemptState.COMPLETED, turn, None)

@@ -92,6 +92,12 @@ class Process:
         elif attempt in self.mine:
             self.early_stops[attempt] = policy
 
+    def lose_lanes(self, conversation: ConversationId) -> None:
+        """The conversation was deleted: its running turn, if it is here, runs for nothing."""
+        for running in list(self.running.values()):
+            if running.conversation.id == conversation:
+                running.lose_lane()
+
     def register(self, running: RunningTurn) -> None:
         """The turn runs from now on; a stop that came before reaches it now."""
         self.running[running.id] = running

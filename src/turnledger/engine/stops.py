@@ -106,6 +106,6 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
     await tables.save_claim(claim)
 
 
-async def stops_for(tables: Tables, lease: LeaseId) -> list[tuple[TurnId, OnStop]]:
-    """The attempts of a process that somebody asked to stop."""
-    return [(attempt.id, attempt.stop) for attempt in await tables.running_of(lease) if attempt.stop]
+async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | None]:
+    """The attempts of a process that still run, and for each whether somebody asked to stop it."""
+    return {attempt.id: attempt.stop for attempt in await tables.running_of(lease)}

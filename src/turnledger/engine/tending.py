@@ -168,5 +168,13 @@ class Tending:
             await self._try(self._check_stops())
 
     async def _check_stops(self) -> None:
-        for attempt, policy in await self._process.store.read(stops_for, self._process.lease):
-            self._process.interrupt_here(attempt, policy)
+        process = self._process
+        before = list(process.running.values())
+        stops = await process.store.read(stops_for, process.lease)
+        for attempt, policy in stops.items():
+            if policy is not None:
+                process.interrupt_here(attempt, policy)
+        for running in before:
+            if running.id not in stops:
+                # Taken over or deleted: what it still does is for nothing.
+                running.lose_lane()

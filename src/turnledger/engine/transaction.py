@@ -64,6 +64,7 @@ class RunningTurn:
         self._cancelling_before = self.task.cancelling() if self.task else 0
         self.stop_requested: OnStop | None = None
         self.was_stopped_elsewhere = False
+        self.has_lost_lane = False
         self.conversation: Conversation = begun.conversation
         self.history = history
         """The committed turns that this one runs on."""
@@ -252,7 +253,16 @@ class RunningTurn:
             return
         self.stop_requested = policy or self._attempt.on_stop
         self.was_stopped_elsewhere = True
-        if self.task is not None:
+        self._cancel()
+
+    def lose_lane(self) -> None:
+        """Deliver that the attempt was ended by somebody else: the block is left at its next await."""
+        if not self._is_leaving:
+            self.has_lost_lane = True
+            self._cancel()
+
+    def _cancel(self) -> None:
+        if self.task is not None and not self._is_cancelling:
             self._is_cancelling = self.task.cancel()
 
     def take_back_cancellation(self) -> bool:

@@ -44,7 +44,7 @@ MEANING: Mapping[type[apsw.Error], type[TurnledgerError]] = MappingProxyType(
         apsw.CorruptError: StoreCorrupt,
         apsw.FormatError: StoreCorrupt,
         apsw.EmptyError: StoreCorrupt,
-        apsw.NotADBError: NotAStore,
+        apsw.NotADBError: StoreCorrupt,
         apsw.TooBigError: InvalidInput,
         apsw.ConnectionClosedError: LedgerClosed,
         # A bug of ours: nothing was written, and the cause is attached.
@@ -96,6 +96,22 @@ _REMEDY: Mapping[type[TurnledgerError], str] = MappingProxyType(
     }
 )
 
+_REMEDY_OF: Mapping[type[apsw.Error], str] = MappingProxyType(
+    {
+        apsw.CantOpenError: "Nothing was written. Check that its folder can hold files, and that this process "
+        "may open more of them; then try again.",
+    }
+)
+"""Remedies that say more than that of the meaning."""
+
+_AFTER_UNKNOWN: Mapping[type[TurnledgerError], str] = MappingProxyType(
+    {
+        StoreFull: " Free some space.",
+        StoreReadOnly: " Check the permissions of the file and of its folder.",
+        StoreCorrupt: " The file is damaged: restore it from a backup.",
+    }
+)
+
 
 def meaning_of(error: apsw.Error) -> type[TurnledgerError]:
     """The class of the tree that says what this error means to a caller."""
@@ -110,7 +126,7 @@ def translated(error: BaseException, path: str) -> BaseException:
         failure: TurnledgerError = InvalidInput(f"A value cannot be stored: {error}.")
     elif isinstance(error, apsw.Error):
         kind = meaning_of(error)
-        failure = kind(f"{path}: {reason(error)}. {_REMEDY[kind]}")
+        failure = kind(f"{path}: {reason(error)}. {_REMEDY_OF.get(type(error)) or _REMEDY[kind]}")
     else:
         return error
     failure.__cause__ = error
@@ -118,8 +134,11 @@ def translated(error: BaseException, path: str) -> BaseException:
 
 
 def outcome_unknown(error: apsw.Error, path: str) -> OutcomeUnknown:
-    """What to raise when a COMMIT failed: some of it may have reached the disk."""
-    failure = OutcomeUnknown(f"{path}: {reason(error)}, while finishing a write: it may be there or not.")
+    """What to raise when a COMMIT failed, whatever the reason: some of it may have reached the disk."""
+    remedy = _AFTER_UNKNOWN.get(meaning_of(error), "")
+    failure = OutcomeUnknown(
+        f"{path}: {reason(error)}, while finishing a write: it may be there or not.{remedy}"
+    )
     failure.__cause__ = error
     return failure
 

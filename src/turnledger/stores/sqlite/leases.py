@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
-from turnledger.errors import InvalidId, StoreUnavailable
+from turnledger.errors import InvalidId
 from turnledger.model.ids import LeaseId
 
 if sys.platform != "win32":
     import fcntl
 
-_SUFFIX = ".lock"
+_SUFFIX, _UNSEEN = ".lock", ".new"
+_TRIES = 10
+
+logger = logging.getLogger(__name__)
 
 
 class LockFiles:
-    """The lock files beside a store: one per lease, locked while its process lives."""
+    """The lock files beside a store: one per lease, locked while its process lives.
+
+    They only make a death known sooner. Where they cannot be had, the beats alone tell of it, later.
+    """
 
     def __init__(self, path: str) -> None:
         self._folder = Path(f"{path}-leases")
@@ -27,28 +35,54 @@ class LockFiles:
         self._own_place: Path | None = None
 
     def take(self, id: LeaseId) -> None:
-        """Create the file of this lease, locked from the moment it can be seen."""
+        """Create the file of this lease, locked from the moment it can be seen. Goes without it, and logs
+        a warning, where that cannot be done."""
         if sys.platform == "win32":
             return  # without lock files, a death shows when the lease lapses
-        unseen = self._folder / f"{id}.new"
         try:
-            self._folder.mkdir(exist_ok=True)
-            self._own = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(self._own, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._own_place = unseen.rename(self._place(id))
+            self._take(id)
         except OSError as problem:
-            self.release()
-            unseen.unlink(missing_ok=True)
-            raise StoreUnavailable(f"{unseen} cannot be made and locked: {problem.strerror}.") from problem
+            logger.warning(
+                "no lock file in %s: %s. If this process dies, others notice only when its lease lapses",
+                self._folder,
+                problem.strerror or problem,
+            )
+
+    def _take(self, id: LeaseId) -> None:
+        for _ in range(_TRIES - 1):
+            try:
+                return self._try_to_take(id)
+            except (FileNotFoundError, FileExistsError, BlockingIOError):
+                continue  # another process removed the folder that it left empty, or swept the file
+        self._try_to_take(id)
+
+    def _try_to_take(self, id: LeaseId) -> None:
+        self._folder.mkdir(exist_ok=True)
+        unseen = self._folder / f"{id}{_UNSEEN}"
+        file = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._own_place = unseen.rename(self._place(id))
+        except OSError:
+            os.close(file)
+            with suppress(OSError):
+                unseen.unlink()
+            raise
+        self._own = file
 
     def release(self) -> None:
-        """Remove and unlock the own file."""
+        """Remove and unlock the own file, and the folder when it was the last."""
         if self._own_place is not None:
-            self._own_place.unlink(missing_ok=True)
+            try:
+                self._own_place.unlink(missing_ok=True)
+            except OSError as problem:
+                logger.warning("%s cannot be removed: %s", self._own_place, problem.strerror)
             self._own_place = None
         if self._own is not None:
             os.close(self._own)
             self._own = None
+        with suppress(OSError):  # others are in it, or come or go at the same time
+            self._folder.rmdir()
 
     def is_unlocked(self, id: LeaseId) -> bool:
         """Whether the file is there and nobody holds it: its process is gone. Never true of the own one,
@@ -56,17 +90,28 @@ class LockFiles:
         return _if_unlocked(self._place(id), lambda: True)
 
     def sweep(self, living: Collection[LeaseId]) -> None:
-        """Remove the files that dead processes left, once nothing names their leases any more."""
-        for place in self._folder.glob(f"*{_SUFFIX}") if self._folder.is_dir() else ():
-            try:
-                id = LeaseId(place.name.removesuffix(_SUFFIX))
-            except InvalidId:
-                continue
-            if id not in living:
+        """Remove the files that dead processes left, once nothing names their leases any more. Whoever is
+        about to lock such a file makes it anew."""
+        try:
+            places = list(self._folder.iterdir())
+        except OSError:
+            return
+        for place in places:
+            id = _lease_of(place)
+            if id is not None and (place.suffix == _UNSEEN or id not in living):
                 _if_unlocked(place, partial(place.unlink, missing_ok=True))
 
     def _place(self, id: LeaseId) -> Path:
         return self._folder / f"{id}{_SUFFIX}"
+
+
+def _lease_of(place: Path) -> LeaseId | None:
+    if place.suffix not in (_SUFFIX, _UNSEEN):
+        return None
+    try:
+        return LeaseId(place.stem)
+    except InvalidId:
+        return None
 
 
 def _if_unlocked(place: Path, action: Callable[[], object]) -> bool:

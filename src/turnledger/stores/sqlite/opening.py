@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,11 +13,11 @@ from turnledger.errors import (
     StoreCorrupt,
     StoreError,
     StoreReadOnly,
-    StoreUnavailable,
     UnsafeSqlite,
 )
 from turnledger.stores.sqlite import failures
 from turnledger.stores.sqlite.migrations import check_version, migrate, version_of
+from turnledger.stores.sqlite.places import check_place
 
 APPLICATION_ID = 0x54_4C_44_47
 """Marks a file as ours in its header: TLDG."""
@@ -28,6 +27,9 @@ PAGE_SIZE = 8192
 
 BUSY_TIMEOUT = 10.0
 """Seconds to wait for a neighbour's write: some hold the lock for over a second."""
+
+LOG_LIMIT = 64_000_000
+"""Bytes that the log shrinks to again, once the reader has left for whose sake it grew."""
 
 _MAGIC = b"SQLite format 3\0"
 _HEADER = 100
@@ -41,6 +43,8 @@ def path_of(url: str) -> str:
         raise NotAStore(f"{url!r} names no file. Write sqlite:///relative.db or sqlite:////absolute.db.")
     if path == ":memory:" or path.startswith("file:"):
         raise NotAStore(f"{url!r} names no plain file. For a store without one, write memory:")
+    if path.endswith("/"):
+        raise NotAStore(f"{url!r} names a folder. Name a file in it: {url}chats.db")
     return path
 
 
@@ -55,20 +59,18 @@ def check_sqlite(version: str) -> None:
         )
 
 
-def prepare(path: str, vfs: str | None = None) -> None:
+def prepare(path: str, vfs: str | None = None) -> Path:
     """Make sure that there is a current store at this path: check what is there, create it, migrate it.
+    Returns the file itself, links followed.
 
     What is not ours, is newer or is damaged is refused and left as it is. Processes that create the same
     store at the same time end up with one.
     """
+    place = check_place(path)
     try:
-        _check_place(Path(path))
-    except PermissionError as problem:
-        raise StoreReadOnly(f"{path} is out of reach of this user. Check its permissions.") from problem
-    is_ours = _check_header(Path(path))
-    try:
+        is_ours = _check_file(path, place, vfs)
         if is_ours:
-            _check_inside(path, vfs)
+            _check_inside(path, place, vfs)
         connection = _connect(path, vfs)
         try:
             if not is_ours:
@@ -77,18 +79,16 @@ def prepare(path: str, vfs: str | None = None) -> None:
             migrate(connection, path)
         finally:
             connection.close(True)
-    except apsw.NotADBError as problem:
-        raise StoreCorrupt(
-            f"{path}: {failures.reason(problem)}. It was left untouched; restore it from a backup."
-        ) from problem
     except apsw.Error as problem:
         raise failures.translated(problem, path) from problem
+    return place
 
 
 def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
     """The connection that writes."""
     connection = _connect(path, vfs)
     connection.pragma("cache_size", -16_000)  # kB: the upper pages of all indexes stay in memory
+    connection.pragma("journal_size_limit", LOG_LIMIT)
     return connection
 
 
@@ -108,28 +108,18 @@ def _connect(path: str, vfs: str | None) -> apsw.Connection:
     return connection
 
 
-def _check_place(path: Path) -> None:
-    folder = path.absolute().parent
-    if path.is_dir():
-        raise NotAStore(f"{path} is a folder. Name a file in it, for example {path / 'chats.db'}.")
-    if not folder.is_dir():
-        raise NotAStore(f"The folder {folder} does not exist. Create it first: mkdir -p {folder}")
-    # SQLite keeps its log beside the file, so the folder must be writable too.
-    for place in (path, folder):
-        if place.exists() and not os.access(place, os.W_OK | os.R_OK):
-            raise StoreReadOnly(f"{place} cannot be written to by this user. Check its permissions.")
-
-
-def _check_header(path: Path) -> bool:
-    """Read the header without SQLite, which might already repair or unlink something beside a foreign
-    file. False for a file that is empty or absent, and so ours to create."""
-    try:
-        with path.open("rb") as file:
-            header = file.read(_HEADER)
-    except FileNotFoundError:
-        return False
-    except OSError as problem:
-        raise StoreUnavailable(f"{path} cannot be read: {problem.strerror}.") from problem
+def _check_file(path: str, place: Path, vfs: str | None) -> bool:
+    """Read the header without a connection, which might already repair or unlink something beside a
+    foreign file. False for a file that is empty or absent, and so ours to create."""
+    log = Path(f"{place}-wal")
+    # Looked at first: who creates the store at this moment fills the file before there is a log.
+    has_log = _size(log) > 0
+    header = _read_header(place, vfs)
+    if not header and has_log:
+        raise StoreCorrupt(
+            f"{path} is missing or empty, but its log {log} is not, and may hold turns. Both were left as "
+            "they are; restore the file from a backup, or move the log away to begin anew."
+        )
     if not header:
         return False
     if not header.startswith(_MAGIC):
@@ -142,9 +132,27 @@ def _check_header(path: Path) -> bool:
     return True
 
 
-def _check_inside(path: str, vfs: str | None) -> None:
+def _size(place: Path) -> int:
+    try:
+        return place.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _read_header(place: Path, vfs: str | None) -> bytes:
+    if not place.exists():
+        return b""
+    # Not by open(): closing it again would end the locks that this process has on the same file by now.
+    file = apsw.VFSFile(vfs or "", str(place), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
+    try:
+        return file.xRead(_HEADER, 0)
+    finally:
+        file.xClose()
+
+
+def _check_inside(path: str, place: Path, vfs: str | None) -> None:
     """Look at version and schema in a way that leaves the file as it is, leftover log included."""
-    left_log = Path(f"{path}-wal").exists()
+    left_log = Path(f"{place}-wal").exists()
     connection = _connect(path, vfs)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))

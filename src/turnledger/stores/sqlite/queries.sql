@@ -165,11 +165,13 @@ WHERE ended = 0 AND lease = ?
 ORDER BY id;
 
 -- name: add_attempt
--- An attempt, with its input unless that is long.
+-- An attempt, with its input unless that is long. One of the same id may lie in the other half of the table,
+-- where the primary key does not see it: then there is no half for this one, which NOT NULL refuses.
 INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
                      ended_at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (iif(EXISTS (SELECT 1 FROM attempt WHERE ended = 1 - ?1 AND id = ?2), NULL, ?1),
+        ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20);
 
 -- name: add_attempt_input
 -- A long input, in a row of its own.

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 import apsw
 
+from turnledger.errors import StoreError
 from turnledger.stores.sqlite.failures import translated
+from turnledger.stores.sqlite.moved import close
 from turnledger.stores.sqlite.writer import Job
 
 
 class Reader:
     """Reads through one connection. Not for use by two threads at a time."""
+
+    unforeseen = StoreError
 
     def __init__(self, connection: apsw.Connection, path: str) -> None:
         self._connection = connection
@@ -21,14 +25,14 @@ class Reader:
     def run_batch(self, jobs: Sequence[Job]) -> None:
         """Run the jobs on one view of the store, taken after the last of them was asked for."""
         try:
+            self._end()  # what an earlier failure may have left open
             self._cursor.execute("BEGIN")
             for job in jobs:
                 self._run(job)
+            self._end()
         except apsw.Error as problem:
             for job in jobs:
                 job.error = translated(problem, self._path)
-        finally:
-            self._end()
 
     def _run(self, job: Job) -> None:
         try:
@@ -42,4 +46,4 @@ class Reader:
             self._cursor.execute("ROLLBACK")
 
     def close(self) -> None:
-        self._connection.close(True)
+        close(self._connection)

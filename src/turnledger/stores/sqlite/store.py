@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from os import PathLike, fspath
+from os import PathLike, fsdecode
 from typing import Any, cast
 
 import apsw
@@ -37,7 +37,9 @@ class SqliteStore:
         self._writer = writer
         self._reader = reader
         self._loop = asyncio.get_running_loop()
-        self._write_worker = None if inline else Worker("turnledger-writer", writer, self._loop)
+        self._write_worker = (
+            None if inline else Worker("turnledger-writer", writer, self._loop, self._abandoned)
+        )
         self._read_worker = None if inline else Worker("turnledger-reader", reader, self._loop)
         self._lock_files = None if inline else LockFiles(path)
         self._lease: LeaseId | None = None
@@ -56,12 +58,9 @@ class SqliteStore:
         Raises UnsafeSqlite, NotAStore, StoreTooNew, StoreReadOnly, StoreCorrupt, StoreFull or
         StoreUnavailable; what was there before is left as it was.
         """
-        name = fspath(path)
-        if inline:
-            writer, reader = _open(name, vfs)
-        else:
-            writer, reader = await asyncio.to_thread(_open, name, vfs)
-        return cls(name, writer, reader, inline=inline)
+        name = fsdecode(path)
+        opened = _open(name, vfs) if inline else await asyncio.to_thread(_open, name, vfs)
+        return cls(*opened, inline=inline)
 
     async def transact(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
@@ -151,14 +150,28 @@ class SqliteStore:
         if self._lock_files is not None:
             self._lock_files.release()
 
+    def _abandoned(self) -> None:
+        """The loop was closed, and all that ran on it is no more: let go of the lease, and end the other
+        threads. Called on the writer's thread, which ends after this."""
+        if self._closing is not None or self._write_worker is None:
+            return
+        if self._keeper is not None:
+            self._keeper.stop()
+        if self._lease is not None:
+            self._write_worker.submit(Job(end_lease, self._lease, Sync.PROCESS))
+        if self._read_worker is not None:
+            self._read_worker.end()
+        if self._lock_files is not None:
+            self._lock_files.release()
 
-def _open(path: str, vfs: str | None) -> tuple[Writer, Reader]:
+
+def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader]:
     opening.check_sqlite(apsw.sqlite_lib_version())
-    opening.prepare(path, vfs)
+    place = opening.prepare(path, vfs)
     try:
         writer = Writer(opening.connect_writer(path, vfs), path)
         try:
-            return writer, Reader(opening.connect_reader(path, vfs), path)
+            return str(place), writer, Reader(opening.connect_reader(path, vfs), path)
         except BaseException:
             writer.close()
             raise

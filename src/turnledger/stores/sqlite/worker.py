@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Protocol
+from typing import Any, Protocol
 
-from turnledger.errors import OutcomeUnknown
+from turnledger.errors import StoreError
 from turnledger.stores.sqlite.writer import Job
 
 LARGEST_BATCH = 256
@@ -22,8 +22,10 @@ logger = logging.getLogger(__name__)
 
 
 class Driven(Protocol):
-    """What a worker drives."""
+    """What a worker drives. `unforeseen` is what its bugs mean to whoever waits."""
 
+    @property
+    def unforeseen(self) -> type[StoreError]: ...
     def run_batch(self, jobs: Sequence[Job]) -> None: ...
     def close(self) -> None: ...
 
@@ -34,15 +36,28 @@ class _Signal(Enum):
 
 
 class Worker:
-    """Owns a thread and what it drives; hands results to the event loop, one call per batch."""
+    """Owns a thread and what it drives; hands results to the event loop, one call per batch.
 
-    def __init__(self, name: str, driven: Driven, loop: asyncio.AbstractEventLoop) -> None:
+    When the loop is closed before the worker was stopped, the thread calls `abandoned`, finishes what is
+    queued, and ends by itself.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        driven: Driven,
+        loop: asyncio.AbstractEventLoop,
+        abandoned: Callable[[], None] = lambda: None,
+    ) -> None:
         self._driven = driven
         self._loop = loop
+        self._abandoned: Callable[[], None] | None = abandoned
         self._inbox: SimpleQueue[Job | _Signal] = SimpleQueue()
         self.submit: Callable[[Job], None] = self._inbox.put
         self._poll: Callable[[], None] | None = None
         self._poll_every: float | None = None
+        self._polled_at = 0.0
+        self._poll_fails = False
         # A daemon: a program that forgets to close its ledger must still be able to exit.
         self._thread = Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -52,22 +67,25 @@ class Worker:
         self._poll, self._poll_every = poll, every
         self._inbox.put(_Signal.WAKE)
 
-    def stop(self) -> None:
-        """Finish what is queued, close what is driven, and wait for the thread to end. Blocks."""
+    def end(self) -> None:
+        """Have the thread finish what is queued, close what is driven, and end."""
         self._inbox.put(_Signal.STOP)
+
+    def stop(self) -> None:
+        """As `end`, and wait for it. Blocks."""
+        self.end()
         self._thread.join()
 
     def _run(self) -> None:
-        polled_at = 0.0
         while (batch := self._next_batch()) is not None:
             if batch:
                 self._run_batch(batch)
                 self._hand_over(batch)
-            if self._poll is not None and self._poll_every is not None:
-                now = time.monotonic()
-                if now - polled_at >= self._poll_every:
-                    polled_at = now
-                    self._poll()
+            self._poll_if_due()
+            if self._abandoned is not None and self._loop.is_closed():
+                abandoned, self._abandoned = self._abandoned, None
+                abandoned()
+                self.end()
         self._driven.close()
 
     def _run_batch(self, batch: Sequence[Job]) -> None:
@@ -77,7 +95,24 @@ class Worker:
             # A bug. Whoever waits must hear of it, and the thread must live for the others.
             for job in batch:
                 if job.error is None:
-                    job.error = OutcomeUnknown(f"The store failed in an unforeseen way: {problem!r}.")
+                    job.error = self._driven.unforeseen(
+                        f"The store failed in an unforeseen way: {problem!r}."
+                    )
+
+    def _poll_if_due(self) -> None:
+        if self._poll is None or self._poll_every is None:
+            return
+        now = time.monotonic()
+        if now - self._polled_at < self._poll_every:
+            return
+        self._polled_at = now
+        try:
+            self._poll()
+            self._poll_fails = False
+        except Exception:
+            if not self._poll_fails and not self._loop.is_closed():  # said once, not at every poll
+                logger.exception("looking for what other processes wrote failed")
+            self._poll_fails = True
 
     def _next_batch(self) -> list[Job] | None:
         """Wait for work; return all there is of it, nothing when it is time to poll, None at the end."""
@@ -103,7 +138,8 @@ class Worker:
             self._loop.call_soon_threadsafe(_deliver, batch)
         except RuntimeError:
             # The loop was closed without closing the store: nobody is left to hear it.
-            logger.warning("results of %d operations came after the event loop was closed", len(batch))
+            if count := sum(job.future is not None for job in batch):
+                logger.warning("results of %d operations came after the event loop was closed", count)
 
 
 def _deliver(batch: Sequence[Job]) -> None:
@@ -116,4 +152,13 @@ def _deliver(batch: Sequence[Job]) -> None:
             if job.error is None:
                 future.set_result(job.result)
             else:
-                future.set_exception(job.error)
+                _fail(future, job.error)
+
+
+def _fail(future: asyncio.Future[Any], error: BaseException) -> None:
+    try:
+        future.set_exception(error)
+    except TypeError:  # a StopIteration; the rest of the batch must not suffer for it
+        failure = RuntimeError(f"an operation raised {error!r}, which no future can hold")
+        failure.__cause__ = error
+        future.set_exception(failure)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import suppress
 from typing import Any, TypeAlias
 
 import apsw
 
 from turnledger.engine.ports import Sync
+from turnledger.errors import OutcomeUnknown
 from turnledger.stores.sqlite.failures import outcome_unknown, translated
+from turnledger.stores.sqlite.moved import close, has_moved, moved
 from turnledger.stores.sqlite.tables import SqliteTables
 
 AnyOperation: TypeAlias = Callable[[SqliteTables, Any], Awaitable[Any]]
@@ -60,6 +61,8 @@ class Job:
 class Writer:
     """Writes through one connection. Not for use by two threads at a time."""
 
+    unforeseen = OutcomeUnknown
+
     def __init__(self, connection: apsw.Connection, path: str) -> None:
         self._connection = connection
         self._path = path
@@ -71,7 +74,8 @@ class Writer:
         """Run the jobs in order as one transaction; every one has its result or error afterwards.
 
         A job that raises undoes itself alone. If the commit fails, the outcome of all is unknown: even
-        a refusal may rest on what another job of the batch wrote.
+        a refusal may rest on what another job of the batch wrote. If the file is no longer at its path,
+        nothing is committed, and all hear of it.
         """
         while jobs:
             spoiler = self._transact(jobs)
@@ -89,6 +93,7 @@ class Writer:
         if not self._begin(jobs):
             return None
         connection = self._connection
+        start = connection.total_changes()
         for place, job in enumerate(jobs):
             before = connection.total_changes()
             try:
@@ -98,7 +103,14 @@ class Writer:
                 if connection.total_changes() != before or not connection.in_transaction:
                     self._try_to_roll_back()
                     return place
-        self._commit(jobs)
+        if all(job.error is not None for job in jobs):
+            self._try_to_roll_back()  # nothing was written; a commit could only hide what is known
+        elif self._sync is Sync.DISK and connection.total_changes() != start and has_moved(connection):
+            self._try_to_roll_back()
+            for job in jobs:
+                job.error = moved(self._path)
+        else:
+            self._commit(jobs)
         return None
 
     def _begin(self, jobs: Sequence[Job]) -> bool:
@@ -143,6 +155,4 @@ class Writer:
         return int(self._connection.pragma("data_version"))
 
     def close(self) -> None:
-        """Close the connection; the last process to do so leaves a single file behind, if it can."""
-        with suppress(apsw.Error):  # what was acknowledged is safe in the log, for the next to carry over
-            self._connection.close(True)
+        close(self._connection)

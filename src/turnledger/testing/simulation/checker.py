@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from turnledger.engine.closing import NOT_STARTED
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnFailure, OnStop
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
+from turnledger.model.journal import Journal
 from turnledger.model.pairing import NOT_ANSWERED, open_calls
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.simulation.world import RESULT, World
+from turnledger.testing.simulation.world import ANSWER, RESULT, Effect, World
 
 
 class Violation(Exception):
@@ -41,7 +43,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
         if len(ids) > 1:
             raise Violation(None, None, f"one key, two conversations: {key!r} gave {sorted(ids)}")
     if world.intrusions:
-        raise Violation(None, None, f"a superseded holder wrote: {world.intrusions[0]}")
+        raise Violation(None, None, world.intrusions[0])
     return count
 
 
@@ -66,6 +68,7 @@ def _problems(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
     yield from _absent(world, turns)
     yield from _once(world, turns)
     yield from _stops(world, chat, turns)
+    yield from _told_truly(world, turns)
     yield from _effects(world, chat, turns)
     try:
         left = open_calls([item for turn in turns for item in turn.items])
@@ -182,6 +185,38 @@ def _effects(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:
             name = str(item.fields.get("output")).removeprefix(RESULT)
             if name in histories and before not in histories[name]:
                 yield f"the effect {name} came of another history than it stands in"
+
+
+def _told_truly(world: World, turns: list[Turn]) -> Iterator[str]:
+    """Turns that did not end well tell what is known, no less and no more."""
+    acted = {effect.name: effect for effect in world.effects}
+    for turn in turns:
+        results = Journal(list(turn.output)).answers()
+        for place, result in results.items():
+            name = _name(turn.output[place])
+            output = result.fields["output"]
+            # Those told to forget may have run before, in an attempt that nobody knows of any more.
+            if name in acted and acted[name].ask.on_failure is not OnFailure.FORGET:
+                if output == NOT_STARTED and not acted[name].read_only:
+                    yield f"{name} acted, and is told as not started"
+                if name in world.recorded and not output.startswith(RESULT) and not acted[name].read_only:
+                    yield f"the result of {name} was recorded, and is not told"
+        run = world.runs.get(turn.id)
+        if run is None:
+            continue
+        if turn.kind is TurnKind.SETTLED:
+            if run.ask.on_failure is OnFailure.FORGET and turn.id not in world.recorded_stops:
+                yield f"{turn.id} was to be forgotten, and was settled"
+            shown = [item for item in turn.output if item.role == "assistant" or _is_read_only(item, acted)]
+            if shown:
+                yield f"{turn.id} was settled with more than its effects: {shown[0]}"
+        ended_itself = turn.kind is TurnKind.INTERRUPTED and turn.id not in world.taken_over
+        if ended_itself and run.has_emitted and not any(ANSWER in item.text for item in turn.output):
+            yield f"{turn.id} was kept without its text"
+
+
+def _is_read_only(item: Item, acted: dict[str, Effect]) -> bool:
+    return item.is_call and _name(item) in acted and acted[_name(item)].read_only
 
 
 def _name(call: Item) -> str:

@@ -18,7 +18,7 @@ from turnledger.model.ids import LeaseId
 
 
 class Fate(Enum):
-    """What may happen to one write."""
+    """What may happen to one write; to a read, what does not concern its outcome."""
 
     WELL = auto()
     CRASH_BEFORE = auto()
@@ -172,7 +172,15 @@ class FaultyStore:
             await asyncio.sleep(self._medium.random.random() * self._medium.weather.latency)
 
     async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        fate = self._medium.weather.fate(self._medium.random)
         await self._latency()
+        if fate in (Fate.CRASH_BEFORE, Fate.CRASH_AFTER):
+            await self._crash()
+        if fate is Fate.REFUSED:
+            raise StoreUnavailable
+        if fate is Fate.PAUSE_BEFORE:
+            self._pause()
+            await asyncio.sleep(0)
         return await self._inner.read(operation, request)
 
     def watch(self, changed: Callable[[], None]) -> None:

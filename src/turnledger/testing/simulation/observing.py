@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from turnledger.engine.begin import BeginRequest, Begun, Queued
-from turnledger.engine.commit import CommitRequest
-from turnledger.engine.ending import Ended
+from turnledger.engine.begin import AbandonRequest, BeginRequest, Begun, Queued
+from turnledger.engine.commit import CommitRequest, DoubtRequest
+from turnledger.engine.conversations import DeleteRequest
+from turnledger.engine.ending import Ended, EndRequest
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
-from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.conversation import ConversationState
+from turnledger.model.attempt import Attempt, AttemptState, OnBusy
+from turnledger.model.conversation import ConversationState, Ticket
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.testing.simulation.world import World
 
@@ -29,11 +30,13 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
             if found is None or found.state is ConversationState.DELETED:
                 world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
             return result
-        if isinstance(request, TakeOverRequest):
-            return await _take_over(tables, operation, request, world)
+        if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
+            return await _ended(tables, operation, request, world)
         if isinstance(request, BeginRequest):
             return await _begin(tables, operation, request, world)
         result = await operation(tables, request)
+        if isinstance(request, DeleteRequest):
+            world.taken_over.update(world.begun_at)
         if isinstance(request, StopRequest):
             _note_stop(request, result, world)
         if isinstance(request, ForgetRequest):
@@ -50,8 +53,12 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     id = request.target.id
     found = await tables.conversation(request.target.owner, id) if id else None
     before = await tables.branch(found.branch) if found else None
+    queue = await tables.tickets(before.id) if before else []
     result = await operation(tables, request)
     world.begins += 1
+    after = await tables.branch(before.id) if before else None
+    if before is not None and before.running and after is not None and after.running != before.running:
+        world.taken_over.add(before.running)
     if isinstance(result, Queued):
         world.waiting_since.setdefault(request.attempt, world.begins)
         if result.interrupted:
@@ -61,22 +68,44 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     if isinstance(result, Begun):
         key = request.key.text if request.key else None
         world.begun_at.setdefault(request.attempt, (world.begins, key))
+        if before is None or before.running != request.attempt:
+            _check_order(queue, request, world)
         if before is not None:
             waited = (before.unsettled, before.running)
             world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
     return result
 
 
-async def _take_over(
-    tables: Tables, operation: Operation[Any, Any], request: TakeOverRequest, world: World
-) -> Any:
-    """Note a fence that was raised over somebody else than the one who was found dead."""
-    before = await tables.branch(request.left.branch)
+async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+    """Note a fence raised, or a lane freed, over somebody else than the attempt that was meant."""
+    meant: Any = request.left if isinstance(request, TakeOverRequest) else request
+    branch = getattr(meant, "branch", None)
+    if branch is None:
+        attempt = await tables.attempt(meant.owner, meant.attempt)
+        ticket = await tables.ticket(meant.attempt)
+        branch = attempt.branch if attempt else ticket.branch if ticket else None
+    before = await tables.branch(branch) if branch else None
     result = await operation(tables, request)
-    after = await tables.branch(request.left.branch)
-    if before is not None and before != after and before.running != request.left.attempt:
-        world.intrusions.append(f"a fence was raised over {before.running}, seen was {request.left.attempt}")
+    after = await tables.branch(branch) if branch else None
+    if before is not None and before != after:
+        if before.running != meant.attempt:
+            world.intrusions.append(f"a fence was raised over {before.running}, meant was {meant.attempt}")
+        if isinstance(request, TakeOverRequest):
+            world.taken_over.add(meant.attempt)
     return result
+
+
+def _check_order(queue: list[Ticket], request: BeginRequest, world: World) -> None:
+    """Note a begin that passed somebody who was to go first and was able to."""
+    own = next((ticket for ticket in queue if ticket.attempt == request.attempt), None)
+    goes_front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
+    for ticket in queue:
+        is_able = ticket.deadline > request.now and ticket.lease not in request.dead
+        if ticket is own or not is_able or (goes_front and not ticket.front):
+            continue
+        is_earlier = own is None or ticket.number < own.number or (ticket.front and not goes_front)
+        if is_earlier:
+            world.intrusions.append(f"{request.attempt} passed {ticket.attempt} in the queue")
 
 
 def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: World) -> None:

@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
-from turnledger.errors import ConversationUnavailable, TurnledgerError
+from turnledger.errors import Superseded, TurnledgerError
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import OnFailure, OnStop
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
@@ -32,9 +32,10 @@ LIMITS = Limits(
 
 
 HABITS = (
-    ["ask"] * 8 + ["stop", "rename"],
-    ["ask"] * 4 + ["stop"] * 2,
+    ["ask"] * 8 + ["stop", "rename", "hang"],
+    ["ask"] * 4 + ["stop"] * 2 + ["hang"],
     ["ask"] * 4 + ["delete"],
+    ["ask"] * 6 + ["close"],
     ["ask"],
 )
 """What the clients of a schedule like to do."""
@@ -165,10 +166,37 @@ class Schedule:
                 await self._ask_and_answer(token)
             elif kind == "stop":
                 await self._on_server(self._stop(conversation_key))
+            elif kind == "hang":
+                await self._ask_and_stop(token)
+            elif kind == "close":
+                await self._close_some_server()
             elif kind == "rename":
                 await self._on_server(self._rename(conversation_key, token))
             else:
                 await self._on_server(self._delete(conversation_key))
+
+    async def _ask_and_stop(self, token: str) -> None:
+        """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
+        ask = replace(Ask.draw(self.random, token, self.keys), hangs=True, on_busy=OnBusy.QUEUE)
+        if ask.on_failure is OnFailure.KEEP:
+            self.world.keepers.add(ask.token)
+        asking = asyncio.ensure_future(self._on_server(self._handle(ask)))
+        for _ in range(40):
+            await asyncio.wait((asking,), timeout=LEASE_TIME)
+            if asking.done():
+                return
+            await self._on_server(
+                self._stop(ask.conversation_key, any_turn=False), given_up_after=LEASE_TIME * 8
+            )
+        self.world.intrusions.append(f"{token} could not be stopped")
+        asking.cancel()
+
+    async def _close_some_server(self) -> None:
+        server = await self._some_server()
+        ledger, server.ledger = server.ledger, None
+        if ledger is not None:
+            task = server.process.spawn(ledger.close())
+            await asyncio.wait((task, server.death), return_when=asyncio.FIRST_COMPLETED)
 
     async def _ask_and_answer(self, token: str) -> None:
         """Ask; where the model called back, bring the result, now and then twice."""
@@ -211,6 +239,8 @@ class Schedule:
         if not task.done() and not server.death.done():
             task.cancel()
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        elif task.done() and task.cancelled():
+            self.world.intrusions.append("a task was cancelled, and nobody had cancelled it")
 
     def _generation(self, conversation_key: str) -> int | None:
         """How often the key was freed; None while that cannot be told."""
@@ -234,20 +264,22 @@ class Schedule:
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
                 self.world.seen.append(Seen(ask, None, b"", code, None))
+                if code == Superseded.code and not self.world.was_taken_over(ask):
+                    self.world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
             else:
                 where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else chat.id
                 self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
 
         return handle
 
-    def _stop(self, conversation_key: str) -> Work:
+    def _stop(self, conversation_key: str, *, any_turn: bool = True) -> Work:
         policy = self.random.choice((None, *OnStop))
 
         async def stop(ledger: Ledger) -> None:
             try:
                 chat = await ledger.conversation(conversation_key=conversation_key)
                 known = [*self.world.begun_at, *self.world.waiting_since][-4:]
-                name = self.random.choice((None, *known))
+                name = self.random.choice((None, *known)) if any_turn else None
                 ended = await chat.stop(name, policy=policy)
             except TurnledgerError:
                 return
@@ -270,7 +302,7 @@ class Schedule:
         async def delete(ledger: Ledger) -> None:
             try:
                 chat = await ledger.conversation(conversation_key=conversation_key, create=False)
-            except ConversationUnavailable:
+            except TurnledgerError:
                 return
             self.under_deletion[conversation_key] += 1
             try:

@@ -13,6 +13,8 @@ from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import ItemLike
 
 CLIENT_CALL = "client_call"
+FOR_EVER = 100_000.0
+ANSWER = "answer to "
 RESULT = "result of "
 """How the results of tools begin; their name follows."""
 
@@ -37,6 +39,12 @@ class Ask:
     """Whether the model ends with a call for its client to answer."""
     answers_call: bool
     """Whether this request brings the result of such a call, and no message."""
+    hangs: bool
+    """Whether the model never comes to an end by itself."""
+    in_parallel: bool
+    """Whether the tools run side by side."""
+    tool_breaks: int
+    """Which tool raises after it has acted; -1 for none."""
     on_busy: OnBusy
     on_stop: OnStop
     on_failure: OnFailure
@@ -60,6 +68,9 @@ class Ask:
             pace=random.choice((0.0, 0.001, 0.05, 0.5, 4.0)),
             leaves_call=random.random() < 0.15,
             answers_call=answers_call,
+            hangs=False,
+            in_parallel=random.random() < 0.4,
+            tool_breaks=random.randrange(len(tools)) if tools and random.random() < 0.1 else -1,
             on_busy=random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
             on_stop=random.choice((OnStop.KEEP, *OnStop)),
             on_failure=random.choice((*[OnFailure.SETTLE] * 4, *OnFailure)),
@@ -73,6 +84,7 @@ class Run:
     ask: Ask
     conversation: ConversationId
     saw: tuple[TurnId, ...]
+    has_emitted: bool = False
     is_finished: bool = False
 
 
@@ -131,13 +143,21 @@ class World:
     """Tokens of the requests that said to keep what there is after a failure."""
     opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
     """Per conversation_key and generation (deletions so far): the ids that clients were given."""
+    recorded: set[str] = field(default_factory=set)
+    """Effects whose result was recorded, as their runner was told."""
+    taken_over: set[TurnId] = field(default_factory=set)
+    """Attempts that somebody else than their holder ended."""
     intrusions: list[str] = field(default_factory=list)
-    """Writes by attempts that did not hold the lane, as the store itself saw them."""
+    """What happened inside transactions, or to clients, and never may."""
 
     def told(self, result: object) -> None:
         """Note that this answer reached its process."""
         if isinstance(result, Queued):
             self.know_to_wait.add(result.ticket.attempt)
+
+    def was_taken_over(self, ask: Ask) -> bool:
+        """Whether an attempt of this request was ended by somebody else, so far."""
+        return any(run.ask is ask and id in self.taken_over for id, run in self.runs.items())
 
     @property
     def told_failed(self) -> set[str]:
@@ -167,13 +187,21 @@ class Runner:
         execution = self._world.executions.get(ask.token, 0)
         self._world.executions[ask.token] = execution + 1
         breaks_at = ask.fails_at[min(execution, len(ask.fails_at) - 1)]
-        for step, read_only in enumerate(ask.tools):
-            await self._pace()
-            if step == breaks_at:
-                raise ModelFailed(ask.token)
-            await self._step(turn, step, read_only)
-        turn.emit(f"answer to {ask.token}: ")
+        if not turn.steps:
+            turn.emit(f"thinking of {ask.token}. ")
+        if ask.in_parallel and breaks_at != 0:
+            await self._all_steps(turn)
+        else:
+            for step, read_only in enumerate(ask.tools):
+                await self._pace()
+                if step == breaks_at:
+                    raise ModelFailed(ask.token)
+                await self._step(turn, step, read_only)
+        turn.emit(f"{ANSWER}{ask.token}: ")
+        run.has_emitted = True
         await self._pace()
+        if ask.hangs:
+            await asyncio.sleep(FOR_EVER)
         if breaks_at >= len(ask.tools):
             raise ModelFailed(ask.token)
         turn.emit("done")
@@ -183,10 +211,25 @@ class Runner:
             )
         run.is_finished = True
 
+    async def _all_steps(self, turn: RunningTurn) -> None:
+        """Run the tools side by side; when one fails, the others are cancelled."""
+        steps = [
+            asyncio.ensure_future(self._step(turn, step, read_only))
+            for step, read_only in enumerate(self._ask.tools)
+        ]
+        try:
+            await asyncio.gather(*steps)
+        finally:
+            for step in steps:
+                step.cancel()
+            await asyncio.gather(*steps, return_exceptions=True)
+
     async def _step(self, turn: RunningTurn, step: int, read_only: bool) -> None:
         """Run one tool, unless a resumed turn has its result or its stated outcome already."""
         name = f"{self._ask.token}/{step}"
-        call = {"type": "function_call", "call_id": "call_0", "name": "act", "arguments": f'"{name}"'}
+        # Ids repeat from step to step where they may, as those of some models do.
+        call_id = f"call_{step}" if self._ask.in_parallel else "call_0"
+        call = {"type": "function_call", "call_id": call_id, "name": "act", "arguments": f'"{name}"'}
         told = [item for item in turn.steps if item.is_call and item.fields["arguments"] == f'"{name}"']
         if told and told[0] not in turn.open_calls:
             return
@@ -195,9 +238,12 @@ class Runner:
             saw = tuple(each.id for each in turn.history)
             self._world.effects.append(Effect(self._ask, step, turn.id, turn.conversation.id, saw, read_only))
             await self._pace()
+            if step == self._ask.tool_breaks:
+                raise ModelFailed(name)
             return RESULT + name
 
         await turn.call(call, act, read_only=read_only)
+        self._world.recorded.add(name)
 
     async def _pace(self) -> None:
         await asyncio.sleep(self._ask.pace * self._random.random())

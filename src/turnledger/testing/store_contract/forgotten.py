@@ -10,6 +10,7 @@ import pytest
 
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit
+from turnledger.engine.recording import record
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
@@ -145,12 +146,24 @@ class NothingForgotten(Contract):
         here, there = await stage.processes()
         chat = await here.chat()
         model = ScriptedModel([Tool("pay"), "Paid."])
-        async with chat.turn("q") as turn:
+        here.store.is_deaf = True
+        task = stage.start(chat.run(model, "q"))
+        with here.store.hold(record) as gate:
+            await stage.reach(gate, task)
             await (await there.chat(chat)).delete()
-            with pytest.raises(Superseded):
-                await model(turn)
-            turn.stop()
+        with pytest.raises(Superseded):
+            await soon(task)
         assert model.executed == {}
+
+    async def test_a_turn_is_told_at_once_that_its_conversation_is_deleted(self, stage: Stage) -> None:
+        """Nothing it still did could be kept: it need not spend another token."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q")
+        await (await there.chat(chat)).delete()
+        await here.tend()
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
 
     async def test_those_who_wait_are_told_of_the_deletion(self, stage: Stage) -> None:
         here, there = await stage.processes()

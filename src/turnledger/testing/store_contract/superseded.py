@@ -271,4 +271,5 @@ class Superseding(Contract):
 
 async def _ends_with(task: asyncio.Task[None], problem: type[Exception] | None) -> None:
     [result] = await soon(asyncio.gather(task, return_exceptions=True))
-    assert (type(result) if result else None) is problem
+    # Told by a hint, the holder ends before it does what it was about to do.
+    assert (type(result) if result else None) in (problem, Superseded)

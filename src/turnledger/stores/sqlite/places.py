@@ -1,0 +1,109 @@
+"""Where a store may lie. What is wrong with a path is said before anything opens it: a pipe would block."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import sys
+from pathlib import Path
+
+from turnledger.errors import NotAStore, StoreError, StoreReadOnly, StoreUnavailable
+
+_LONGEST_SUFFIX = len("-journal")
+_LONGEST_PATH = 512
+"""Bytes that SQLite takes on Unix, with the suffix."""
+
+_KIND_OF_ERROR: dict[int, type[StoreError]] = {
+    errno.EACCES: StoreReadOnly,
+    errno.EPERM: StoreReadOnly,
+    errno.EROFS: StoreReadOnly,
+    errno.ELOOP: NotAStore,
+    errno.ENAMETOOLONG: NotAStore,
+    errno.ENOTDIR: NotAStore,
+}
+_REMEDY: dict[type[StoreError], str] = {
+    StoreReadOnly: "Check its permissions, and those of the folders above it.",
+    NotAStore: "Name another file.",
+    StoreUnavailable: "Check its disk, and try again.",
+}
+
+
+def check_place(path: str) -> Path:
+    """Return the file that this path leads to, links followed; it need not exist.
+
+    Raises NotAStore where there can be no store, StoreReadOnly where this user may make none, and
+    StoreUnavailable where the disk does not answer.
+    """
+    _check_name(path)
+    try:
+        place = Path(os.path.realpath(path))
+        _check_kind(path, place)
+        _check_folder(path, place.parent)
+        _check_length(path, place)
+        _check_access(path, place)
+    except OSError as problem:
+        kind = _KIND_OF_ERROR.get(problem.errno or 0, StoreUnavailable)
+        raise kind(f"{path} cannot be reached: {problem.strerror}. {_REMEDY[kind]}") from problem
+    return place
+
+
+def _check_name(path: str) -> None:
+    if "\0" in path:
+        raise NotAStore(f"{path!r} has a NUL in it, which no file name can have. Name another file.")
+    try:
+        path.encode()
+    except UnicodeEncodeError as problem:
+        raise NotAStore(f"{path!r} is not UTF-8, which SQLite needs. Name another file.") from problem
+    if os.path.basename(path) in ("", os.curdir, os.pardir):
+        raise _is_a_folder(path)
+
+
+def _check_kind(path: str, place: Path) -> None:
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISDIR(mode):
+        raise _is_a_folder(path)
+    if not stat.S_ISREG(mode):
+        raise NotAStore(
+            f"{path} is a pipe, a socket or a device. Name a file, or one that does not exist yet."
+        )
+
+
+def _is_a_folder(path: str) -> NotAStore:
+    return NotAStore(f"{path or '.'} is a folder. Name a file in it, for example {Path(path) / 'chats.db'}.")
+
+
+def _check_folder(path: str, folder: Path) -> None:
+    if folder.is_dir():
+        return
+    if os.path.islink(path):
+        raise NotAStore(
+            f"{path} is a link into the folder {folder}, which does not exist. Mend the link, or create the "
+            f"folder: mkdir -p {folder}"
+        )
+    raise NotAStore(f"The folder {folder} does not exist. Create it first: mkdir -p {folder}")
+
+
+def _check_length(path: str, place: Path) -> None:
+    if sys.platform == "win32":
+        return
+    too_long = max(
+        len(os.fsencode(place.name)) + _LONGEST_SUFFIX - os.pathconf(place.parent, "PC_NAME_MAX"),
+        len(os.fsencode(place)) + _LONGEST_SUFFIX - _LONGEST_PATH,
+    )
+    if too_long > 0:
+        raise NotAStore(
+            f"{path} is too long a name: SQLite keeps other files beside it, with longer ones. Make it "
+            f"shorter by {too_long} or more."
+        )
+
+
+def _check_access(path: str, place: Path) -> None:
+    # SQLite keeps its log beside the file, so the folder must be writable too.
+    if place.exists() and not os.access(place, os.W_OK | os.R_OK):
+        raise StoreReadOnly(f"{path} cannot be written to by this user. Check its permissions.")
+    if not os.access(place.parent, os.W_OK | os.R_OK | os.X_OK):
+        raise StoreReadOnly(f"{place.parent} cannot be written to by this user. Check its permissions.")
