@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from turnledger.engine.ending import end_running
+from turnledger.engine.ending import DELETED, end_running
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
@@ -16,11 +16,8 @@ from turnledger.errors import (
     ConversationNotFound,
     RevisionConflict,
 )
-from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
-
-DELETED = Failure("conversation_deleted", "the conversation was deleted")
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from turnledger.engine import closing
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, ConversationState
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -23,6 +23,7 @@ log = logging.getLogger("turnledger")
 CLAIM_KEPT_MS = 24 * 60 * 60 * 1000
 """How long an idempotency_key is remembered after its turn ended."""
 
+DELETED = Failure("conversation_deleted", "the conversation was deleted")
 DIED = Failure("process_died", "the process that ran it died")
 
 
@@ -62,10 +63,17 @@ async def end(tables: Tables, request: EndRequest) -> Ended:
         try:
             return await how_it_ended(tables, request.owner, request.attempt)
         except Superseded:
-            return Ended(AttemptState.FAILED, failure=request.failure)
+            return Ended(AttemptState.FAILED, failure=await _why_gone(tables, branch, request))
     attempt = replace(attempt, partial=request.partial, stop=attempt.stop or request.on_stop)
     _, ended = await end_running(tables, branch, attempt, request.failure, request.now)
     return ended
+
+
+async def _why_gone(tables: Tables, branch: Branch | None, request: EndRequest) -> Failure | None:
+    """Why nothing is left of an attempt: its conversation was deleted, or nobody knows."""
+    conversation = await tables.conversation(request.owner, branch.conversation) if branch else None
+    is_deleted = conversation is not None and conversation.state is ConversationState.DELETED
+    return DELETED if is_deleted else request.failure
 
 
 async def end_running(

@@ -98,8 +98,8 @@ _REMEDY: Mapping[type[TurnledgerError], str] = MappingProxyType(
 
 _REMEDY_OF: Mapping[type[apsw.Error], str] = MappingProxyType(
     {
-        apsw.CantOpenError: "Nothing was written. Check that its folder can hold files, and that this process "
-        "may open more of them; then try again.",
+        apsw.CantOpenError: "Nothing was written. Check that its folder can hold files, and that "
+        "this process may open more of them; then try again.",
     }
 )
 """Remedies that say more than that of the meaning."""

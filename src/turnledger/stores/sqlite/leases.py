@@ -37,8 +37,6 @@ class LockFiles:
     def take(self, id: LeaseId) -> None:
         """Create the file of this lease, locked from the moment it can be seen. Goes without it, and logs
         a warning, where that cannot be done."""
-        if sys.platform == "win32":
-            return  # without lock files, a death shows when the lease lapses
         try:
             self._take(id)
         except OSError as problem:
@@ -49,14 +47,18 @@ class LockFiles:
             )
 
     def _take(self, id: LeaseId) -> None:
-        for _ in range(_TRIES - 1):
+        for tries_left in reversed(range(_TRIES)):
             try:
-                return self._try_to_take(id)
+                self._try_to_take(id)
+                return
             except (FileNotFoundError, FileExistsError, BlockingIOError):
-                continue  # another process removed the folder that it left empty, or swept the file
-        self._try_to_take(id)
+                # Another process removed the folder that it left empty, or swept the file.
+                if not tries_left:
+                    raise
 
     def _try_to_take(self, id: LeaseId) -> None:
+        if sys.platform == "win32":
+            return  # without lock files, a death shows when the lease lapses
         self._folder.mkdir(exist_ok=True)
         unseen = self._folder / f"{id}{_UNSEEN}"
         file = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""A file that was removed or replaced while it was open: SQLite would go on writing to what nobody can find."""
+"""A file that was removed or replaced while it was open: SQLite would go on writing where nobody looks."""
 
 from __future__ import annotations
 
