@@ -553,7 +553,7 @@ def test_livelock_ends_a_run_that_makes_no_progress() -> None:
     with simulation(step_limit=1_000) as loop:
 
         async def spin() -> None:
-            while True:  # noqa: ASYNC110 - the busy waiting that is to be caught
+            while True:
                 await asyncio.sleep(0)
 
         with pytest.raises(Livelock):

@@ -1,0 +1,147 @@
+"""Entering a turn: stops and closings that come in between are not lost, and leave nothing behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from turnledger import Ledger, RunningTurn, TurnKind
+from turnledger.engine.begin import begin
+from turnledger.engine.conversations import resolve_now
+from turnledger.errors import LedgerClosed, MalformedItems, TurnStopped
+from turnledger.ledger import Chat
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.gates import Fate, GatedStore, When
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+def store(database: Database) -> GatedStore:
+    return GatedStore(MemoryStore(database))
+
+
+@pytest.fixture
+async def ledger(store: GatedStore) -> AsyncIterator[Ledger]:
+    async with await Ledger.over(store) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+async def chat(ledger: Ledger) -> Chat:
+    return await ledger.conversation()
+
+
+async def answer(turn: RunningTurn) -> None:
+    turn.emit("yes")
+
+
+async def hang(turn: RunningTurn) -> None:
+    turn.emit("so far")
+    await asyncio.get_running_loop().create_future()
+
+
+async def test_a_stop_before_the_block_runs_reaches_it(store: GatedStore, chat: Chat) -> None:
+    with store.hold(begin, When.AFTER) as gate:
+        task = asyncio.create_task(chat.run(hang, "q"))
+        await gate.arrived()
+        stopping = asyncio.create_task(chat.stop())
+        await asyncio.sleep(0)
+    with pytest.raises(TurnStopped) as caught:
+        await task
+    await stopping
+    assert caught.value.turn is not None
+    assert caught.value.turn.kind is TurnKind.INTERRUPTED
+
+
+async def test_a_stop_that_the_block_outran_cancels_nothing_later(store: GatedStore, chat: Chat) -> None:
+    async def stopped_turn() -> str:
+        try:
+            await chat.run(answer, "q")
+        except TurnStopped:
+            await asyncio.sleep(0)
+            return "went on"
+        return "was not stopped"
+
+    with store.hold(begin, When.AFTER) as gate:
+        task = asyncio.create_task(stopped_turn())
+        await gate.arrived()
+        stopping = asyncio.create_task(chat.stop())
+        await asyncio.sleep(0)
+    assert await task == "went on"
+    await stopping
+
+
+@pytest.mark.parametrize("policy", ["interrupt", "rollback"])
+async def test_input_that_cannot_be_admitted_stops_nobody(chat: Chat, policy: str) -> None:
+    go_on = asyncio.Event()
+
+    async def wait(turn: RunningTurn) -> None:
+        turn.emit("a")
+        await go_on.wait()
+
+    running = asyncio.create_task(chat.run(wait, "q"))
+    while not chat._process.running:
+        await asyncio.sleep(0)
+    stray = {"type": "function_call_output", "call_id": "nobody", "output": "?"}
+    with pytest.raises(MalformedItems):
+        await chat.run(answer, stray, on_busy=policy)
+    go_on.set()
+    assert (await running).kind is TurnKind.COMPLETED
+
+
+async def test_closing_turns_back_who_is_on_the_way_in(
+    store: GatedStore, ledger: Ledger, chat: Chat, database: Database
+) -> None:
+    with store.hold(begin, When.AFTER) as gate:
+        task = asyncio.create_task(chat.run(answer, "q"))
+        await gate.arrived()
+        closing = asyncio.create_task(ledger.close())
+        await asyncio.sleep(0)
+    await closing
+    with pytest.raises(LedgerClosed):
+        await task
+    assert not any(branch.running for branch in database.branches.values())
+    assert database.leases == {}
+
+
+async def test_a_cancelled_close_goes_on_and_a_second_one_waits_for_it(ledger: Ledger) -> None:
+    first = asyncio.create_task(ledger.close())
+    await asyncio.sleep(0)
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    await ledger.close()
+    with pytest.raises(LedgerClosed):
+        await ledger.conversation()
+
+
+async def test_a_new_conversation_whose_answer_was_lost_is_one(
+    store: GatedStore, ledger: Ledger, database: Database
+) -> None:
+    store.lose_answer(resolve_now, Fate.WRITTEN)
+    chat = await ledger.conversation()
+    assert list(database.conversations) == [chat.id]
+
+
+async def test_a_queued_turn_can_be_named_and_stopped(chat: Chat) -> None:
+    running = asyncio.create_task(chat.run(hang, "q"))
+    while not chat._process.running:
+        await asyncio.sleep(0)
+    block = chat.turn("next", idempotency_key="k")
+    waiting = asyncio.create_task(block.__aenter__())
+    while not chat._process.mine.get(block.id):
+        await asyncio.sleep(0)
+    await chat.stop(block.id)
+    with pytest.raises(TurnStopped):
+        await waiting
+    await chat.stop()
+    with pytest.raises(TurnStopped):
+        await running
+    with pytest.raises(TurnStopped):
+        await chat.run(answer, "next", idempotency_key="k")
