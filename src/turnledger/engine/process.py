@@ -52,15 +52,20 @@ class Process:
     async def persist(
         self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
     ) -> Result:
-        """Run an operation that may be repeated, until its outcome is known or patience ends."""
-        delay = FIRST_DELAY
-        for _ in range(TRIES - 1):
+        """Run an operation that may be repeated, until its outcome is known or patience ends. It is unknown
+        as soon as that of one try is, whatever the others said."""
+        is_in_doubt = False
+        for tried in range(1, TRIES + 1):
             try:
                 return await self.store.transact(operation, request, sync)
-            except (OutcomeUnknown, StoreUnavailable):
-                await asyncio.sleep(delay)
-                delay *= 2
-        return await self.store.transact(operation, request, sync)
+            except (OutcomeUnknown, StoreUnavailable) as error:
+                is_in_doubt = is_in_doubt or isinstance(error, OutcomeUnknown)
+                if tried == TRIES:
+                    if is_in_doubt and not isinstance(error, OutcomeUnknown):
+                        raise OutcomeUnknown from error
+                    raise
+            await asyncio.sleep(FIRST_DELAY * 2 ** (tried - 1))
+        raise AssertionError  # the last try returns or raises
 
     async def snapshot(self, branch: Branch) -> History:
         """The turns up to this head: from the cache as far as it goes, the rest from the store."""

@@ -78,3 +78,12 @@ def test_halves_of_characters_are_joined_or_replaced(emitted: list[str], shown: 
     draft = Draft((), (), Journal(), 1000)
     assert [draft.emit(each) for each in emitted] == shown
     assert draft.text == text
+
+
+async def test_one_lost_answer_is_enough_to_be_in_doubt(store: GatedStore, chat: Chat) -> None:
+    """The store is out of reach at the last try; what the first one wrote may be there all the same."""
+    store.lose_answer(record, Fate.LATE)
+    store.refuse(record, times=4)
+    with pytest.raises(OutcomeUnknown):
+        async with chat.turn("q") as turn:
+            await turn.add(CALL)

@@ -325,6 +325,8 @@ def simulate(seed: int, store: str = "memory") -> Report:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:
                 raise Violation(seed, store, violation.what) from None
+            except TurnledgerError as problem:
+                raise Violation(seed, store, f"the store cannot be read: {problem!r}") from None
             except (Deadlock, Livelock) as problem:
                 raise Violation(seed, store, f"the schedule does not come to an end: {problem}") from None
             if loop.errors:
