@@ -38,8 +38,8 @@ MESSAGE_LIMIT = 500
 async def leave(process: Process, running: RunningTurn, problem: BaseException | None) -> None:
     """End a turn whose block was left. Raises what its caller has to know: TurnStopped for a stop from
     elsewhere, the error of a commit; the problem itself is the caller's to raise again."""
-    if running.state is not AttemptState.RUNNING:
-        # Its ledger was closed, which has ended it already.
+    if running.is_leaving:
+        # Its ledger was closed, which ends it.
         if await _is_ours(running, problem):
             raise LedgerClosed
         return
@@ -59,7 +59,10 @@ async def leave(process: Process, running: RunningTurn, problem: BaseException |
 
 
 async def abandon_block(process: Process, running: RunningTurn) -> None:
-    """End a turn whose block goes on, because its ledger is closed; the block is told when it is left."""
+    """End a turn whose block goes on, because its ledger is closed; the block is told when it is left. One
+    that is just being left comes to its own end."""
+    if running.is_leaving:
+        return
     running.begin_to_leave()
     try:
         await uninterrupted(_end(process, running, failure_of(LedgerClosed()), running.stop_requested))

@@ -51,8 +51,7 @@ class RunningTurn:
             begun.branch.pending, begun.attempt.input, begun.journal, process.limits.turn_bytes
         )
         self._journaled = begun.attempt.journaled
-        self._is_leaving = False
-        self._is_in_doubt = False
+                self._is_in_doubt = False
         self._is_cancelling = False
         self._on_event = on_event
         self._events = 0
@@ -60,6 +59,8 @@ class RunningTurn:
         """Held while the journal is written, and while the turn is ended."""
         self.branch: Branch = begun.branch
         """The branch as it was begun on."""
+        self.is_leaving = False
+        """Whether the block was left, or its ledger was closed: somebody is ending the turn."""
         self.task = asyncio.current_task()
         self._cancelling_before = self.task.cancelling() if self.task else 0
         self.stop_requested: OnStop | None = None
@@ -183,7 +184,7 @@ class RunningTurn:
             raise TurnEnded("A write of this turn was lost: it can only be left, and tried again.")
         if self.state is not AttemptState.RUNNING:
             raise TurnEnded(f"The turn is {self.state} already.")
-        if self._is_leaving:
+        if self.is_leaving:
             raise TurnEnded("The block of the turn was left already.")
 
     async def _record(self, records: list[bytes]) -> None:
@@ -204,7 +205,7 @@ class RunningTurn:
 
     def begin_to_leave(self) -> None:
         """The block was left: nothing more can be added, and no stop can cancel what comes now."""
-        self._is_leaving = True
+        self.is_leaving = True
 
     def to_commit(self) -> CommitRequest:
         """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole."""
@@ -249,7 +250,7 @@ class RunningTurn:
 
     def interrupt(self, policy: OnStop | None) -> None:
         """Deliver a stop that was recorded elsewhere: the block is left at its next await."""
-        if self.stop_requested is not None or self._is_leaving:
+        if self.stop_requested is not None or self.is_leaving:
             return
         self.stop_requested = policy or self._attempt.on_stop
         self.was_stopped_elsewhere = True
@@ -257,7 +258,7 @@ class RunningTurn:
 
     def lose_lane(self) -> None:
         """Deliver that the attempt was ended by somebody else: the block is left at its next await."""
-        if not self._is_leaving:
+        if not self.is_leaving:
             self.has_lost_lane = True
             self._cancel()
 

@@ -36,6 +36,7 @@ class FaultyDisk(apsw.VFS):
         self.files: dict[str, DiskFile] = {}
         self.syncs: list[str] = []
         self.refuses_sync: str | None = None
+        self.refusal: apsw.Error = apsw.IOError("the disk refuses to sync")
         self.read_only = False
 
     def xOpen(self, name: apsw.URIFilename | str | None, flags: list[int]) -> apsw.VFSFile:
@@ -88,7 +89,7 @@ class FaultyFile(apsw.VFSFile):
 
     def xSync(self, flags: int) -> None:
         if self.disk.refuses_sync is not None and self.path.endswith(self.disk.refuses_sync):
-            raise apsw.IOError("the disk refuses to sync")
+            raise self.disk.refusal
         super().xSync(flags)
         self.disk.syncs.append(self.path)
         self.file.sync()

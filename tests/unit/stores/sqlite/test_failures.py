@@ -46,6 +46,16 @@ def test_an_extended_code_says_more_than_its_class() -> None:
     assert meaning_of(error(apsw.FullError, apsw.SQLITE_FULL)) is StoreFull
 
 
+def test_an_open_store_that_is_no_database_any_more_is_damaged() -> None:
+    assert meaning_of(apsw.NotADBError("not a database")) is StoreCorrupt
+
+
+def test_a_file_that_cannot_be_opened_comes_with_what_to_look_at() -> None:
+    failure = translated(apsw.CantOpenError("unable to open database file"), "/proc/chats.db")
+    assert isinstance(failure, StoreUnavailable)
+    assert "Check that its folder can hold files" in str(failure)
+
+
 def test_an_unknown_outcome_never_claims_that_nothing_was_written() -> None:
     failure = outcome_unknown(apsw.FullError("full"), "chats.db")
     assert type(failure) is OutcomeUnknown

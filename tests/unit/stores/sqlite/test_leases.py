@@ -1,6 +1,9 @@
 """Signs of life, across real processes."""
 
 import asyncio
+import errno
+import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +20,14 @@ pytestmark = pytest.mark.skipif("sys.platform == 'win32'", reason="needs lock fi
 
 async def drop(tables: Tables, id: LeaseId) -> None:
     await tables.drop_lease(id)
+
+
+def full(*arguments: object, **options: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
 
 
 def locks(path: Path) -> list[str]:
@@ -89,6 +100,93 @@ async def test_an_inline_store_beats_once_and_leaves_no_lock_file(path: Path) ->
     assert store.holder_is_gone(lease) is False
     assert locks(path) == []
     await store.close()
+
+
+def test_a_sweep_removes_what_a_crash_left_half_made(path: Path) -> None:
+    folder = path.with_name(f"{path.name}-leases")
+    folder.mkdir()
+    orphan, named = ids.new(LeaseId), ids.new(LeaseId)
+    for name in (f"{orphan}.new", f"{named}.new", "notes.new"):
+        folder.joinpath(name).touch()
+    LockFiles(str(path)).sweep({named})
+    assert locks(path) == ["notes.new"]
+
+
+async def test_without_a_place_for_lock_files_the_beats_are_enough(
+    store: SqliteStore, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path.with_name(f"{path.name}-leases").write_text("not a folder")
+    lease = ids.new(LeaseId)
+    with caplog.at_level(logging.WARNING):
+        await store.keep_lease(lease, every=60)
+        await store.close()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "-leases" in caplog.text
+    assert path.with_name(f"{path.name}-leases").read_text() == "not a folder"
+
+
+def test_a_disk_without_room_for_a_lock_file_leaves_nothing_behind(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = LockFiles(str(path))
+    before = open_files()
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", full)
+        files.take(ids.new(LeaseId))
+    assert "No space left" in caplog.text
+    assert locks(path) == []
+    files.release()
+    assert open_files() == before
+
+
+def test_a_lock_file_that_cannot_be_removed_is_let_go_all_the_same(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    files, lease = LockFiles(str(path)), ids.new(LeaseId)
+    files.take(lease)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", full)
+        files.release()
+    assert "cannot be removed" in caplog.text
+    assert LockFiles(str(path)).is_unlocked(lease)
+
+
+def test_the_last_to_leave_removes_the_folder(path: Path) -> None:
+    first, last = LockFiles(str(path)), LockFiles(str(path))
+    first.take(ids.new(LeaseId))
+    last.take(ids.new(LeaseId))
+    first.release()
+    assert len(locks(path)) == 1
+    last.release()
+    assert not path.with_name(f"{path.name}-leases").exists()
+
+
+def test_a_folder_that_vanishes_meanwhile_is_made_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_file, opened = os.open, list[object]()
+
+    def open_late(place: Path, *arguments: int) -> int:
+        opened.append(place)
+        if len(opened) == 1:
+            place.parent.rmdir()
+        return open_file(place, *arguments)
+
+    files, lease = LockFiles(str(path)), ids.new(LeaseId)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_late)
+        files.take(lease)
+    assert locks(path) == [f"{lease}.lock"]
+    files.release()
+
+
+async def test_whoever_opens_a_store_by_a_link_sees_the_same_lock_files(
+    store: SqliteStore, path: Path
+) -> None:
+    link, lease = path.with_name("link.db"), ids.new(LeaseId)
+    link.symlink_to(path)
+    other = await SqliteStore.open(link)
+    await other.keep_lease(lease, every=60)
+    assert locks(path) == [f"{lease}.lock"]
+    await other.close()
 
 
 def test_a_sweep_leaves_what_is_locked_named_or_foreign(path: Path) -> None:

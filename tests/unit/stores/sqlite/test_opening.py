@@ -22,7 +22,7 @@ from turnledger.errors import (
     UnsafeSqlite,
 )
 from turnledger.model.ids import LeaseId
-from turnledger.stores.sqlite import SqliteStore, path_of
+from turnledger.stores.sqlite import SqliteStore, opening, path_of
 from turnledger.stores.sqlite.migrations import VERSION
 from turnledger.stores.sqlite.opening import APPLICATION_ID, check_sqlite, prepare
 
@@ -68,7 +68,9 @@ def test_a_url_names_a_file(url: str, path: str) -> None:
     assert path_of(url) == path
 
 
-@pytest.mark.parametrize("url", ["sqlite:///", "sqlite://", "chats.db", "sqlite:///:memory:", "files:chats"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:///", "sqlite://", "chats.db", "sqlite:///:memory:", "files:chats", "sqlite:///chats/"]
+)
 def test_a_url_without_a_file_is_refused(url: str) -> None:
     with pytest.raises(NotAStore):
         path_of(url)
@@ -154,6 +156,71 @@ def test_a_damaged_store_is_refused_untouched(path: Path, start: int, end: int) 
     content[start:end] = b"\xff" * (end - start)
     path.write_bytes(content)
     assert "backup" in refused(path, StoreCorrupt)
+
+
+@pytest.mark.parametrize("is_absent", [True, False])
+def test_a_log_without_its_file_is_refused_untouched(path: Path, is_absent: bool) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.execute("INSERT INTO lease VALUES (x'00', 1)")
+    connection.close()
+    path.unlink()
+    if not is_absent:
+        path.touch()
+    before = snapshot(path.parent)
+    assert "may hold turns" in refused(path, StoreCorrupt)
+    assert snapshot(path.parent) == before
+    log = path.with_name(f"{path.name}-wal")
+    assert log.stat().st_size > 0
+    log.rename(path.with_name("aside"))
+    make_store(path)
+
+
+def test_the_log_of_a_link_is_the_one_beside_its_file(path: Path) -> None:
+    link = path.with_name("link.db")
+    link.symlink_to(path)
+    path.with_name(f"{path.name}-wal").write_text("turns")
+    assert "may hold turns" in refused(link, StoreCorrupt)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="needs POSIX locks")
+def test_opening_a_store_again_leaves_the_locks_of_this_process(path: Path) -> None:
+    make_store(path)
+    connection = apsw.Connection(str(path))
+    connection.execute("SELECT * FROM lease").fetchall()
+    make_store(path)
+    # The range that SQLite locks for sharing; free, it would let a neighbour remove the log.
+    script = (
+        "import fcntl, sys\n"
+        "with open(sys.argv[1], 'r+b') as file:\n"
+        "    try: fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 510, 0x40000002)\n"
+        "    except OSError: print('locked')\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=True)
+    assert ran.stdout == "locked\n"
+    connection.close()
+
+
+def test_the_log_shrinks_again_after_a_long_reader(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "LOG_LIMIT", 50_000)
+    make_store(path)
+    reader, writer = opening.connect_reader(str(path)), opening.connect_writer(str(path))
+    writer.pragma("wal_autocheckpoint", 5)
+    log = path.with_name(f"{path.name}-wal")
+
+    def write(times: int) -> int:
+        for _ in range(times):
+            writer.execute("INSERT INTO lease VALUES (randomblob(16), 1)")
+        return log.stat().st_size
+
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM lease").fetchall()
+    assert write(50) > 400_000
+    reader.execute("ROLLBACK")
+    assert write(20) <= 50_000
+    reader.close()
+    writer.close()
 
 
 def test_a_store_on_a_read_only_disk_is_refused(path: Path, disk: FaultyDisk) -> None:

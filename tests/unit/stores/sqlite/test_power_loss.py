@@ -10,6 +10,7 @@ from tests.unit.stores.sqlite.operations import beat, beat_of, ids
 from turnledger.engine.ports import Sync
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore
+from turnledger.stores.sqlite.writer import Job
 
 WRITES = 1200
 """Enough for the log to be carried over into the file, and begun anew."""
@@ -42,6 +43,25 @@ async def test_every_acknowledged_write_survives(
                 image = disk.lose_power(path, tmp_path / f"{moment}-{kind}", coin)
                 assert acknowledged <= await survived(image, lease) <= moment + 1
     assert disk.syncs[opened:].count(str(path)) > 0  # the log was carried over on the way
+    await store.close()
+
+
+async def test_one_operation_that_asks_for_the_disk_brings_its_whole_batch_there(
+    path: Path, disk: FaultyDisk, tmp_path: Path
+) -> None:
+    random = Random(5)
+    lease = ids.new(LeaseId)
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    beats = 0
+    for round in range(10):
+        for batch in ((Sync.PROCESS,), random.sample((Sync.DISK, *[Sync.PROCESS] * 4), 5)):
+            jobs = [Job(beat, lease, sync) for sync in batch]
+            store._writer.run_batch(jobs)
+            assert [job.error for job in jobs] == [None] * len(jobs)
+            beats += len(batch)
+        for kind, coin in (("nothing", None), ("something", random)):
+            image = disk.lose_power(path, tmp_path / f"{round}-{kind}", coin)
+            assert await survived(image, lease) == beats
     await store.close()
 
 

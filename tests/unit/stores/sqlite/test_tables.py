@@ -274,6 +274,17 @@ async def test_an_attempt_comes_back_as_it_was(tables: Any, path: Path, size: in
     connection.close()
 
 
+@pytest.mark.parametrize("first", [AttemptState.RUNNING, AttemptState.FAILED])
+async def test_an_attempt_takes_its_id_once_running_or_ended(tables: Any, first: AttemptState) -> None:
+    conversation = a_conversation()
+    attempt = an_attempt(conversation, state=first)
+    await tables.add_attempt(attempt)
+    for state in (AttemptState.RUNNING, AttemptState.FAILED):
+        with pytest.raises(StoreError):
+            await tables.add_attempt(replace(attempt, state=state))
+    assert await tables.attempts(conversation.id, 9) == [attempt]
+
+
 async def test_journaling_writes_the_count_alone(path: Path) -> None:
     attempt = an_attempt(a_conversation(), input=(message("user", "x" * 50_000),))
 

@@ -10,11 +10,21 @@ from tests.unit.stores.sqlite.faults import FaultyDisk
 from tests.unit.stores.sqlite.operations import (
     add_claim_then_refuse,
     add_claims,
+    beat,
     has_claim,
+    ids,
     refuse,
 )
 from turnledger.engine.ports import Sync, Tables
-from turnledger.errors import InvalidInput, OutcomeUnknown, StoreFull, StoreUnavailable, Superseded
+from turnledger.errors import (
+    InvalidInput,
+    OutcomeUnknown,
+    StoreCorrupt,
+    StoreFull,
+    StoreUnavailable,
+    Superseded,
+)
+from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
 from turnledger.stores.sqlite.reader import Reader
 from turnledger.stores.sqlite.writer import Job, Writer
@@ -118,6 +128,41 @@ def test_a_failed_commit_makes_every_outcome_of_the_batch_unknown(path: Path, di
     disk.refuses_sync = "-wal"
     jobs = bench.run(add("a"), Job(refuse, None), add("b"))
     assert [type(job.error) for job in jobs] == [OutcomeUnknown] * 3
+    assert not bench.connection.in_transaction
+    bench.writer.close()
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (apsw.FullError("database or disk is full"), "database or disk is full, .* Free some space"),
+        (apsw.CorruptError("malformed"), "malformed, .* restore it from a backup"),
+        (apsw.IOError("disk I/O error"), "disk I/O error, while finishing a write"),
+    ],
+)
+def test_an_unknown_outcome_names_its_reason(
+    path: Path, disk: FaultyDisk, refusal: apsw.Error, reason: str
+) -> None:
+    bench = Bench(str(path), disk.name)
+    disk.refuses_sync, disk.refusal = "-wal", refusal
+    (job,) = bench.run(add("a"))
+    with pytest.raises(OutcomeUnknown, match=reason):
+        job.outcome()
+    bench.writer.close()
+
+
+def test_a_batch_of_failures_keeps_its_known_errors(path: Path) -> None:
+    bench = Bench(str(path))
+    ((page,),) = bench.connection.execute(
+        "SELECT rootpage FROM sqlite_schema WHERE name = 'lease'"
+    ).fetchall()
+    bench.writer.close()
+    content = bytearray(path.read_bytes())
+    content[(page - 1) * opening.PAGE_SIZE : page * opening.PAGE_SIZE] = b"\xff" * opening.PAGE_SIZE
+    path.write_bytes(content)
+    bench = Bench(str(path))
+    jobs = bench.run(Job(beat, ids.new(LeaseId)), Job(refuse, None))
+    assert [type(job.error) for job in jobs] == [StoreCorrupt, Superseded]
     assert not bench.connection.in_transaction
     bench.writer.close()
 

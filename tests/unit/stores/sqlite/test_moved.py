@@ -1,0 +1,119 @@
+"""A file that is removed or replaced while it is open takes no more writes, and harms nobody else's."""
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.unit.stores.sqlite.conftest import Neighbour
+from tests.unit.stores.sqlite.operations import add_claims, has_claim, ids, refuse
+from turnledger.engine.ports import Sync
+from turnledger.errors import StoreCorrupt, StoreUnavailable
+from turnledger.model.ids import LeaseId
+from turnledger.stores.sqlite import SqliteStore, opening
+from turnledger.stores.sqlite.moved import has_moved
+from turnledger.stores.sqlite.writer import Job, Writer
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there, an open file cannot be removed")
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[Writer]:
+    opening.prepare(str(path))
+    writer = Writer(opening.connect_writer(str(path)), str(path))
+    add(writer, "first").outcome()
+    yield writer
+    writer.close()
+
+
+def add(writer: Writer, claim: str, sync: Sync = Sync.DISK) -> Job:
+    job = Job(add_claims, ("owner", claim), sync)
+    writer.run_batch([job])
+    return job
+
+
+async def has(path: Path, claim: str) -> bool:
+    store = await SqliteStore.open(path, inline=True)
+    found = await store.read(has_claim, ("owner", claim))
+    await store.close()
+    return found
+
+
+def log_of(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def test_a_removed_file_takes_no_more_writes(path: Path, writer: Writer) -> None:
+    path.unlink()
+    jobs = [Job(add_claims, ("owner", "a")), Job(refuse, None), Job(has_claim, ("owner", "a"))]
+    writer.run_batch(jobs)
+    for job in jobs:
+        with pytest.raises(StoreUnavailable, match=rf"{path} was removed or replaced .* put the file back"):
+            job.outcome()
+
+
+def test_a_replaced_file_takes_no_more_writes(path: Path, writer: Writer) -> None:
+    shutil.copy(path, path.with_name("copy"))
+    path.with_name("copy").replace(path)
+    with pytest.raises(StoreUnavailable):
+        add(writer, "a").outcome()
+
+
+def test_what_reaches_no_disk_or_writes_nothing_is_not_asked(path: Path, writer: Writer) -> None:
+    path.unlink()
+    job = Job(has_claim, ("owner", "first"))
+    writer.run_batch([job])
+    assert job.outcome() is True
+    assert add(writer, "a", Sync.PROCESS).error is None
+
+
+def test_a_file_that_is_put_back_takes_writes_again(path: Path, writer: Writer) -> None:
+    path.rename(path.with_name("aside"))
+    assert has_moved(writer._connection)
+    refused = add(writer, "a")
+    path.with_name("aside").rename(path)
+    assert isinstance(refused.error, StoreUnavailable)
+    assert add(writer, "b").error is None
+    assert asyncio.run(has(path, "b"))
+    assert not asyncio.run(has(path, "a"))
+
+
+async def test_closing_leaves_the_log_of_whoever_made_a_new_file(path: Path, neighbour: Neighbour) -> None:
+    store = await SqliteStore.open(path)
+    await store.transact(add_claims, ("owner", "a"))
+    for each in path.parent.iterdir():
+        each.unlink()
+    await asyncio.to_thread(neighbour, "write", path, ids.new(LeaseId))
+    size = log_of(path).stat().st_size
+    await store.close()
+    assert log_of(path).stat().st_size == size > 0
+
+
+def test_closing_leaves_the_log_when_it_is_all_that_is_left(path: Path, writer: Writer) -> None:
+    path.unlink()
+    writer.close()
+    assert log_of(path).stat().st_size > 0
+    with pytest.raises(StoreCorrupt, match="may hold turns"):
+        opening.prepare(str(path))
+
+
+def test_closing_carries_the_log_over_to_a_file_that_was_moved(path: Path, writer: Writer) -> None:
+    elsewhere = path.with_name("elsewhere.db")
+    path.rename(elsewhere)
+    writer.close()
+    log_of(path).unlink()
+    assert asyncio.run(has(elsewhere, "first"))
+
+
+def test_closing_leaves_nothing_in_the_log_beside_a_file_that_took_the_place(
+    path: Path, writer: Writer
+) -> None:
+    other = path.with_name("other.db")
+    opening.prepare(str(other))
+    other.replace(path)
+    writer.close()
+    assert log_of(path).stat().st_size == 0
+    assert not asyncio.run(has(path, "first"))
