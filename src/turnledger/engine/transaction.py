@@ -51,7 +51,7 @@ class RunningTurn:
             begun.branch.pending, begun.attempt.input, begun.journal, process.limits.turn_bytes
         )
         self._journaled = begun.attempt.journaled
-                self._is_in_doubt = False
+        self._is_in_doubt = False
         self._is_cancelling = False
         self._on_event = on_event
         self._events = 0
