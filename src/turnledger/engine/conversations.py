@@ -199,5 +199,12 @@ async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
     before = await tables.conversation(request.owner, request.before) if request.before else None
     if request.before is not None and before is None:
         raise ConversationNotFound
-    page = await tables.conversations(request.owner, before, request.limit)
-    return [replace(each, metadata=dict(each.metadata)) for each in page if not each.is_expired(request.now)]
+    listed: list[Conversation] = []
+    while len(listed) < request.limit:
+        # What has lapsed and is not marked yet is passed over, and leaves no gap in the page.
+        found = await tables.conversations(request.owner, before, request.limit)
+        listed += [each for each in found if not each.is_expired(request.now)]
+        if len(found) < request.limit:
+            break
+        before = found[-1]
+    return [replace(each, metadata=dict(each.metadata)) for each in listed[: request.limit]]

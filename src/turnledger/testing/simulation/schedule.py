@@ -194,7 +194,7 @@ class Schedule:
     async def _close_some_server(self) -> None:
         server = await self._some_server()
         ledger, server.ledger = server.ledger, None
-        if ledger is not None:
+        if ledger is not None and server.process.alive:
             task = server.process.spawn(ledger.close())
             await asyncio.wait((task, server.death), return_when=asyncio.FIRST_COMPLETED)
 
