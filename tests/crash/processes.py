@@ -47,6 +47,7 @@ class Worker:
                 times -= 1
                 if times == 0:
                     return line
+        self._lines.put(None)  # for `end`
         raise AssertionError(f"it ended and never said {word!r}: {self.errors.read_text()}")
 
     def tell(self, line: str) -> None:
