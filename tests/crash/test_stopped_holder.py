@@ -27,10 +27,11 @@ def stop(worker: Worker, database: Path) -> None:
 
 
 @pytest.mark.parametrize("then", ["commit", "act"])
+@pytest.mark.parametrize("hold", ["hold", "hold-deaf"])
 async def test_a_holder_that_was_stopped_and_superseded_can_write_nothing(
-    start: Start, tmp_path: Path, then: str
+    start: Start, tmp_path: Path, hold: str, then: str
 ) -> None:
-    holder = start("hold", "lane", then, lease_time=BEATS)
+    holder = start(hold, "lane", then, lease_time=BEATS)
     holder.hear("holding")
     stop(holder, tmp_path / "chats.db")
     other = start("wait", "lane", lease_time=BEATS)

@@ -8,6 +8,7 @@ that was not; `begun` and `acted` on the way there.
 import asyncio
 import hashlib
 import sys
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -104,8 +105,20 @@ async def wait(ledger: Ledger, effects: Path, key: str) -> None:
     acknowledge("waited", await ledger.run(run, "waited", conversation_key=key))
 
 
+async def hold_deaf(ledger: Ledger, effects: Path, key: str, then: str) -> None:
+    """Hold a lane, and learn of nothing that others do: only the fence is left to refuse a late write."""
+    await ledger._tending.close()
+    await hold(ledger, effects, key, then)
+
+
 class TellingStore(SqliteStore):
     """Says when a turn had to queue."""
+
+    hears = True
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        if self.hears:
+            super().watch(changed)
 
     async def transact(self, *arguments: Any, **options: Any) -> Any:
         answer = await super().transact(*arguments, **options)
@@ -114,11 +127,19 @@ class TellingStore(SqliteStore):
         return answer
 
 
-WHAT = {"loop": loop, "a-few": a_few, "hold": hold, "wait": wait, "wait-without-time": wait}
+WHAT = {
+    "loop": loop,
+    "a-few": a_few,
+    "hold": hold,
+    "hold-deaf": hold_deaf,
+    "wait": wait,
+    "wait-without-time": wait,
+}
 
 
 async def main(what: str, folder: str, lease_time: str, *more: str) -> None:
     store = await TellingStore.open(Path(folder) / "chats.db")
+    store.hears = what != "hold-deaf"
     # With a clock that stands still no lease ever lapses: only its lock file shows that a process is dead.
     clock = FakeClock() if what == "wait-without-time" else None
     ledger = await Ledger.over(store, limits=Limits(lease_time=float(lease_time)), clock=clock)

@@ -31,15 +31,14 @@ def close(connection: apsw.Connection) -> None:
     # What was acknowledged is safe in the log, for the next to carry over.
     with suppress(apsw.Error):
         if has_moved(connection):
-            _leave_the_log(connection)
+            _empty_the_log(connection)
     with suppress(apsw.Error):
         connection.close(True)
 
 
-def _leave_the_log(connection: apsw.Connection) -> None:
-    """Have the closing remove nothing: it would remove the log by its name, and that may by now be the log
-    of another file. What the log holds is carried over to the file, wherever that is."""
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+def _empty_the_log(connection: apsw.Connection) -> None:
+    """Carry over to the file, wherever that is by now, what the log holds. SQLite itself would leave the
+    log as it is, since what has its name may be the log of another file."""
     connection.set_busy_timeout(0)
     # Beside a file that it does not belong to, the log must be empty; alone, it may be all that is left.
     is_replaced = Path(connection.filename).exists()
