@@ -96,7 +96,7 @@ async def growth(folder: Path, length: int, rounds: int) -> list[Line]:
     long = await ledger.conversation()
     await _several(long, length)
     (turn,) = await long.turns(limit=1)
-    payload = length * sum(len(item.raw) for item in turn.items)
+    payload = sum(len(item.raw) for item in turn.items)
     await ledger.close()
     stored = path.stat().st_size
     ledger = await Ledger.open(f"sqlite:///{path}")
@@ -107,19 +107,20 @@ async def growth(folder: Path, length: int, rounds: int) -> list[Line]:
     page = await ledger.conversation()
     await _several(page, 50)
     await one_turn(long)
-    commits: tuple[list[float], list[float]] = ([], [])
-    for chat in short:
-        commits[0].append((await one_turn(chat))[0])
-        commits[1].append((await one_turn(long))[0])
+    turns = [(await one_turn(chat), await one_turn(long)) for chat in short]
+    (short_turn, short_commit), (long_turn, long_commit) = (
+        [median(took) for took in zip(*side, strict=True)] for side in zip(*turns, strict=True)
+    )
     pages: tuple[list[float], list[float]] = ([], [])
     for _ in range(rounds * 3):
         pages[0].append(await _read_page(page))
         pages[1].append(await _read_page(long))
     await ledger.close()
     return [
-        Line(f"a turn at {length} turns, p50, of one at 10", median(commits[1]) / median(commits[0]), 1.2),
+        Line(f"commit at {length} turns, p50, of one at 10", long_commit / short_commit, 1.2),
+        Line(f"whole turn at {length} turns, p50, of one at 10", long_turn / short_turn, 1.2),
         Line(f"last 50 at {length} turns, p50, of 50 at 50", median(pages[1]) / median(pages[0]), 1.2),
-        Line(f"bytes on disk at {length} turns, of the payload", stored / payload, 1.4),
+        Line(f"file at {length} turns of {payload} bytes, of these", stored / (length * payload), 1.4),
     ]
 
 

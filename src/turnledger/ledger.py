@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from random import Random, SystemRandom
+from random import Random
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
@@ -39,7 +39,7 @@ from turnledger.engine.transaction import EventSink, RunningTurn
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnledgerError, TurnReplayed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.turn import Turn
@@ -79,7 +79,8 @@ class Ledger:
         random: Random | None = None,
     ) -> Ledger:
         """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
-        process = Process(store, clock or SystemClock(), random or SystemRandom(), limits or Limits())
+        bits = random.getrandbits if random else SystemEntropy()
+        process = Process(store, clock or SystemClock(), bits, limits or Limits())
         ledger = cls(process)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)

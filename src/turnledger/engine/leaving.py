@@ -31,6 +31,7 @@ from turnledger.model.turn import Turn
 log = logging.getLogger("turnledger")
 
 SUPERSEDED = Failure("superseded", "another process took its lane")
+UNKNOWN = " ".join((CommitOutcomeUnknown.__doc__ or "").split())
 MESSAGE_LIMIT = 500
 """Characters of an exception's message that are kept with a failed attempt."""
 
@@ -149,7 +150,7 @@ async def commit_turn(process: Process, running: RunningTurn) -> Turn:
             is_over = process.clock.monotonic() >= patience_ends
             if is_in_doubt and is_over:
                 process.doubts[running.id] = running
-                raise CommitOutcomeUnknown from error
+                raise CommitOutcomeUnknown(f"{UNKNOWN} The store says: {error}") from error
             if not is_in_doubt and isinstance(error, OutcomeUnknown):
                 is_in_doubt = True
                 continue

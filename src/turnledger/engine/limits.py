@@ -15,7 +15,7 @@ class Limits:
     """Turns that may wait for one conversation."""
     queue_wait: float = 60.0
     """How long a turn waits for those before it."""
-    doubt_patience: float = 20.0
+    doubt_patience: float = 10.0
     """How long a caller waits for an unknown commit outcome to become known."""
     input_items: int = 1_000
     """Items in the input of one turn."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
 from typing import TYPE_CHECKING
 
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
@@ -14,7 +13,7 @@ from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sy
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch
-from turnledger.model.ids import ConversationId, IdSource, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, IdSource, LeaseId, RandomBits, TurnId
 
 if TYPE_CHECKING:
     from turnledger.engine.ending import EndRequest
@@ -27,11 +26,11 @@ FIRST_DELAY, TRIES = 0.05, 5
 class Process:
     """What the engine's parts share. Everything that matters for the promises is in the store."""
 
-    def __init__(self, store: Store, clock: Clock, random: Random, limits: Limits) -> None:
+    def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
         self.store = store
         self.clock = clock
         self.limits = limits
-        self.ids = IdSource(clock.now_ms, random)
+        self.ids = IdSource(clock.now_ms, random_bits)
         self.lease = self.ids.new(LeaseId)
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)

@@ -5,13 +5,14 @@ They are strings, so they compare, hash, print and serialise as such; constructi
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
-from random import Random
-from typing import ClassVar, Self, TypeVar
+from typing import ClassVar, Self, TypeAlias, TypeVar
 
 from turnledger.errors import InvalidId
 
+_HEX = 32
 _UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 
@@ -34,7 +35,7 @@ class Id(str):
     @property
     def raw(self) -> bytes:
         """The 16 bytes without the prefix."""
-        return bytes.fromhex(self[len(self.prefix) :])
+        return bytes.fromhex(self[-_HEX:])
 
 
 class ConversationId(Id):
@@ -62,17 +63,37 @@ class LeaseId(Id):
 AnyId = TypeVar("AnyId", bound=Id)
 
 
+RandomBits: TypeAlias = Callable[[int], int]
+"""Gives a number of so many random bits."""
+
+
+class SystemEntropy:
+    """Random bits of the operating system, fetched in bulk: a call for each id costs more than the id."""
+
+    def __init__(self, bulk: int = 4096) -> None:
+        self._bulk = bulk
+        self._bytes = b""
+        self._used = 0
+
+    def __call__(self, bits: int) -> int:
+        size = (bits + 7) // 8
+        if self._used + size > len(self._bytes):
+            self._bytes, self._used = os.urandom(max(self._bulk, size)), 0
+        start, self._used = self._used, self._used + size
+        return int.from_bytes(self._bytes[start : self._used]) & ((1 << bits) - 1)
+
+
 class IdSource:
     """Makes UUIDv7 ids that rise within a process, from an injected clock and randomness."""
 
-    def __init__(self, now_ms: Callable[[], int], random: Random) -> None:
+    def __init__(self, now_ms: Callable[[], int], random_bits: RandomBits) -> None:
         self._now_ms = now_ms
-        self._random = random
+        self._random_bits = random_bits
         self._last = 0
 
     def new(self, kind: type[AnyId]) -> AnyId:
         """Return a fresh id of this kind, greater than every earlier one of this source."""
-        stamp = (self._now_ms() & 0xFFFF_FFFF_FFFF) << 74 | self._random.getrandbits(74)
+        stamp = (self._now_ms() & 0xFFFF_FFFF_FFFF) << 74 | self._random_bits(74)
         # A clock that stands still or steps back must not make ids that sort before earlier ones.
         self._last = stamp = max(stamp, self._last + 1)
         high, low = stamp >> 62, stamp & (1 << 62) - 1

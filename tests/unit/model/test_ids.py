@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import repeatable, some_id
 from turnledger.errors import InvalidId, StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.ids import BranchId, ConversationId, Id, IdSource, LeaseId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, IdSource, LeaseId, SystemEntropy, TurnId
 
 KINDS: list[type[Id]] = [ConversationId, BranchId, TurnId, LeaseId]
 HEX = "0190a1b2c3d47e5f8a6b7c8d9e0f1a2b"
@@ -112,22 +112,31 @@ def test_every_kind_refuses_the_ids_of_the_others() -> None:
 @given(st.lists(st.integers(0, 2**48 - 1), min_size=2, max_size=30), st.integers())
 def test_new_ids_rise_whatever_the_clock_does(times: list[int], seed: int) -> None:
     clock = iter(times)
-    source = IdSource(lambda: next(clock), Random(seed))
+    source = IdSource(lambda: next(clock), Random(seed).getrandbits)
     ids = [source.new(KINDS[at % len(KINDS)]).raw for at in range(len(times))]
     assert ids == sorted(set(ids))
 
 
 def test_new_ids_rise_while_the_clock_stands_still() -> None:
-    source = IdSource(lambda: 1_700_000_000_000, Random(1))
+    source = IdSource(lambda: 1_700_000_000_000, Random(1).getrandbits)
     ids = [source.new(TurnId) for _ in range(1_000)]
     assert ids == sorted(set(ids))
 
 
 def test_a_new_id_begins_with_the_time() -> None:
-    id = IdSource(lambda: 0x0190A1B2C3D4, Random(1)).new(TurnId)
+    id = IdSource(lambda: 0x0190A1B2C3D4, Random(1).getrandbits).new(TurnId)
     assert id.startswith("turn_0190a1b2c3d47")
 
 
 def test_the_same_clock_and_randomness_make_the_same_ids() -> None:
-    one, other = (IdSource(lambda: 5, Random(9)) for _ in range(2))
+    one, other = (IdSource(lambda: 5, Random(9).getrandbits) for _ in range(2))
     assert [one.new(TurnId) for _ in range(5)] == [other.new(TurnId) for _ in range(5)]
+
+
+def test_the_bits_of_the_system_are_as_many_as_asked_for_and_never_twice_the_same() -> None:
+    entropy = SystemEntropy(bulk=16)
+    drawn = [entropy(74) for _ in range(200)]
+    assert all(0 <= bits < 2**74 for bits in drawn)
+    assert len(set(drawn)) == len(drawn)
+    assert any(bits >= 2**73 for bits in drawn)
+    assert entropy(1) in (0, 1)

@@ -19,7 +19,7 @@ from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.stage import Contract, call, soon
 
-IDS = IdSource(lambda: 1_700_000_000_000, Random(1))
+IDS = IdSource(lambda: 1_700_000_000_000, Random(1).getrandbits)
 TEXT = "né\x00 \U0001f600 'q\" \n"
 LATE = 2**52
 """Milliseconds: far in the future, and still a safe integer everywhere."""

@@ -8,7 +8,7 @@ from turnledger.errors import Superseded
 from turnledger.model.conversation import Claim
 from turnledger.model.ids import ConversationId, IdSource, LeaseId, TurnId
 
-ids = IdSource(lambda: 1_700_000_000_000, Random(7))
+ids = IdSource(lambda: 1_700_000_000_000, Random(7).getrandbits)
 CONVERSATION = ids.new(ConversationId)
 ATTEMPT = ids.new(TurnId)
 
