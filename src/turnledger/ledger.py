@@ -430,6 +430,8 @@ Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
 
 
 def _choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
+    if isinstance(value, kind):
+        return value
     try:
         return kind(value)
     except ValueError:

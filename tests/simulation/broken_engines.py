@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace as change
 from typing import Any
 
 from msgspec.structs import replace
@@ -74,7 +73,7 @@ def checks_the_conversation_key_before_it_inserts() -> list[Patch]:
         if target.fresh is None or target.id is not None or target.conversation_key is None:
             return await true(tables, target, now)
         if await conversations.find(tables, target) is not None:
-            target = change(target, fresh=replace(target.fresh, conversation_key=None))
+            target = replace(target, fresh=replace(target.fresh, conversation_key=None))
         await tables.add_conversation(target.fresh)
         await tables.add_branch(conversations.Branch(id=target.fresh.branch, conversation=target.fresh.id))
         return target.fresh

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.ending import DELETED, end_running
@@ -20,8 +21,7 @@ from turnledger.model.conversation import Branch, Conversation, ConversationStat
 from turnledger.model.ids import BranchId, ConversationId
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(Struct, frozen=True):
     """Which conversation: an id, or a conversation_key, or neither (a new one).
 
     `fresh` names the row to insert where the key or nothing is there yet; without it, nothing is created.

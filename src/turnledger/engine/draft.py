@@ -84,7 +84,8 @@ class Draft:
         output = (*self._journal.items, *([message("assistant", self.text)] if self._chunks else ()))
         if not output:
             raise EmptyTurn
-        if any(place in self._journal.started for place in self._journal.unanswered()):
+        started = self._journal.started
+        if started and any(place in started for place in self._journal.unanswered()):
             raise MalformedItems("A call was started, but no result was added for it.")
         self._check_size(sum(len(item.raw) for item in output))
         return output, check_turn(self._pending, (*self._input, *output))

@@ -31,6 +31,8 @@ async def queue_before(
     tickets but earlier front ones.
     """
     before: list[Ticket] = []
+    if branch.last_ticket == 0:
+        return before, None  # nobody ever had to wait here
     for ticket in await tables.tickets(branch.id):
         if ticket.attempt == attempt:
             return before, ticket

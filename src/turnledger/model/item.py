@@ -32,14 +32,16 @@ ItemLike: TypeAlias = "str | Mapping[str, Any] | Item"
 class Item:
     """One immutable item. `raw` is its JSON; unknown fields and types are kept and passed on."""
 
-    __slots__ = ("_fields", "raw")
+    __slots__ = ("_fields", "raw", "type")
     raw: bytes
+    type: str
     _fields: dict[str, Any]
 
     def __init__(self, raw: bytes | msgspec.Raw) -> None:
         """Take the JSON text of one object; raise MalformedItems when it is not an item."""
         self.raw = bytes(raw).strip()
         self._fields = _decoded(self.raw)
+        self.type = self._fields["type"]
 
     @classmethod
     def _made(cls, fields: dict[str, Any]) -> Item:
@@ -50,6 +52,7 @@ class Item:
         except UnicodeEncodeError as problem:
             raise MalformedItems(f"A text must be Unicode: {problem}.") from None
         item._fields = fields
+        item.type = fields["type"]
         return item
 
     @classmethod
@@ -71,10 +74,6 @@ class Item:
         """The decoded object: a copy for each look, so that nobody can change what others see."""
         fields: dict[str, Any] = msgspec.json.decode(self.raw)
         return fields
-
-    @property
-    def type(self) -> str:
-        return str(self._fields["type"])
 
     @property
     def role(self) -> str | None:

@@ -194,7 +194,9 @@ class MemoryTables:
     # Branches.
 
     async def branch(self, id: BranchId) -> Branch | None:
-        return self._db.branches.get(id)
+        found = self._db.branches.get(id)
+        last_ticket = self._db.last_ticket.get(id, 0)
+        return replace(found, last_ticket=last_ticket) if found and last_ticket else found
 
     async def add_branch(self, branch: Branch) -> None:
         self._put(self._db.branches, branch.id, branch)

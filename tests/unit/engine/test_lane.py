@@ -34,7 +34,7 @@ def before(
     found, _ = drive(
         queue_before(
             tables,
-            branch(),
+            branch(last_ticket=9),
             some_id(TurnId, number),
             front=front,
             dead={OTHER: 1} if dead else {},
@@ -55,7 +55,9 @@ def test_all_live_tickets_are_before_a_newcomer() -> None:
 def test_only_lower_tickets_are_before_one_that_waits() -> None:
     tables = tables_with(ticket(1), ticket(2), ticket(3))
     assert before(tables, 2) == [1]
-    _, own = drive(queue_before(tables, branch(), some_id(TurnId, 2), front=False, dead={}, now=0))
+    _, own = drive(
+        queue_before(tables, branch(last_ticket=9), some_id(TurnId, 2), front=False, dead={}, now=0)
+    )
     assert own is not None
     assert own.number == 2
 
@@ -206,3 +208,10 @@ def test_nothing_is_kept_of_those_who_left() -> None:
     assert bells._waiters == {}
     bells.ring(BRANCH)
     bells.ring_all()
+
+
+def test_where_nobody_ever_waited_no_ticket_is_looked_for() -> None:
+    found, own = drive(
+        queue_before(tables_with(ticket(1)), branch(), some_id(TurnId, 2), front=False, dead={}, now=0)
+    )
+    assert (found, own) == ([], None)

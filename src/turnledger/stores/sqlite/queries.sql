@@ -85,7 +85,7 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT conversation, fence, head, length, running, unsettled, pending FROM branch WHERE id = ?;
+SELECT conversation, fence, head, length, running, unsettled, pending, last_ticket FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.

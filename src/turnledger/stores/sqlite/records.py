@@ -78,7 +78,7 @@ def columns_of_conversation(conversation: Conversation) -> Row:
 
 
 def branch_of(id: BranchId, row: Row) -> Branch:
-    conversation, fence, head, length, running, unsettled, pending = row
+    conversation, fence, head, length, running, unsettled, pending, last_ticket = row
     return Branch(
         id=id,
         conversation=id_of(ConversationId, conversation),
@@ -88,6 +88,7 @@ def branch_of(id: BranchId, row: Row) -> Branch:
         running=_id_or_none(TurnId, running),
         unsettled=_id_or_none(TurnId, unsettled),
         pending=codec.items(codec.decode(PendingCalls, pending).items) if pending else (),
+        last_ticket=last_ticket,
     )
 
 
