@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 Result = TypeVar("Result")
 
 
-class _Relay(asyncio.Future[None]):
-    """What the caller's task waits on instead of the true future, which a cancellation would reach."""
+class Unstoppable(asyncio.Future[Any]):
+    """A future that no cancellation reaches: who waits for it is cancelled when it is done. Stores answer
+    with it, so that waiting for a write to its end costs nothing."""
 
     def cancel(self, msg: Any | None = None) -> bool:
         return False
 
     def pass_on(self, _: asyncio.Future[Any]) -> None:
+        """Be done as the other one is, whatever came of it."""
         self.set_result(None)
 
 
@@ -50,7 +52,15 @@ def _until_done(waits_for: asyncio.Future[Any] | None) -> Generator[Any, None, N
     if waits_for is None:
         yield
         return
-    relay = _Relay(loop=waits_for.get_loop())
+    if isinstance(waits_for, Unstoppable):
+        try:
+            yield waits_for
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            return  # thrown in by the task; the work finds the same error in the future itself
+        return
+    relay = Unstoppable(loop=waits_for.get_loop())
     waits_for._asyncio_future_blocking = False
     waits_for.add_done_callback(relay.pass_on)
     yield from relay

@@ -2,11 +2,12 @@
 
 import asyncio
 import gc
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from turnledger.engine.uninterrupted import uninterrupted
+from turnledger.engine.uninterrupted import Unstoppable, uninterrupted
 
 
 async def settle() -> None:
@@ -170,3 +171,42 @@ async def test_a_cleanup_after_a_cancellation_can_be_uninterrupted() -> None:
     work.may_end.set()
     with pytest.raises(asyncio.CancelledError):
         await caller
+
+
+@pytest.mark.parametrize("kind", [asyncio.Future, Unstoppable])
+async def test_the_work_gets_the_error_of_what_it_waits_for(kind: type[asyncio.Future[None]]) -> None:
+    told: list[str] = []
+    answer = kind(loop=asyncio.get_running_loop())
+
+    async def work() -> str:
+        try:
+            await answer
+        except ValueError as problem:
+            told.append(str(problem))
+        return "went on"
+
+    asyncio.get_running_loop().call_soon(answer.set_exception, ValueError("refused"))
+    assert await uninterrupted(work()) == "went on"
+    assert told == ["refused"]
+
+
+async def test_a_cancelled_caller_waits_for_what_cannot_be_stopped() -> None:
+    answer = Unstoppable(loop=asyncio.get_running_loop())
+    heard: list[int] = []
+
+    async def work() -> None:
+        heard.append(await answer)
+
+    caller = asyncio.create_task(uninterrupted_call(work))
+    await asyncio.sleep(0)
+    caller.cancel()
+    await asyncio.sleep(0)
+    assert not caller.done()
+    answer.set_result(7)
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert heard == [7]
+
+
+async def uninterrupted_call(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    await uninterrupted(work())

@@ -12,6 +12,7 @@ import apsw
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Sync, Tables
 from turnledger.engine.recovery import end_lease
+from turnledger.engine.uninterrupted import Unstoppable
 from turnledger.errors import LedgerClosed
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import opening
@@ -73,7 +74,7 @@ class SqliteStore:
             raise LedgerClosed
         if self._write_worker is None:
             return cast(Result, _inline(self._writer, Job(operation, request, sync)))
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future = Unstoppable(loop=self._loop)
         self._write_worker.submit(Job(operation, request, sync, future))
         return cast(Result, await future)
 
