@@ -54,16 +54,16 @@ def _says_something(new: Sequence[Item]) -> bool:
 
 
 def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
-    """Return the input of a turn after a head whose calls `pending` wait, completed where it must be.
+    """Return the input of a turn after a head whose calls `pending` wait, completed where it must be; it has
+    passed `check_input`, which needs no head.
 
     A user message while calls are pending closes the unanswered ones with a stated result. Raises
-    NoNewInput, MissingToolResults or MalformedItems; the caller has changed nothing by then.
+    MissingToolResults or MalformedItems; the caller has changed nothing by then.
     """
-    check_input(new)
-    if not pending and not any(item.is_result for item in new):
+    answered = [item.call_id for item in new if item.is_result]
+    if not pending and not answered:
         return tuple(new)
     says_something = _says_something(new)
-    answered = [item.call_id for item in new if item.is_result]
     missing = [call for call in pending if call.call_id not in answered]
     if missing and not says_something:
         raise MissingToolResults(tuple(call.call_id or "" for call in missing))

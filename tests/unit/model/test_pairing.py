@@ -1,5 +1,7 @@
 """Histories are well formed: calls answered per occurrence and in order, reasoning with what it led to."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +17,15 @@ from tests.unit.model.shapes import (
     user,
 )
 from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
+from turnledger.model import pairing
 from turnledger.model.item import Item
-from turnledger.model.pairing import NOT_ANSWERED, admit, check_turn, open_calls
+from turnledger.model.pairing import NOT_ANSWERED, check_input, check_turn, open_calls
+
+
+def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+    """As the ledger does: what needs no head is checked first."""
+    check_input(new)
+    return pairing.admit(pending, new)
 
 
 def counted_open(items: list[Item]) -> list[Item]:
