@@ -98,13 +98,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)
-    if await tables.lease(request.lease) is None:
-        # Buried while it was only late: what names a lease must be found through it.
-        await tables.beat(request.lease)
-    conversation = await conversations.resolve(tables, target, request.now)
-    if conversation is target.fresh:
-        _demand_disk(request)
-    branch = await _branch_of(tables, conversation)
+    conversation, branch = await _lane(tables, target, request)
     if branch.running is not None:
         branch = await _free_of_dead(tables, branch, request)
     queued = await _must_wait(tables, branch, request, verdict)
@@ -129,10 +123,21 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
     return Begun(conversation, branch, attempt, Journal.of(await tables.journal(attempt.id)))
 
 
-async def _branch_of(tables: Tables, conversation: Conversation) -> Branch:
-    branch = await tables.branch(conversation.branch)
-    assert branch is not None  # noqa: S101 - added together with its conversation
-    return branch
+async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch]:
+    """The conversation and its branch, made where they may be; and a lease that is there."""
+    if target.id is None:
+        conversation = await conversations.resolve(tables, target, request.now)
+        if conversation is target.fresh:
+            _demand_disk(request)
+        target = target.at(conversation.id)
+    assert target.id is not None  # noqa: S101 - for the type checker
+    found = await tables.lane(target.owner, target.id, request.lease)
+    conversation = await conversations.check_live(tables, found[0] if found else None, request.now)
+    assert found is not None  # noqa: S101 - else check_live has raised
+    if not found[2]:
+        # Buried while it was only late: what names a lease must be found through it.
+        await tables.beat(request.lease)
+    return conversation, found[1]
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:

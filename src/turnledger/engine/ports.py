@@ -57,6 +57,13 @@ class Tables(Protocol):
         """Update all but id, conversation and last_ticket, which rises with each ticket added."""
         ...
 
+    async def lane(
+        self, owner: str, id: ConversationId, lease: LeaseId
+    ) -> tuple[Conversation, Branch, bool] | None:
+        """A conversation, its current branch, and whether there is such a lease: what every begin asks for,
+        in one look."""
+        ...
+
     # Turns: never updated.
     async def turn(self, owner: str, id: TurnId) -> Turn | None: ...
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:

@@ -204,6 +204,15 @@ class MemoryTables:
     async def save_branch(self, branch: Branch) -> None:
         self._put(self._db.branches, branch.id, branch)
 
+    async def lane(
+        self, owner: str, id: ConversationId, lease: LeaseId
+    ) -> tuple[Conversation, Branch, bool] | None:
+        conversation = await self.conversation(owner, id)
+        branch = await self.branch(conversation.branch) if conversation else None
+        if conversation is None or branch is None:
+            return None
+        return conversation, branch, lease in self._db.leases
+
     # Turns.
 
     async def turn(self, owner: str, id: TurnId) -> Turn | None:

@@ -87,6 +87,17 @@ WHERE ref = ?
 -- One by id.
 SELECT conversation, fence, head, length, running, unsettled, pending, last_ticket FROM branch WHERE id = ?;
 
+-- name: lane
+-- A conversation of this owner, its current branch, and whether there is such a lease.
+SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
+       conversation.state, conversation.internal, conversation.title, conversation.metadata,
+       conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
+       branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
+       branch.pending, branch.last_ticket,
+       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3)
+FROM conversation JOIN branch ON branch.id = conversation.branch
+WHERE conversation.id = ?1 AND conversation.owner = ?2;
+
 -- name: add_branch
 -- A line of turns, as given.
 INSERT INTO branch (id, conversation, fence, head, length, running, unsettled, pending)

@@ -25,6 +25,10 @@ RUNNING, ENDED = 0, 1
 """The two halves of the attempt table."""
 
 
+CONVERSATION_COLUMNS = 12
+"""Columns of a row that is read as a conversation."""
+
+
 class SqliteTables:
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
@@ -100,6 +104,16 @@ class SqliteTables:
 
     async def save_branch(self, branch: Branch) -> None:
         self._run("save_branch", *records.columns_of_branch(branch), branch.id.raw)
+
+    async def lane(
+        self, owner: str, id: ConversationId, lease: LeaseId
+    ) -> tuple[Conversation, Branch, bool] | None:
+        row = self._row("lane", id.raw, owner, lease.raw)
+        if row is None:
+            return None
+        conversation = records.conversation_of(row[:CONVERSATION_COLUMNS])
+        branch = records.branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-1])
+        return conversation, branch, bool(row[-1])
 
     # Turns.
 

@@ -265,6 +265,20 @@ class Rows(Contract):
             page = await read(stores[1], do("turns", found.branch, after, through, limit))
             assert page == [made[number - 1] for number in numbers]
 
+    async def test_a_lane_is_a_conversation_its_branch_and_a_look_at_the_lease(
+        self, stores: list[Store]
+    ) -> None:
+        here, there = stores
+        found = await begun(here)
+        lease = IDS.new(LeaseId)
+        branch = await read(there, do("branch", found.branch))
+        seen = await read(there, do("lane", found.owner, found.id, lease))
+        assert seen == (found, branch, False)
+        await write(here, do("beat", lease))
+        assert (await read(there, do("lane", found.owner, found.id, lease)))[2] is True
+        assert await read(there, do("lane", "somebody else", found.id, lease)) is None
+        assert await read(there, do("lane", found.owner, IDS.new(ConversationId), lease)) is None
+
     async def test_the_journal_keeps_its_records_in_order_and_each_once(self, stores: list[Store]) -> None:
         here, there = stores
         found = await begun(here)
