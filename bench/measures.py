@@ -11,6 +11,8 @@ from statistics import median
 from bench.floor import Floor
 from turnledger import Chat, Ledger
 
+BARE_SLICE, TURNS_SLICE = 1_000, 40
+"""Transactions, and turns per conversation, in one slice: about a quarter of a second each."""
 QUESTION = "Where is my order? " * 10
 ANSWER = "It left the warehouse this morning and should reach you by Thursday. " * 10
 
@@ -72,12 +74,12 @@ async def many_at_once(folder: Path, writers: int, rounds: int) -> list[Line]:
     bare: list[float] = []
     for _ in range(rounds):
         started = time.perf_counter()
-        for _ in range(200):
+        for _ in range(BARE_SLICE):
             floor.commit()
-        bare.append(200 / (time.perf_counter() - started))
+        bare.append(BARE_SLICE / (time.perf_counter() - started))
         started = time.perf_counter()
-        await asyncio.gather(*(_several(chat, 10) for chat in chats))
-        ours.append(writers * 10 / (time.perf_counter() - started))
+        await asyncio.gather(*(_several(chat, TURNS_SLICE) for chat in chats))
+        ours.append(writers * TURNS_SLICE / (time.perf_counter() - started))
     await ledger.close()
     floor.close()
     name = f"{writers} conversations at once, turns/s, of the bare loop"
