@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 from turnledger.testing.loop import SimulatedLoop
@@ -20,6 +20,16 @@ def simulation(seed: int | random.Random = 0, **options: Any) -> Iterator[Simula
     finally:
         loop.close()
         gc.collect()
+
+
+def run(seed: int, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    """Run one coroutine on a loop of its own; no task of it may have failed unseen."""
+    loop = SimulatedLoop(seed)
+    try:
+        return loop.run_until_complete(main())
+    finally:
+        loop.close()
+        assert loop.errors == []
 
 
 def forbidden() -> None:

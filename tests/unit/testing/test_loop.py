@@ -1,4 +1,4 @@
-"""The simulated loop: asyncio's promises hold under every seed, and seeds replay."""
+"""The simulated loop: seeds replay, time is virtual, and what goes wrong is told."""
 
 from __future__ import annotations
 
@@ -10,34 +10,15 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from tests.unit.testing.simulation import forbidden, simulation
+from tests.unit.testing.simulation import forbidden, run, simulation
 from turnledger.testing.loop import Deadlock, Livelock, SimulatedLoop
 
 SEEDS = range(200)
-
-
-@pytest.fixture(autouse=True)
-def garbage_is_collected() -> Iterator[None]:
-    """So that what would warn does so in the test that left it."""
-    yield
-    gc.collect()
-
-
-def run(seed: int, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    loop = SimulatedLoop(seed)
-    try:
-        return loop.run_until_complete(main())
-    finally:
-        loop.close()
-        assert loop.errors == []
-
-
-# asyncio's promises
 
 
 # Seeds

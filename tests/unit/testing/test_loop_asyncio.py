@@ -7,31 +7,15 @@ import contextlib
 import contextvars
 import gc
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from tests.unit.testing.simulation import simulation
-from turnledger.testing.loop import Process, SimulatedLoop
+from tests.unit.testing.simulation import run, simulation
+from turnledger.testing.loop import Process
 
 SEEDS = range(200)
-
-
-@pytest.fixture(autouse=True)
-def garbage_is_collected() -> Iterator[None]:
-    """So that what would warn does so in the test that left it."""
-    yield
-    gc.collect()
-
-
-def run(seed: int, main: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-    loop = SimulatedLoop(seed)
-    try:
-        return loop.run_until_complete(main())
-    finally:
-        loop.close()
-        assert loop.errors == []
 
 
 # asyncio's promises

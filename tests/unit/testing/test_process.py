@@ -4,22 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import gc
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.unit.testing.simulation import simulation
 from turnledger.testing.loop import Deadlock, Process, SimulatedLoop
-
-
-@pytest.fixture(autouse=True)
-def garbage_is_collected() -> Iterator[None]:
-    """So that what would warn does so in the test that left it."""
-    yield
-    gc.collect()
-
 
 # Owning
 
