@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnledger.engine import closing, conversations, idempotency
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
-from turnledger.engine.idempotency import Fresh, Key, Share
+from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
 from turnledger.engine.lane import Dead, is_dead, queue_before
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
@@ -90,7 +90,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
-    verdict = await idempotency.look_up(tables, request.target, request.key, waiting_with)
+    verdict: Verdict = NOTHING_CLAIMED
+    if request.key is not None:
+        verdict = await idempotency.look_up(tables, request.target, request.key, waiting_with)
     if isinstance(verdict, Share):
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
         return Share(verdict.attempt, verdict.ended, has_ticket=stored is not None)
@@ -101,9 +103,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     conversation, branch = await _lane(tables, target, request)
     if branch.running is not None:
         branch = await _free_of_dead(tables, branch, request)
-    queued = await _must_wait(tables, branch, request, verdict)
-    if queued is not None:
-        return queued
+    if branch.running is not None or branch.last_ticket:
+        queued = await _must_wait(tables, branch, request, verdict)
+        if queued is not None:
+            return queued
     return await _take_lane(tables, conversation, branch, request, verdict)
 
 

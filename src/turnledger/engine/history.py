@@ -87,9 +87,11 @@ class HistoryCache:
         """Remember a history; forget those used longest ago while there are too many bytes."""
         before, size = self._kept.pop(branch, (History([]), 0))
         self._bytes -= size
-        if len(before) > len(history):
-            before, size = History([]), 0
-        size += sum(len(turn.body) for turn in history[len(before) :])
+        known = before._length
+        if known > history._length:
+            known, size = 0, 0
+        for index in range(known, history._length):
+            size += len(history._turns[index].body)
         self._bytes += size
         self._kept[branch] = (history, size)
         while self._bytes > self._max_bytes and self._kept:

@@ -45,6 +45,8 @@ class Share:
 
 Verdict: TypeAlias = Fresh | Share
 
+NOTHING_CLAIMED = Fresh()
+
 
 def fingerprint(input: Iterable[Item]) -> bytes:
     """What must be equal for two requests to the same conversation to be the same request."""
@@ -54,13 +56,13 @@ def fingerprint(input: Iterable[Item]) -> bytes:
     return digest.digest()
 
 
-async def look_up(tables: Tables, target: Target, key: Key | None, ticket: Ticket | None) -> Verdict:
+async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | None) -> Verdict:
     """Decide what a request with this key does, which waits with this ticket or has just arrived. Raises
     IdempotencyMismatch, TurnStopped, ConversationDeleted or ConversationExpired; claims nothing."""
     owner = target.owner
-    claim = await tables.claim(owner, key.text) if key else None
-    if key is None or claim is None:
-        return Fresh()
+    claim = await tables.claim(owner, key.text)
+    if claim is None:
+        return NOTHING_CLAIMED
     if claim.fingerprint != key.fingerprint:
         raise IdempotencyMismatch
     conversation = await tables.conversation(owner, claim.conversation)

@@ -277,6 +277,8 @@ class RunningTurn:
         """Tell readers how it ended; called when the store has decided."""
         self.state = state
         self.turn = turn
+        if self._on_event is None:
+            return
         try:
             self._tell(events.TurnFinished(number=self._events + 1, state=state, failure=failure))
         except Exception:

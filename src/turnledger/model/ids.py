@@ -13,29 +13,39 @@ from typing import ClassVar, Self, TypeAlias, TypeVar
 from turnledger.errors import InvalidId
 
 _HEX = 32
+_LOW, _HIGH = (1 << 62) - 1, 0xFFF << 62
+"""The 74 random bits of a UUIDv7: below the variant, and between version and variant."""
+_MARKS = 7 << 76 | 0b10 << 62
+"""Its version and its variant."""
 _UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 
 class Id(str):
-    """An id with the prefix of its kind."""
+    """An id with the prefix of its kind. `raw` are its 16 bytes without the prefix, as stores keep it."""
 
-    __slots__ = ()
+    __slots__ = ("raw",)
     prefix: ClassVar[str]
+    raw: bytes
 
     def __new__(cls, text: str) -> Self:
         if not text.startswith(cls.prefix) or not _UUID7.fullmatch(text, len(cls.prefix)):
             raise InvalidId(f"{text[:80]!r} is not a valid id of the form {cls.prefix}….")
-        return str.__new__(cls, text)
+        id = str.__new__(cls, text)
+        id.raw = bytes.fromhex(text[-_HEX:])
+        return id
 
     @classmethod
     def of_bytes(cls, raw: bytes) -> Self:
-        """Build the id from its 16 bytes, as stores keep it."""
+        """Build the id from its 16 bytes."""
         return cls(cls.prefix + raw.hex())
 
-    @property
-    def raw(self) -> bytes:
-        """The 16 bytes without the prefix."""
-        return bytes.fromhex(self[-_HEX:])
+    @classmethod
+    def trusted(cls, raw: bytes) -> Self:
+        """The id of bytes that are known to be one: checking each again would take longer than reading the
+        row it stands in."""
+        id = str.__new__(cls, cls.prefix + raw.hex())
+        id.raw = raw
+        return id
 
 
 class ConversationId(Id):
@@ -95,7 +105,8 @@ class IdSource:
         """Return a fresh id of this kind, greater than every earlier one of this source."""
         stamp = (self._now_ms() & 0xFFFF_FFFF_FFFF) << 74 | self._random_bits(74)
         # A clock that stands still or steps back must not make ids that sort before earlier ones.
-        self._last = stamp = max(stamp, self._last + 1)
-        high, low = stamp >> 62, stamp & (1 << 62) - 1
-        number = (high >> 12) << 80 | 7 << 76 | (high & 0xFFF) << 64 | 0b10 << 62 | low
-        return kind(f"{kind.prefix}{number:032x}")
+        if stamp <= self._last:
+            stamp = self._last + 1
+        self._last = stamp
+        time, low = (stamp >> 74) << 80, stamp & _LOW
+        return kind.trusted((time | _MARKS | (stamp & _HIGH) << 2 | low).to_bytes(16))

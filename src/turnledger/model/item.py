@@ -155,7 +155,9 @@ def is_unicode(text: str) -> bool:
 
 def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
     """Make items from one text or mapping, or from several."""
-    if isinstance(like, str | Mapping | Item):
+    if isinstance(like, str):
+        return (message("user", like),)
+    if isinstance(like, Mapping | Item):
         return (Item.of(like),)
     return tuple(Item.of(each) for each in like)
 

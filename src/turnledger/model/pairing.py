@@ -20,6 +20,8 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
         if reasoning is not None and not item.is_reasoning and not _can_follow_reasoning(item):
             raise MalformedItems(f"A reasoning item is followed by a {item.type}, not by what it led to.")
         reasoning = item if item.is_reasoning else None
+        if item.type == "message":
+            continue
         call_id = item.call_id or ""
         if item.is_call:
             if call_id in waiting:
@@ -42,11 +44,13 @@ def _can_follow_reasoning(item: Item) -> bool:
 
 def check_input(new: Sequence[Item]) -> None:
     """Refuse what no head could admit: nothing new, or what only a model makes."""
-    if not _says_something(new) and not any(item.is_result for item in new):
-        raise NoNewInput
+    has_result = False
     for item in new:
         if item.is_call or item.is_reasoning:
             raise MalformedItems(f"A {item.type} cannot be input: only a model makes one.")
+        has_result = has_result or item.is_result
+    if not has_result and not _says_something(new):
+        raise NoNewInput
 
 
 def _says_something(new: Sequence[Item]) -> bool:

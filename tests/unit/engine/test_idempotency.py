@@ -58,13 +58,8 @@ def test_a_fingerprint_sees_order_and_target() -> None:
     assert len(set(prints)) == len(prints)
 
 
-@pytest.mark.parametrize("key", [None, KEY])
-def test_nothing_there_is_a_fresh_start(key: Key | None) -> None:
-    assert drive(look_up(MemoryTables(Database()), ANN, key, None)) == Fresh()
-
-
-def test_a_request_without_a_key_finds_nothing() -> None:
-    assert drive(look_up(claimed(attempt(1)), ANN, None, None)) == Fresh()
+def test_nothing_there_is_a_fresh_start() -> None:
+    assert drive(look_up(MemoryTables(Database()), ANN, KEY, None)) == Fresh()
 
 
 def test_the_key_of_another_owner_does_not_exist() -> None:

@@ -32,22 +32,16 @@ def raw_or_none(id: Id | None) -> bytes | None:
     return None if id is None else id.raw
 
 
-def id_of(kind: type[AnyId], raw: bytes) -> AnyId:
-    """The id of these bytes, which were an id when they were stored: checking each again would take
-    longer than reading the row."""
-    return str.__new__(kind, kind.prefix + raw.hex())
-
-
 def _id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
-    return None if raw is None else str.__new__(kind, kind.prefix + raw.hex())
+    return None if raw is None else kind.trusted(raw)
 
 
 def conversation_of(row: Row) -> Conversation:
     id, owner, branch, key, state, internal, title, metadata, revision, created_at, touched_at, expires = row
     return Conversation(
-        id=id_of(ConversationId, id),
+        id=ConversationId.trusted(id),
         owner=owner,
-        branch=id_of(BranchId, branch),
+        branch=BranchId.trusted(branch),
         conversation_key=key,
         state=_CONVERSATION_STATES[state],
         internal=bool(internal),
@@ -81,7 +75,7 @@ def branch_of(id: BranchId, row: Row) -> Branch:
     conversation, fence, head, length, running, unsettled, pending, last_ticket = row
     return Branch(
         id=id,
-        conversation=id_of(ConversationId, conversation),
+        conversation=ConversationId.trusted(conversation),
         fence=fence,
         head=_id_or_none(TurnId, head),
         length=length,
@@ -117,11 +111,11 @@ def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at, ended_at = rest
     return Attempt(
-        id=id_of(TurnId, id),
+        id=TurnId.trusted(id),
         owner=owner,
-        conversation=id_of(ConversationId, conversation),
-        branch=id_of(BranchId, branch),
-        lease=id_of(LeaseId, lease),
+        conversation=ConversationId.trusted(conversation),
+        branch=BranchId.trusted(branch),
+        lease=LeaseId.trusted(lease),
         fence=fence,
         state=AttemptState(state),
         base=_id_or_none(TurnId, base),
@@ -189,11 +183,11 @@ def changes_of_attempt(attempt: Attempt) -> Row:
 def ticket_of(row: Row) -> Ticket:
     attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed = row
     return Ticket(
-        attempt=id_of(TurnId, attempt),
-        branch=id_of(BranchId, branch),
+        attempt=TurnId.trusted(attempt),
+        branch=BranchId.trusted(branch),
         number=number,
         front=bool(front),
-        lease=id_of(LeaseId, lease),
+        lease=LeaseId.trusted(lease),
         deadline=deadline,
         idempotency_key=idempotency_key,
         fingerprint=fingerprint,

@@ -8,13 +8,14 @@ from typing import Any
 import apsw
 from msgspec.structs import replace
 
+from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import QUERIES
-from turnledger.stores.sqlite.records import Row, id_of
+from turnledger.stores.sqlite.records import Row
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -37,8 +38,10 @@ class SqliteTables:
 
     def __init__(self, cursor: apsw.Cursor) -> None:
         self._execute = cursor.execute
+        self._cursor = cursor
         # What was last read: a save that changes one column of it writes that column only.
         self._attempt: Attempt | None = None
+        self._refs: dict[BranchId, int] = {}
 
     def _rows(self, query: str, *bindings: Any) -> list[Row]:
         return self._execute(QUERIES[query], bindings).fetchall()
@@ -96,14 +99,27 @@ class SqliteTables:
 
     async def branch(self, id: BranchId) -> Branch | None:
         row = self._row("branch", id.raw)
-        return None if row is None else records.branch_of(id, row)
+        return None if row is None else self._branch_of(id, row)
+
+    def _branch_of(self, id: BranchId, row: Row) -> Branch:
+        self._refs[id] = row[0]
+        return records.branch_of(id, row[1:])
+
+    def _ref(self, id: BranchId) -> int:
+        """What stands for the branch in its turns. Asked for once: mostly, the branch was read before."""
+        if id not in self._refs:
+            row = self._row("ref_of_branch", id.raw)
+            if row is None:
+                raise StoreError(f"There is no {id}.")
+            self._refs[id] = row[0]
+        return self._refs[id]
 
     async def add_branch(self, branch: Branch) -> None:
         columns = records.columns_of_branch(branch)
         self._run("add_branch", branch.id.raw, branch.conversation.raw, *columns)
 
     async def save_branch(self, branch: Branch) -> None:
-        self._run("save_branch", *records.columns_of_branch(branch), branch.id.raw)
+        self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
@@ -112,24 +128,24 @@ class SqliteTables:
         if row is None:
             return None
         conversation = records.conversation_of(row[:CONVERSATION_COLUMNS])
-        branch = records.branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-1])
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-1])
         return conversation, branch, bool(row[-1])
 
     # Turns.
 
     async def turn(self, owner: str, id: TurnId) -> Turn | None:
         row = self._row("turn", id.raw, owner)
-        return None if row is None else records.turn_of(id, id_of(BranchId, row[0]), row[1:])
+        return None if row is None else records.turn_of(id, BranchId.trusted(row[0]), row[1:])
 
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         rows = self._rows("turns", branch.raw, after, through, limit)
-        return [records.turn_of(id_of(TurnId, row[0]), branch, row[1:]) for row in reversed(rows)]
+        return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
 
     async def add_turn(self, turn: Turn) -> None:
         self._run(
             "add_turn",
             turn.id.raw,
-            turn.branch.raw,
+            self._ref(turn.branch),
             turn.number,
             records.raw_or_none(turn.parent),
             records.NUMBER_OF[turn.kind],
@@ -172,9 +188,11 @@ class SqliteTables:
         self._drop_attempt(id.raw)
 
     def _drop_attempt(self, id: bytes) -> None:
-        row = self._row("drop_attempt", RUNNING, id) or self._row("drop_attempt", ENDED, id)
-        if row is not None and row[0]:
-            self._run("drop_attempt_input", id)
+        self._run("drop_running_attempt", id)
+        if not self._cursor.connection.changes():
+            self._run("drop_ended_attempt", id)
+        # Asking first whether there is a long input would cost more than removing one that is not there.
+        self._run("drop_attempt_input", id)
 
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
         return self._remove_attempts(self._rows("old_attempts", ended_before, limit))
@@ -229,8 +247,8 @@ class SqliteTables:
             owner=owner,
             idempotency_key=idempotency_key,
             fingerprint=fingerprint,
-            conversation=id_of(ConversationId, conversation),
-            attempt=id_of(TurnId, attempt),
+            conversation=ConversationId.trusted(conversation),
+            attempt=TurnId.trusted(attempt),
             expires_at=expires_at,
         )
 
@@ -255,7 +273,7 @@ class SqliteTables:
         return None if row is None else Lease(id, row[0])
 
     async def leases(self) -> list[Lease]:
-        return [Lease(id_of(LeaseId, id), beat) for id, beat in self._rows("leases")]
+        return [Lease(LeaseId.trusted(id), beat) for id, beat in self._rows("leases")]
 
     async def beat(self, id: LeaseId) -> None:
         self._run("beat", id.raw)
