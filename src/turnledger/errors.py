@@ -7,6 +7,7 @@ TurnledgerError
 │   ├── MissingToolResults
 │   ├── MalformedItems
 │   ├── EmptyTurn
+│   ├── TurnNotFound
 │   └── IdempotencyMismatch
 ├── ConversationUnavailable     the id or conversation_key names nothing that can be continued
 │   ├── ConversationNotFound
@@ -94,6 +95,12 @@ class EmptyTurn(InvalidInput):
     """The block was left without any output, so there is nothing to commit. Emit text or add an item."""
 
     code = "empty_turn"
+
+
+class TurnNotFound(InvalidInput):
+    """There is no turn with that id in this conversation."""
+
+    code = "turn_not_found"
 
 
 class IdempotencyMismatch(InvalidInput):

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency
+from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
@@ -22,6 +23,7 @@ from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
 from turnledger.model.ids import BranchId, LeaseId, TurnId
+from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, open_calls
@@ -34,6 +36,9 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     attempt: TurnId
     lease: LeaseId
     input: tuple[Item, ...]
+    instructions: Instructions | None = None
+    priming: tuple[Item, ...] = ()
+    context: Context = ALL
     now: int
     wait_until: int
     queue_limit: int
@@ -57,6 +62,8 @@ class Begun(Struct, frozen=True):
     branch: Branch
     attempt: Attempt
     journal: Journal
+    flagged: int = 0
+    """The number of the owner that rises with each flag, as it was while the lane was taken."""
 
 
 @dataclass(frozen=True)
@@ -100,14 +107,15 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)
-    conversation, branch = await _lane(tables, target, request)
+    conversation, branch, flagged = await _lane(tables, target, request)
     if branch.running is not None:
         branch = await _free_of_dead(tables, branch, request)
     if branch.running is not None or branch.last_ticket:
         queued = await _must_wait(tables, branch, request, verdict)
         if queued is not None:
             return queued
-    return await _take_lane(tables, conversation, branch, request, verdict)
+    begun = await _take_lane(tables, conversation, branch, request, verdict)
+    return replace(begun, flagged=flagged) if flagged else begun
 
 
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
@@ -123,11 +131,13 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
     branch = await tables.branch(attempt.branch)
     assert conversation is not None  # noqa: S101 - rows of one transaction
     assert branch is not None  # noqa: S101
-    return Begun(conversation, branch, attempt, Journal.of(await tables.journal(attempt.id)))
+    journal = Journal.of(await tables.journal(attempt.id))
+    return Begun(conversation, branch, attempt, journal, await tables.flag_version(owner))
 
 
-async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch]:
-    """The conversation and its branch, made where they may be; and a lease that is there."""
+async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch, int]:
+    """The conversation and its branch, made where they may be, and the flag version of the owner; and a lease
+    that is there."""
     if target.id is None:
         conversation = await conversations.resolve(tables, target, request.now)
         if conversation is target.fresh:
@@ -140,7 +150,7 @@ async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[
     if not found[2]:
         # Buried while it was only late: what names a lease must be found through it.
         await tables.beat(request.lease)
-    return conversation, found[1]
+    return conversation, found[1], found[3]
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
@@ -216,7 +226,9 @@ async def _take_lane(
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     branch, input = await _ready(tables, branch, request, resumed)
     branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
-    attempt = _attempt(conversation, branch, request, input)
+    # A retry that goes on from a journal goes on under the instructions it was written under.
+    instructions = resumed.instructions if resumed is not None else request.instructions
+    attempt = _attempt(conversation, branch, request, input, instructions)
     journal = Journal()
     if resumed is not None:
         branch, journal, count = await _take_up(tables, branch, resumed, attempt.id)
@@ -274,7 +286,11 @@ async def _take_up(
 
 
 def _attempt(
-    conversation: Conversation, branch: Branch, request: BeginRequest, input: tuple[Item, ...]
+    conversation: Conversation,
+    branch: Branch,
+    request: BeginRequest,
+    input: tuple[Item, ...],
+    instructions: Instructions | None,
 ) -> Attempt:
     return Attempt(
         id=request.attempt,
@@ -286,6 +302,7 @@ def _attempt(
         state=AttemptState.RUNNING,
         base=branch.head,
         input=input,
+        instructions=instructions,
         on_stop=request.on_stop,
         on_failure=request.on_failure,
         idempotency_key=request.key.text if request.key else None,

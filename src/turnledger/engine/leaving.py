@@ -129,7 +129,8 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         if deleted is not None:
             raise deleted from None
         raise
-    process.cache.keep(turn.branch, running.history.followed_by([turn]))
+    if running.snapshot.is_whole:  # the cache holds beginnings of histories
+        process.cache.keep(turn.branch, running.history.followed_by([turn]))
     running.finish(AttemptState.COMPLETED, turn, None)
 
 

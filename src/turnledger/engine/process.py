@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from turnledger.engine.flagging import FlagCache
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
 from turnledger.engine.lane import Bells
 from turnledger.engine.lease import LeaseWatch
@@ -35,6 +36,7 @@ class Process:
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
+        self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}
         """Attempts that a task here answers for, and whether they have queued. Any other attempt that
         names the lease is an orphan."""

@@ -71,7 +71,7 @@ WHERE ref IN (
     SELECT turn.ref FROM branch JOIN turn ON turn.branch = branch.ref
     WHERE branch.conversation = ?
     LIMIT ?)
-RETURNING 1;
+RETURNING id;
 
 -- name: ended_attempts
 -- Attempts of a conversation that hold no lane.
@@ -85,18 +85,20 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, last_ticket
+SELECT ref, conversation, fence, head, length, running, unsettled, pending, last_ticket, instructed
 FROM branch
 WHERE id = ?;
 
 -- name: lane
--- A conversation of this owner, its current branch, and whether there is such a lease.
+-- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
+-- has changed flags.
 SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
        conversation.state, conversation.internal, conversation.title, conversation.metadata,
        conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
        branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
-       branch.pending, branch.last_ticket,
-       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3)
+       branch.pending, branch.last_ticket, branch.instructed,
+       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3),
+       (SELECT version FROM flag_version WHERE flag_version.owner = ?2)
 FROM conversation JOIN branch ON branch.id = conversation.branch
 WHERE conversation.id = ?1 AND conversation.owner = ?2;
 
@@ -106,12 +108,14 @@ SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.
-INSERT INTO branch (id, conversation, fence, head, length, running, unsettled, pending)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO branch (id, conversation, fence, head, length, running, unsettled, pending, instructed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
-UPDATE branch SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ? WHERE ref = ?;
+UPDATE branch
+SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, instructed = ?
+WHERE ref = ?;
 
 -- name: turn
 -- One by id, if its conversation is this owner's.
@@ -143,6 +147,26 @@ INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, bo
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
         ?5, ?6, ?7, ?8);
+
+-- name: flags
+-- Those of one turn, if it is this owner's.
+SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
+
+-- name: add_flags
+-- Those of one item.
+INSERT INTO item_flag (turn, place, owner, to_model, to_user) VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_flags
+-- Remove those of one turn.
+DELETE FROM item_flag WHERE turn = ?;
+
+-- name: flag_version
+-- How often this owner has changed flags.
+SELECT version FROM flag_version WHERE owner = ?;
+
+-- name: raise_flag_version
+-- Another number than ever before.
+INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET version = version + 1;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.
