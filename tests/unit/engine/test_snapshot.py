@@ -59,6 +59,17 @@ async def test_flags_are_read_once_for_each_change(chat: Chat, store: GatedStore
     assert store.trips.count("read_flags") == 2
 
 
+async def test_a_flag_that_changes_nothing_makes_nobody_read_again(chat: Chat, store: GatedStore) -> None:
+    await say(chat, "q1")
+    turn = (await chat.turns())[0]
+    await chat.flag(turn.id, 0, to_model=False)
+    await say(chat, "q2")
+    store.trips.clear()
+    await chat.flag(turn.id, 0, to_model=False)
+    assert await say(chat, "q3") == ["a", "q2", "a", "q3"]
+    assert "read_flags" not in store.trips
+
+
 async def test_flags_of_others_are_not_read(chat: Chat, store: GatedStore) -> None:
     await say(chat, "q")
     other = await Ledger(chat._process).conversation(owner="eve")

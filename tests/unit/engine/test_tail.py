@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.engine.stage import HandClock
+from tests.unit.model.shapes import call, result
 from turnledger import Chat, Context, Ledger
 from turnledger.engine.history import TurnsRequest
 from turnledger.engine.ports import Operation, Request, Result
@@ -89,6 +90,26 @@ async def test_a_budget_is_filled_page_by_page(chat: Chat, store: Reading, token
         fitting = min(LENGTH, max(0, tokens - 1) // 2)
         assert len(turn.items) == 2 * fitting + 1
         turn.emit("a")
+
+
+async def test_what_is_hidden_by_a_turn_further_back_takes_nothing_of_the_budget(database: Database) -> None:
+    async with (
+        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(1)) as other,
+        await Ledger.over(MemoryStore(database), clock=HandClock(), random=Random(2)) as ledger,
+    ):
+        chat = await other.conversation()
+        async with chat.turn("q1") as turn:
+            await turn.add(call("a"))
+        async with chat.turn(result("a")) as answer:
+            answer.emit("a2")
+        for number in range(FIRST_PAGE - 1):
+            async with chat.turn(f"q{number}") as more:
+                more.emit("a")
+        await chat.flag(turn.id, 1, to_model=False)
+        context = Context.budget(1 + 2 * (FIRST_PAGE - 1) + 1, one)
+        async with (await ledger.conversation(chat.id)).turn("q", context=context) as last:
+            assert [item.text for item in last.items][:2] == ["a2", "q0"]
+            last.emit("a")
 
 
 async def test_what_is_cached_is_not_read(chat: Chat, store: Reading) -> None:

@@ -156,6 +156,15 @@ class Flagged(Contract):
         await soon(chat.flag(turn.id, 0, to_model=False))
         assert await shown(chat) == ["a"]
 
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_begin_whose_answer_is_lost_hides_it_too(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        turn = await exchange(chat, "q", "a")
+        await chat.flag(turn.id, 0, to_model=False)
+        here.store.lose_answer(begin, fate)
+        assert await shown(chat) == ["a"]
+
     @pytest.mark.parametrize("place", [-1, 2])
     async def test_a_place_that_is_not_there_is_refused(self, stage: Stage, place: int) -> None:
         chat = await (await stage.process()).chat()
