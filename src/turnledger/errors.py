@@ -7,12 +7,15 @@ TurnledgerError
 │   ├── MissingToolResults
 │   ├── MalformedItems
 │   ├── EmptyTurn
-│   ├── TurnNotFound
 │   └── IdempotencyMismatch
 ├── ConversationUnavailable     the id or conversation_key names nothing that can be continued
 │   ├── ConversationNotFound
 │   ├── ConversationDeleted
 │   └── ConversationExpired
+├── HistoryUnavailable          the turn or branch is not there to go on from
+│   ├── TurnNotFound
+│   ├── BranchNotFound
+│   └── HistoryDiverged
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
@@ -97,12 +100,6 @@ class EmptyTurn(InvalidInput):
     code = "empty_turn"
 
 
-class TurnNotFound(InvalidInput):
-    """There is no turn with that id in this conversation."""
-
-    code = "turn_not_found"
-
-
 class IdempotencyMismatch(InvalidInput):
     """This idempotency_key was used before with another conversation or input. Use a new one."""
 
@@ -131,6 +128,30 @@ class ConversationExpired(ConversationUnavailable):
     """That conversation has expired and its history is gone. Start a new one."""
 
     code = "conversation_expired"
+
+
+class HistoryUnavailable(TurnledgerError):
+    """That part of the history is not there to go on from."""
+
+    code = "history_unavailable"
+
+
+class TurnNotFound(HistoryUnavailable):
+    """There is no such turn in this conversation, on the branch it shows."""
+
+    code = "turn_not_found"
+
+
+class BranchNotFound(HistoryUnavailable):
+    """There is no such branch in this conversation."""
+
+    code = "branch_not_found"
+
+
+class HistoryDiverged(HistoryUnavailable):
+    """The history that was sent is not the one that is stored. Read it again, or let it become a branch."""
+
+    code = "history_diverged"
 
 
 class ConversationBusy(TurnledgerError):

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from random import Random
-from types import TracebackType
 from typing import Any, Self, Unpack
 
-from turnledger.engine.asking import Input, TurnOptions, begin_request, check_name, choice
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.asking import Input, TurnOptions, begin_request, check_name, choice, move_request
+from turnledger.engine.block import TurnBlock, run_turn
+from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
     DeleteRequest,
     ListRequest,
@@ -25,11 +25,20 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import enter, outcome_of
+from turnledger.engine.entering import outcome_of, relocate
 from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
-from turnledger.engine.leaving import abandon_block, leave
+from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
-from turnledger.engine.outcome import committed
+from turnledger.engine.moving import (
+    ForkRequest,
+    Move,
+    Sibling,
+    SiblingsRequest,
+    Switch,
+    Undo,
+    fork,
+    siblings,
+)
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
@@ -37,9 +46,9 @@ from turnledger.engine.showing import flagged_page, in_force, shown_to_user
 from turnledger.engine.stops import StopRequest, request_stop
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.engine.transaction import EventSink, RunningTurn
-from turnledger.errors import InvalidInput, LedgerClosed, TurnledgerError, TurnReplayed
-from turnledger.model.attempt import OnStop
+from turnledger.engine.transaction import EventSink
+from turnledger.errors import InvalidInput, LedgerClosed, TurnledgerError
+from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
@@ -262,6 +271,91 @@ class Chat:
         request = begin_request(self._process, self._target(), input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
+    def edit(
+        self,
+        turn: str,
+        input: Input,
+        *,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run a turn in the place of an earlier one, as a block.
+
+        It sees the history before that turn, and commits on a new branch, which the conversation shows from
+        then on; the old branch stays, see `siblings` and `switch`. Until then, and if it fails, nothing has
+        changed. It takes over the instructions of that turn, unless it brings its own. Raises TurnNotFound if
+        the turn is not on the branch that the conversation shows.
+        """
+        place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
+        request = begin_request(self._process, self._target(), input, place, **options)
+        return TurnBlock(self._process, request, on_event)
+
+    def regenerate(
+        self,
+        turn: str | None = None,
+        *,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
+        place = Divergence(
+            branch=self._process.ids.new(BranchId),
+            replaces=TurnId(turn) if turn else None,
+            regenerates=True,
+        )
+        request = begin_request(self._process, self._target(), (), place, **options)
+        return TurnBlock(self._process, request, on_event)
+
+    async def fork(
+        self,
+        turn: str | None = None,
+        *,
+        conversation_key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Chat:
+        """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
+        nothing; deleting this one leaves it whole."""
+        _check_details(title, metadata)
+        process = self._process
+        if conversation_key is not None:
+            check_name("conversation_key", conversation_key)
+        now = process.clock.now_ms()
+        fresh = new_conversation(
+            self.owner,
+            process.ids.new(ConversationId),
+            process.ids.new(BranchId),
+            now,
+            conversation_key=conversation_key,
+            title=title,
+            metadata=dict(metadata or {}),
+        )
+        request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
+        return Chat(process, await process.persist(fork, request))
+
+    async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Take back the last turn: the conversation shows a branch without it.
+
+        Settled turns tell the model what tools did: they are not taken back, nor left behind, unless
+        `forget` says so. Raises TurnNotFound if there is no turn to take back.
+        """
+        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy)
+
+    async def switch(self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Show another branch of the conversation, and go on there. Raises BranchNotFound."""
+        await self._move(Switch(BranchId(branch)), on_busy)
+
+    async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
+        request = move_request(self._process, self._target(), move, choice(OnBusy, "on_busy", on_busy))
+        await relocate(self._process, request)
+
+    async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
+        """The turns that were made in the place of this one, itself included, each with the branch that
+        shows it."""
+        now = self._process.clock.now_ms()
+        request = SiblingsRequest(self.owner, self.id, TurnId(turn), _check_limit(limit), now)
+        return await self._process.store.read(siblings, request)
+
     def _target(self) -> Target:
         return Target(self.owner, self.id, self.conversation_key)
 
@@ -340,7 +434,7 @@ class Chat:
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
         found = await process.persist(request_stop, request)
         if found is None or isinstance(found, Ended):
-            process.bells.ring(self._found.branch)
+            process.bells.ring(self.id)
             return found
         process.interrupt_here(found.id, found.stop)
         return await outcome_of(process, self.owner, found.id)
@@ -372,53 +466,6 @@ class Chat:
         process.cache.forget(branch)
         process.lose_lanes(self.id)
         process.bells.ring_all()
-
-
-class TurnBlock:
-    """The context manager of one turn; used once."""
-
-    def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
-        self._process = process
-        self._request = request
-        self._on_event = on_event
-        self._running: RunningTurn | None = None
-        self._is_used = False
-
-    @property
-    def id(self) -> TurnId:
-        """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
-        return self._request.attempt
-
-    async def __aenter__(self) -> RunningTurn:
-        if self._is_used:
-            raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
-        self._is_used = True
-        entered = await enter(self._process, self._request, self._on_event)
-        if isinstance(entered, Ended):
-            raise TurnReplayed(committed(entered))
-        self._running = entered
-        return entered
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._running is not None  # noqa: S101 - the block was entered
-        await leave(self._process, self._running, problem)
-
-
-async def run_turn(
-    process: Process, request: BeginRequest, runner: Runner, on_event: EventSink | None
-) -> Turn:
-    """Run a turn with a runner; return it as committed, by this attempt or by an earlier one."""
-    try:
-        async with TurnBlock(process, request, on_event) as running:
-            await runner(running)
-    except TurnReplayed as replay:
-        return replay.turn
-    return committed(Ended(running.state, running.turn))
 
 
 def _check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:

@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from typing import TypeAlias, TypedDict, TypeVar
 
 from turnledger.engine.begin import BeginRequest
+from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target
 from turnledger.engine.idempotency import Key, fingerprint
 from turnledger.engine.limits import Limits
+from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
@@ -49,6 +51,7 @@ def begin_request(
     process: Process,
     target: Target,
     input: Input,
+    place: Divergence | None = None,
     *,
     instructions: Input | None = None,
     instructions_once: Input | None = None,
@@ -63,7 +66,8 @@ def begin_request(
     items = items_of(input)
     limits = process.limits
     _check_size("The input", items, limits)
-    check_input(items)
+    if place is None or not place.regenerates:
+        check_input(items)
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         _check_size("What is given as instructions", given.items, limits)
@@ -73,6 +77,7 @@ def begin_request(
         check_priming(primes)
     if idempotency_key is not None:
         check_name("idempotency_key", idempotency_key)
+    where = () if place is None else (place.after, place.replaces)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
@@ -88,7 +93,26 @@ def begin_request(
         on_busy=choice(OnBusy, "on_busy", on_busy),
         on_stop=choice(OnStop, "on_stop", on_stop),
         on_failure=choice(OnFailure, "on_failure", on_failure),
-        key=Key(idempotency_key, fingerprint(items, given, primes)) if idempotency_key else None,
+        diverge=place,
+        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
+        if idempotency_key
+        else None,
+    )
+
+
+def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
+    """A request that takes the lane as a turn does, and runs none."""
+    now, limits = process.clock.now_ms(), process.limits
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=(),
+        now=now,
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        on_busy=on_busy,
+        move=move,
     )
 
 

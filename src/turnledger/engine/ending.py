@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine import closing
+from turnledger.engine.branching import Place, open_branch, place_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, ConversationState
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -42,6 +43,7 @@ class EndRequest:
     """The holder ends its own attempt. `failure` is None for a stop."""
 
     owner: str
+    conversation: ConversationId
     branch: BranchId
     attempt: TurnId
     fence: int
@@ -93,8 +95,10 @@ async def end_running(
     """
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     branch = replace(branch, running=None)
-    if not forget and keeps(attempt, failure) and is_well_formed(branch, attempt, journal):
-        return await _keep(tables, branch, attempt, journal, now)
+    if not forget and keeps(attempt, failure):
+        place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+        if is_well_formed(place.pending if place else branch.pending, attempt, journal):
+            return await _keep(tables, branch, place, attempt, journal, now)
     state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
     attempt = attempt.moved(state, failure=failure, at=now)
     if forget or (attempt.on_failure is OnFailure.FORGET and attempt.stop is None):
@@ -115,11 +119,11 @@ def keeps(attempt: Attempt, failure: Failure | None) -> bool:
     return attempt.on_failure is OnFailure.KEEP
 
 
-def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
+def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal) -> bool:
     """Whether what there is can be history. It always should; if not, the attempt fails, and never its end:
     that would close the lane for ever."""
     try:
-        open_calls((*branch.pending, *attempt.input, *closing.kept(journal, attempt.partial)))
+        open_calls((*pending, *attempt.input, *closing.kept(journal, attempt.partial)))
     except MalformedItems:
         log.exception("%s cannot be kept", attempt.id)
         return False
@@ -127,9 +131,12 @@ def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
 
 
 async def _keep(
-    tables: Tables, branch: Branch, attempt: Attempt, journal: Journal, now: int
+    tables: Tables, branch: Branch, place: Place | None, attempt: Attempt, journal: Journal, now: int
 ) -> tuple[Branch, Ended]:
     output = closing.kept(journal, attempt.partial)
+    if place is not None:
+        await tables.save_branch(branch)
+        branch = await open_branch(tables, attempt.owner, branch, place)
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -145,14 +152,16 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch, _ = await append_turn(tables, branch, attempt, TurnKind.SETTLED, output, now)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
-    return replace(branch, unsettled=None)
+    return replace(branch, unsettled=None, settled=branch.length)
 
 
 async def append_turn(
     tables: Tables, branch: Branch, attempt: Attempt, kind: TurnKind, output: tuple[Item, ...], now: int
 ) -> tuple[Branch, Turn]:
     """Insert the turn behind the head; return the branch whose head it is. The caller saves the branch."""
-    given, number = attempt.instructions, branch.length + 1
+    # What is settled of an edit stands behind the head, and its instructions were for another place.
+    is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
+    given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
     instructed = instructed_after(given, branch.instructed, number)
     turn = Turn.of(
         id=attempt.id,

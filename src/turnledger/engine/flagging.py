@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from turnledger.engine import line
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
@@ -65,16 +66,18 @@ def _changed(flags: Flags, request: FlagRequest) -> Flags:
 
 
 async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Turn:
-    """The turn if it is of this conversation: made on a branch of its own, or shared by its current one."""
+    """The turn if it is of this conversation: made on a branch of its own, or shared by its current one.
+    Raises TurnNotFound."""
     turn = await tables.turn(conversation.owner, id)
     if turn is None:
         raise TurnNotFound
     home = await tables.branch(turn.branch)
     if home is not None and home.conversation == conversation.id:
         return turn
-    shown = await tables.turns(conversation.branch, turn.number - 1, turn.number, 1)
-    if [each.id for each in shown] != [id]:
+    current = await tables.branch(conversation.branch)
+    if current is None:
         raise TurnNotFound
+    await line.up_to(tables, current, turn)
     return turn
 
 

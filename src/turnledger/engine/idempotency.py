@@ -50,9 +50,13 @@ NOTHING_CLAIMED = Fresh()
 
 
 def fingerprint(
-    input: Iterable[Item], instructions: Instructions | None = None, priming: Sequence[Item] = ()
+    input: Iterable[Item],
+    *place: object,
+    instructions: Instructions | None = None,
+    priming: Sequence[Item] = (),
 ) -> bytes:
-    """What must be equal for two requests to the same conversation to be the same request."""
+    """What must be equal for two requests to the same conversation to be the same request: what they say,
+    under which instructions, and where in the history, if not behind the head."""
     digest = hashlib.sha256()
     _digest(digest.update, input)
     if instructions is not None:
@@ -61,6 +65,8 @@ def fingerprint(
     if priming:
         digest.update(PRIMING)
         _digest(digest.update, priming)
+    if place:
+        digest.update(repr(place).encode())
     return digest.digest()
 
 

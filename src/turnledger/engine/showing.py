@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from turnledger.engine.line import turn_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.reading import InfoRequest, PageRequest, info, turns_page
 from turnledger.model.flags import FlagsOf, hidden_from_user, without_hidden
@@ -43,5 +44,5 @@ async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
     branch = await tables.branch(conversation.branch)
     if branch is None or not branch.instructed:
         return ()
-    found = await tables.turns(branch.id, branch.instructed - 1, branch.instructed, 1)
-    return (found[0].instructions or ()) if found else ()
+    found = await turn_at(tables, branch, branch.instructed)
+    return (found.instructions or ()) if found else ()

@@ -13,7 +13,6 @@ from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
-from turnledger.engine.history import History
 from turnledger.engine.recording import RecordRequest, record
 from turnledger.engine.snapshot import Snapshot
 from turnledger.engine.uninterrupted import uninterrupted
@@ -50,9 +49,9 @@ class RunningTurn:
     ) -> None:
         self._process = process
         self._attempt: Attempt = begun.attempt
-        self._draft = Draft(
-            begun.branch.pending, begun.attempt.input, begun.journal, process.limits.turn_bytes
-        )
+        self._place = begun.place
+        pending = begun.place.pending if begun.place else begun.branch.pending
+        self._draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
         self._is_cancelling = False
@@ -88,10 +87,10 @@ class RunningTurn:
     @property
     def number(self) -> int:
         """The number that the turn will have."""
-        return self.branch.length + 1
+        return (self._place.length if self._place else self.branch.length) + 1
 
     @property
-    def history(self) -> History:
+    def history(self) -> Sequence[Turn]:
         """The committed turns that this one runs on, or as many of the last ones as its context can show."""
         return self.snapshot.history
 
@@ -225,12 +224,14 @@ class RunningTurn:
         output, pending = self._draft.whole()
         now = self._process.clock.now_ms()
         given = self._attempt.instructions
-        instructed = instructed_after(given, self.branch.instructed, self.number)
+        place, lane = self._place, self.branch
+        before = place.instructed if place else lane.instructed
+        instructed = instructed_after(given, before, self.number)
         turn = Turn.of(
             id=self.id,
-            branch=self.branch.id,
+            branch=place.fork.branch if place else lane.id,
             number=self.number,
-            parent=self.branch.head,
+            parent=place.head if place else lane.head,
             kind=TurnKind.COMPLETED,
             created_at=self._attempt.created_at,
             committed_at=now,
@@ -242,8 +243,11 @@ class RunningTurn:
         return CommitRequest(
             owner=self._attempt.owner,
             conversation=self.conversation.id,
+            lane=lane.id,
+            head=lane.head,
             turn=turn,
-            fence=self.branch.fence,
+            fence=lane.fence,
+            fork=place.fork if place else None,
             pending=pending,
             instructed=instructed,
             idempotency_key=self._attempt.idempotency_key,
@@ -255,6 +259,7 @@ class RunningTurn:
         """The end of the turn other than by commit."""
         return EndRequest(
             owner=self._attempt.owner,
+            conversation=self.conversation.id,
             branch=self.branch.id,
             attempt=self.id,
             fence=self.branch.fence,

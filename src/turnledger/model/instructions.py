@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item, ItemLike, message
+from turnledger.model.turn import Turn
 
 _ROLES = ("system", "developer")
 
@@ -55,6 +56,14 @@ def split_leading(items: Sequence[Item]) -> tuple[tuple[Item, ...], tuple[Item, 
     """The system and developer messages at the beginning, and the rest: chat clients send them together."""
     count = next((place for place, item in enumerate(items) if not is_instruction(item)), len(items))
     return tuple(items[:count]), tuple(items[count:])
+
+
+def given_to(turn: Turn) -> Instructions | None:
+    """The instructions that a turn was given, as they could be given again to one in its place."""
+    if turn.instructions is None:
+        return None
+    is_lasting = turn.instructed == (turn.number if turn.instructions else 0)
+    return Instructions(turn.instructions, is_lasting)
 
 
 def instructed_after(given: Instructions | None, before: int, number: int) -> int:

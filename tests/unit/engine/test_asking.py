@@ -48,7 +48,9 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
     assert (request.instructions, request.priming) == (given, (user(), assistant()))
     assert request.context is context
     assert request.key is not None
-    assert request.key.fingerprint == fingerprint((user(),), given, (user(), assistant()))
+    assert request.key.fingerprint == fingerprint(
+        (user(),), instructions=given, priming=(user(), assistant())
+    )
 
 
 @pytest.mark.parametrize(
@@ -76,14 +78,16 @@ async def test_what_cannot_be_done_is_refused_at_once(
 
 def test_requests_differ_by_their_instructions_and_priming() -> None:
     items = (message("system", "a"),)
+    lasting, once = Instructions(items), Instructions(items, is_lasting=False)
     prints = [
         fingerprint((user(),)),
         fingerprint((user(), *items)),
-        fingerprint((user(),), Instructions(())),
-        fingerprint((user(),), Instructions(items)),
-        fingerprint((user(),), Instructions(items, is_lasting=False)),
-        fingerprint((user(),), None, items),
-        fingerprint((user(),), Instructions(items), items),
-        fingerprint((user(),), Instructions((*items, *items))),
+        fingerprint((user(),), None, None),
+        fingerprint((user(),), instructions=Instructions(())),
+        fingerprint((user(),), instructions=lasting),
+        fingerprint((user(),), instructions=once),
+        fingerprint((user(),), priming=items),
+        fingerprint((user(),), instructions=lasting, priming=items),
+        fingerprint((user(),), instructions=Instructions((*items, *items))),
     ]
     assert len(set(prints)) == len(prints)

@@ -50,11 +50,27 @@ CREATE TABLE branch (
     running BLOB,
     unsettled BLOB,
     pending BLOB,                   -- a JSON document of items; NULL when there are none
+    start INTEGER NOT NULL DEFAULT 0,       -- its own turns come after this number
+    settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
-    instructed INTEGER NOT NULL DEFAULT 0 -- number of the turn whose instructions are in force at the head
+    cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
+    instructed INTEGER NOT NULL DEFAULT 0   -- number of the turn whose instructions are in force at the head
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
+
+-- How branches were made from others: written once, for those that were.
+CREATE TABLE origin (
+    branch INTEGER PRIMARY KEY,     -- its ref
+    conversation BLOB NOT NULL,
+    base BLOB,                      -- the turn it was made from; NULL for the very beginning
+    source INTEGER,                 -- the ref of the branch that this is a turn of
+    through INTEGER NOT NULL,       -- and its number
+    line BLOB                       -- the packed stretches before its own turns; NULL for none
+) STRICT;
+
+CREATE INDEX origin_of_base ON origin (conversation, base);
+CREATE INDEX origin_of_source ON origin (source);
 
 -- The history: rows are inserted and, when their conversation has ended, removed; never updated.
 CREATE TABLE turn (
@@ -97,6 +113,7 @@ CREATE TABLE attempt (
     fence INTEGER NOT NULL,
     state TEXT NOT NULL,
     base BLOB,
+    fork BLOB,                      -- a JSON document: where an edit commits; NULL behind the head
     input BLOB,                     -- a JSON document; NULL when it is long and lies in attempt_input
     on_stop TEXT NOT NULL,
     on_failure TEXT NOT NULL,
@@ -133,6 +150,7 @@ CREATE TABLE journal (
 -- The queues of the branches.
 CREATE TABLE ticket (
     attempt BLOB PRIMARY KEY,
+    conversation BLOB NOT NULL,
     branch BLOB NOT NULL,
     number INTEGER NOT NULL,
     front INTEGER NOT NULL,

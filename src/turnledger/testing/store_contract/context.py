@@ -123,6 +123,39 @@ class ContextShown(Contract):
         same = await there.chat(chat)
         assert await shown(same, [answer_to("c", "found")], context=context) == ["q2", "function_call"]
 
+    @pytest.mark.parametrize("is_cached", [True, False])
+    async def test_an_edit_is_shown_the_end_of_what_is_before_it(self, stage: Stage, is_cached: bool) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 20)
+        turns = await chat.turns()
+        same = chat if is_cached else await there.chat(chat)
+        for context in (Context.last(1), Context.budget(4, per_message)):
+            async with same.edit(turns[18].id, "q", context=context) as turn:
+                assert [item.text for item in turn.items] == ["q18", "a18", "q"]
+                assert turn.number == 19
+                turn.stop("discard")
+        async with same.edit(turns[2].id, "q", context=Context.last(1)) as turn:
+            turn.emit("a")
+        assert await shown(same, context=Context.last(2)) == ["q2", "a2", "q", "a"]
+        whole = ["q1", "a1", "q2", "a2", "q", "a", "next", "ok"]
+        assert await shown(chat, context=Context.budget(999)) == whole
+
+    async def test_what_an_edit_carries_over_is_shown(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchanges(chat, 3)
+        first = (await chat.turns())[1]
+        with pytest.raises(ValueError, match="broken"):
+            await soon(chat.run(ScriptedModel([Tool("pay"), ValueError("broken")]), "q4"))
+        same = await there.chat(chat)
+        for context in (Context.all(), Context.last(2), Context.budget(99, per_message)):
+            async with same.edit(first.id, "q", context=context) as turn:
+                seen = [item.text or item.type for item in turn.items]
+                assert seen[:5] == ["q1", "a1", "q4", "function_call", "function_call_output"]
+                assert (seen[-1], turn.number) == ("q", 3)
+                turn.stop("discard")
+
     async def test_steps_are_shown_as_they_come_and_take_their_part_of_the_budget(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await exchanges(chat, 2)

@@ -198,6 +198,30 @@ class Flagged(Contract):
         assert await foreign.flags(turn.id) == {}
         assert await shown(foreign) == ["q", "a"]
 
+    async def test_a_turn_that_is_shared_is_hidden_wherever_it_is_shown(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, second = await exchange(chat, "q1", "a1"), await exchange(chat, "q2", "a2")
+        forked = await (await there.chat(chat)).fork(first.id)
+        assert await shown(forked, "q3") == ["q1", "a1"]
+        await forked.flag(first.id, 0, to_model=False)
+        assert await shown(chat, "q4") == ["a1", "q2", "a2"]
+        with pytest.raises(TurnNotFound):
+            await forked.flag(second.id, to_model=False)
+        await chat.flag(first.id, 1, to_model=False)
+        assert await shown(forked, "q5") == ["q3", "ok"]
+
+    async def test_what_is_hidden_stays_hidden_from_an_edit(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns = [await exchange(chat, f"q{number}", f"a{number}") for number in range(3)]
+        await chat.flag(turns[0].id, 1, to_model=False)
+        async with (await there.chat(chat)).edit(turns[2].id, "q") as turn:
+            assert [item.text for item in turn.items] == ["q0", "q1", "a1", "q"]
+            turn.emit("a")
+        await chat.flag(turns[2].id, 0, to_user=False)
+        assert await shown(chat) == ["q0", "q1", "a1", "q", "a"]
+
     async def test_a_deleted_conversation_takes_no_flags(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         turn = await exchange(chat, "q", "a")

@@ -8,7 +8,7 @@ from turnledger.engine.begin import begin
 from turnledger.errors import IdempotencyMismatch, TurnReplayed
 from turnledger.ledger import Chat
 from turnledger.model.messages import messages_of
-from turnledger.model.turn import TurnKind
+from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import Contract, Stage, exchange, said, soon
@@ -21,6 +21,13 @@ async def told(chat: Chat, text: str = "q", **options: object) -> str | None:
     [seen] = model.seen
     assert [message["role"] for message in seen].count("system") <= 1
     return seen[0]["content"] if seen[0]["role"] == "system" else None
+
+
+async def _edited(chat: Chat, place: Turn, instructions: str | None) -> str | None:
+    """Put a turn in the place of another; return the instructions that it is under."""
+    async with chat.edit(place.id, "edited", instructions=instructions) as turn:
+        turn.emit("a")
+    return turn.instructions[0].text if turn.instructions else None
 
 
 class InstructionsInForce(Contract):
@@ -129,6 +136,47 @@ class InstructionsInForce(Contract):
         with pytest.raises(TurnReplayed):
             async with chat.turn("q", instructions="Be kind.", idempotency_key="i"):
                 pass
+
+    async def test_a_turn_in_the_place_of_another_takes_over_its_instructions(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await told(chat, "q1", instructions="One.")
+        await told(chat, "q2", instructions="Two.")
+        await told(chat, "q3", instructions_once="Three.")
+        first, second, third = await chat.turns()
+        same = await there.chat(chat)
+        assert await _edited(same, third, None) == "Three."
+        assert await told(same) == "Two."
+        assert await _edited(same, second, "Other.") == "Other."
+        assert await told(chat) == "Other."
+        assert await _edited(chat, first, None) == "One."
+        assert await told(same) == "One."
+
+    async def test_a_branch_goes_on_under_those_of_the_turn_it_was_made_from(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        for number, text in enumerate(("One.", None, "Two."), 1):
+            await told(chat, f"q{number}", instructions=text)
+        turns = await chat.turns()
+        forked = await (await there.chat(chat)).fork(turns[1].id)
+        assert await told(forked) == "One."
+        await chat.undo()
+        assert await told(chat) == "One."
+        assert [item.text for item in await chat.instructions()] == ["One."]
+
+    async def test_what_is_settled_of_an_edit_leaves_the_instructions_as_they_are(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await told(chat, "q1", instructions="One.")
+        await told(chat, "q2", instructions="Two.")
+        first = (await chat.turns())[0]
+        with pytest.raises(ValueError, match="broken"):
+            async with chat.edit(first.id, "q") as turn:
+                await ScriptedModel([Tool("pay"), ValueError("broken")])(turn)
+        assert await told(chat) == "Two."
+        assert [each.instructed for each in await chat.turns()] == [1, 2, 2, 2]
+        assert await _edited(chat, first, None) == "One."
+        carried = (await chat.turns())[0]
+        assert (carried.kind, carried.instructions, carried.instructed) == (TurnKind.SETTLED, None, 0)
 
     async def test_they_survive_a_restart(self, stage: Stage) -> None:
         if not self.capabilities.survives_restart:

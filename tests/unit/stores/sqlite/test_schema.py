@@ -51,7 +51,7 @@ def test_a_store_of_the_first_version_keeps_its_rows() -> None:
     )
     migrate(connection, ":memory:")
     [row] = connection.execute(QUERIES["branch"], (b"branch",))
-    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0)
+    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0)
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
 
 
@@ -89,5 +89,6 @@ def test_no_query_reads_a_table_that_grows_from_end_to_end(name: str, migrated: 
     bindings = [None] * (len({*names}) if names and names[0] != "?" else len(names))
     plan = [row[3] for row in migrated.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", bindings)]
     scans = [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
+    scans = [step for step in scans if "VIRTUAL TABLE" not in step]  # what the caller gave
     scans = [step for step in scans if "SUBQUERY" not in step and "(subquery" not in step]
     assert name in SMALL or scans == []
