@@ -141,7 +141,8 @@ class ContextShown(Contract):
         whole = ["q1", "a1", "q2", "a2", "q", "a", "next", "ok"]
         assert await shown(chat, context=Context.budget(999)) == whole
 
-    async def test_what_an_edit_carries_over_is_shown(self, stage: Stage) -> None:
+    @pytest.mark.parametrize("context", [Context.all(), Context.last(2), Context.budget(99, per_message)])
+    async def test_what_an_edit_carries_over_is_shown(self, stage: Stage, context: Context) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
         await exchanges(chat, 3)
@@ -149,12 +150,12 @@ class ContextShown(Contract):
         with pytest.raises(ValueError, match="broken"):
             await soon(chat.run(ScriptedModel([Tool("pay"), ValueError("broken")]), "q4"))
         same = await there.chat(chat)
-        for context in (Context.all(), Context.last(2), Context.budget(99, per_message)):
-            async with same.edit(first.id, "q", context=context) as turn:
-                seen = [item.text or item.type for item in turn.items]
-                assert seen[:5] == ["q1", "a1", "q4", "function_call", "function_call_output"]
-                assert (seen[-1], turn.number) == ("q", 3)
-                turn.stop("discard")
+        async with same.edit(first.id, "q", context=context) as turn:
+            seen = [item.text or item.type for item in turn.items]
+            assert seen[:5] == ["q1", "a1", "q4", "function_call", "function_call_output"]
+            assert (seen[-1], turn.number) == ("q", 3)
+            turn.emit("a")
+        assert [each.number for each in await chat.turns()] == [1, 2, 3]
 
     async def test_steps_are_shown_as_they_come_and_take_their_part_of_the_budget(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()

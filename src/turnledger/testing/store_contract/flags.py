@@ -222,6 +222,16 @@ class Flagged(Contract):
         await chat.flag(turns[2].id, 0, to_user=False)
         assert await shown(chat) == ["q0", "q1", "a1", "q", "a"]
 
+    async def test_what_an_edit_saw_of_the_flags_does_not_pass_for_all(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns = [await exchange(chat, f"q{number}", f"a{number}") for number in range(3)]
+        await chat.flag(turns[2].id, 0, to_model=False)
+        same = await there.chat(chat)
+        async with same.edit(turns[1].id, "q") as turn:
+            turn.stop("discard")
+        assert await shown(same) == ["q0", "a0", "q1", "a1", "a2"]
+
     async def test_a_deleted_conversation_takes_no_flags(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         turn = await exchange(chat, "q", "a")

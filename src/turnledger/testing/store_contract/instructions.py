@@ -164,6 +164,14 @@ class InstructionsInForce(Contract):
         assert await told(chat) == "One."
         assert [item.text for item in await chat.instructions()] == ["One."]
 
+    async def test_an_edit_goes_on_under_those_before_its_place(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        for number, text in enumerate(("One.", None, "Two."), 1):
+            await told(chat, f"q{number}", instructions=text)
+        assert await _edited(chat, (await chat.turns())[1], None) == "One."
+        assert [each.instructed for each in await chat.turns()] == [1, 1]
+        assert await told(chat) == "One."
+
     async def test_what_is_settled_of_an_edit_leaves_the_instructions_as_they_are(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         await told(chat, "q1", instructions="One.")
