@@ -166,9 +166,11 @@ class _Reading:
 
     def __init__(self) -> None:
         self.items: list[Item] = []
-        self._types: dict[str, str] = {}  # of the latest call by each id
-        # The ids of an assistant message's calls, as long as a next call would be taken for one of its own.
-        self._joinable: Collection[str] | None = None
+        self._types: dict[str, str] = {}  # of the latest call of each id
+        self._waiting: dict[str, list[str]] = {}  # for each id, the places of messages that await a result
+        self._joinable: str | None = (
+            None  # the place of the message that a next call would be taken for part of
+        )
 
     def add(self, place: str, message: Message) -> None:
         """Add the items of one message, which has been checked."""
@@ -198,7 +200,8 @@ class _Reading:
             only = _NOTHING if number else first
             self.items.append(_call_item(f"{place}.tool_calls[{number}]", call, only))
             self._types[call["id"]] = self.items[-1].type
-        self._joinable = [call["id"] for call in calls]
+            self._waiting.setdefault(call["id"], []).append(place)
+        self._joinable = place
 
     def _add_result(self, place: str, message: Message) -> None:
         call_id, content = message["tool_call_id"], message["content"]
@@ -211,7 +214,9 @@ class _Reading:
         self.items.append(
             _item(place, {"type": f"{kind}_output", "call_id": call_id, "output": output}, only)
         )
-        if self._joinable is not None and call_id in self._joinable:
+        # A result of an earlier message will be put behind that one, so nothing stands between here.
+        waiting = self._waiting.get(call_id)
+        if not waiting or waiting.pop() == self._joinable:
             self._joinable = None
 
 

@@ -1,4 +1,4 @@
-"""Repair of histories that were made elsewhere: until a model accepts them, well formed as `open_calls` has it.
+"""Repair of histories that were made elsewhere, so that models accept them: well formed as in `open_calls`.
 
 Repair only takes out and moves. Items that stay are the ones given, and no result is made up: nobody here
 knows what became of a call that has none. All that stays keeps its order, but for results that are moved.
