@@ -10,12 +10,14 @@ async with chat.turn("Where is my order?") as turn:
 import logging
 
 from turnledger import errors
+from turnledger.engine.context import Context
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Runner
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.flags import Flags
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 
@@ -25,7 +27,9 @@ logging.getLogger("turnledger").addHandler(logging.NullHandler())
 __all__ = [
     "AttemptState",
     "Chat",
+    "Context",
     "Conversation",
+    "Flags",
     "Item",
     "Ledger",
     "Limits",

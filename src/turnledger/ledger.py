@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from random import Random
-from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, Unpack
 
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.asking import Input, TurnOptions, begin_request, check_name, choice, move_request
+from turnledger.engine.block import TurnBlock, run_turn
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
     DeleteRequest,
@@ -25,9 +25,9 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import enter, outcome_of, relocate
-from turnledger.engine.idempotency import Key, fingerprint
-from turnledger.engine.leaving import abandon_block, leave
+from turnledger.engine.entering import outcome_of, relocate
+from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
+from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.moving import (
     ForkRequest,
@@ -39,34 +39,25 @@ from turnledger.engine.moving import (
     fork,
     siblings,
 )
-from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
+from turnledger.engine.showing import flagged_page, in_force, shown_to_user
 from turnledger.engine.stops import StopRequest, request_stop
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.engine.transaction import EventSink, RunningTurn
-from turnledger.errors import (
-    InvalidInput,
-    LedgerClosed,
-    MalformedItems,
-    TurnledgerError,
-    TurnReplayed,
-)
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.engine.transaction import EventSink
+from turnledger.errors import InvalidInput, LedgerClosed, TurnledgerError
+from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
-from turnledger.model.item import Item, ItemLike, is_unicode, items_of
-from turnledger.model.pairing import check_input
+from turnledger.model.item import Item, is_unicode
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
 
-Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
-
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
-KEY_LENGTH = 512
 TEXT_LENGTH = 512
 METADATA_PAIRS = 16
 PAGE = 1_000
@@ -180,13 +171,13 @@ class Ledger:
         process = self._process
         if process.is_closed:
             raise LedgerClosed
-        _check_name("owner", owner)
+        check_name("owner", owner)
         if id is not None and conversation_key is not None:
             raise InvalidInput("Give an id or a conversation_key, not both.")
         if id is not None:
             return Target(owner, ConversationId(id))
         if conversation_key is not None:
-            _check_name("conversation_key", conversation_key)
+            check_name("conversation_key", conversation_key)
         fresh = new_conversation(
             owner,
             process.ids.new(ConversationId),
@@ -213,11 +204,8 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Turn:
         """Run one turn with a runner, on a conversation that is named or new, and return it as committed.
 
@@ -226,7 +214,7 @@ class Ledger:
         the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
         """
         target = self._target(conversation, conversation_key, owner, create=True)
-        request = begin_request(self._process, target, input, idempotency_key, on_busy, on_stop, on_failure)
+        request = begin_request(self._process, target, input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
 
@@ -253,21 +241,22 @@ class Chat:
         self,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
 
         Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
         nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
         committed turn raises TurnReplayed with that turn, instead of running the block.
+
+        `instructions` (a text, or system and developer messages) are recorded with the turn, and in force for
+        it and all later ones until replaced; an empty text ends them. `instructions_once` are in force for
+        this turn only. `priming` is a history of your own, shown before the stored one and not kept;
+        `context` says how much of the stored one is shown. `on_busy`, `on_stop` and `on_failure` name the
+        policies for what may come in between.
         """
-        request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
-        )
+        request = begin_request(self._process, self._target(), input, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -275,16 +264,11 @@ class Chat:
         runner: Runner,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Turn:
         """Run one turn with a runner and return it as committed; see Ledger.run."""
-        request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
-        )
+        request = begin_request(self._process, self._target(), input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
     def edit(
@@ -292,33 +276,26 @@ class Chat:
         turn: str,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run a turn in the place of an earlier one, as a block.
 
         It sees the history before that turn, and commits on a new branch, which the conversation shows from
         then on; the old branch stays, see `siblings` and `switch`. Until then, and if it fails, nothing has
-        changed. Raises TurnNotFound if the turn is not on the branch that the conversation shows.
+        changed. It takes over the instructions of that turn, unless it brings its own. Raises TurnNotFound if
+        the turn is not on the branch that the conversation shows.
         """
         place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
-        request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure, place
-        )
+        request = begin_request(self._process, self._target(), input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def regenerate(
         self,
         turn: str | None = None,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
         place = Divergence(
@@ -326,9 +303,7 @@ class Chat:
             replaces=TurnId(turn) if turn else None,
             regenerates=True,
         )
-        request = begin_request(
-            self._process, self._target(), (), idempotency_key, on_busy, on_stop, on_failure, place
-        )
+        request = begin_request(self._process, self._target(), (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def fork(
@@ -344,7 +319,7 @@ class Chat:
         _check_details(title, metadata)
         process = self._process
         if conversation_key is not None:
-            _check_name("conversation_key", conversation_key)
+            check_name("conversation_key", conversation_key)
         now = process.clock.now_ms()
         fresh = new_conversation(
             self.owner,
@@ -371,7 +346,7 @@ class Chat:
         await self._move(Switch(BranchId(branch)), on_busy)
 
     async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
-        request = move_request(self._process, self._target(), move, _choice(OnBusy, "on_busy", on_busy))
+        request = move_request(self._process, self._target(), move, choice(OnBusy, "on_busy", on_busy))
         await relocate(self._process, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
@@ -385,21 +360,59 @@ class Chat:
         return Target(self.owner, self.id, self.conversation_key)
 
     async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
-        """A page of committed turns in order: the last ones, or those before a turn's number."""
+        """A page of committed turns in order: the last ones, or those before a turn's number. They are given
+        whole; see `flags` for what is hidden of them."""
         return await self._process.store.read(turns_page, self._page(before, limit))
 
     async def history(self) -> list[Item]:
-        """All items of all committed turns, in order."""
-        items: list[Item] = []
-        page = await self.turns(limit=PAGE)
-        pages = [page]
-        while page and page[0].number > 1:
-            page = await self.turns(before=page[0].number, limit=PAGE)
-            pages.append(page)
-        for turns in reversed(pages):
-            for turn in turns:
-                items.extend(turn.items)
-        return items
+        """All items of all committed turns that their user sees, in order: without those hidden by
+        `to_user=False`, and the other half of their pair."""
+        turns: list[Turn] = []
+        flags: dict[TurnId, Mapping[int, Flags]] = {}
+        before: int | None = None
+        while before is None or before > 1:
+            page = await self._process.store.read(flagged_page, self._page(before, PAGE))
+            turns[:0] = page.turns
+            flags |= page.flags
+            before = page.turns[0].number if page.turns else 1
+        return shown_to_user(turns, flags)
+
+    async def flag(
+        self,
+        turn: str,
+        item: int | Iterable[int] | None = None,
+        *,
+        to_model: bool | None = None,
+        to_user: bool | None = None,
+    ) -> None:
+        """Show or hide items of a committed turn, by their places among `turn.items`, or all of them.
+
+        Takes effect for turns that begin later, and disturbs none that runs. Hiding one half of a call and
+        its result hides both, and reasoning goes with what it led to. Raises TurnNotFound.
+        """
+        places = None if item is None else (item,) if isinstance(item, int) else tuple(item)
+        process = self._process
+        request = FlagRequest(
+            owner=self.owner,
+            conversation=self.id,
+            turn=TurnId(turn),
+            places=places,
+            to_model=to_model,
+            to_user=to_user,
+            limit=process.limits.turn_flags,
+            now=process.clock.now_ms(),
+        )
+        await process.persist(flag, request)
+
+    async def flags(self, *turns: str) -> FlagsOf:
+        """The flags of these turns: turn → place among its items → flags, of all items hidden from anyone."""
+        request = FlagsRequest(self.owner, tuple(map(TurnId, turns)))
+        return await self._process.store.read(read_flags, request)
+
+    async def instructions(self) -> tuple[Item, ...]:
+        """The instructions that are in force for the next turn, unless it brings its own."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(in_force, request)
 
     async def attempts(self, *, limit: int = 50) -> list[SetAside]:
         """The attempts that are not in the history: running, failed, discarded; newest first."""
@@ -414,7 +427,7 @@ class Chat:
         Returns when it is final, with the outcome that won; None if there was nothing to stop.
         """
         name = TurnId(turn) if turn else None
-        chosen = _choice(OnStop, "policy", policy) if policy else None
+        chosen = choice(OnStop, "policy", policy) if policy else None
         process = self._process
         if process.is_inside(self.id, name):
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
@@ -453,131 +466,6 @@ class Chat:
         process.cache.forget(branch)
         process.lose_lanes(self.id)
         process.bells.ring_all()
-
-
-class TurnBlock:
-    """The context manager of one turn; used once."""
-
-    def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
-        self._process = process
-        self._request = request
-        self._on_event = on_event
-        self._running: RunningTurn | None = None
-        self._is_used = False
-
-    @property
-    def id(self) -> TurnId:
-        """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
-        return self._request.attempt
-
-    async def __aenter__(self) -> RunningTurn:
-        if self._is_used:
-            raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
-        self._is_used = True
-        entered = await enter(self._process, self._request, self._on_event)
-        if isinstance(entered, Ended):
-            raise TurnReplayed(committed(entered))
-        self._running = entered
-        return entered
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._running is not None  # noqa: S101 - the block was entered
-        await leave(self._process, self._running, problem)
-
-
-async def run_turn(
-    process: Process, request: BeginRequest, runner: Runner, on_event: EventSink | None
-) -> Turn:
-    """Run a turn with a runner; return it as committed, by this attempt or by an earlier one."""
-    try:
-        async with TurnBlock(process, request, on_event) as running:
-            await runner(running)
-    except TurnReplayed as replay:
-        return replay.turn
-    return committed(Ended(running.state, running.turn))
-
-
-def begin_request(
-    process: Process,
-    target: Target,
-    input: Input,
-    idempotency_key: str | None,
-    on_busy: OnBusy | str,
-    on_stop: OnStop | str,
-    on_failure: OnFailure | str,
-    place: Divergence | None = None,
-) -> BeginRequest:
-    """Check what a caller asks for, and make it a request to begin."""
-    items = items_of(input)
-    limits = process.limits
-    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
-        raise MalformedItems(
-            f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
-        )
-    if place is None or not place.regenerates:
-        check_input(items)
-    if idempotency_key is not None:
-        _check_name("idempotency_key", idempotency_key)
-    now = process.clock.now_ms()
-    return BeginRequest(
-        target=target,
-        attempt=process.ids.new(TurnId),
-        lease=process.lease,
-        input=items,
-        now=now,
-        wait_until=now + round(limits.queue_wait * 1000),
-        queue_limit=limits.queue_length,
-        on_busy=_choice(OnBusy, "on_busy", on_busy),
-        on_stop=_choice(OnStop, "on_stop", on_stop),
-        on_failure=_choice(OnFailure, "on_failure", on_failure),
-        diverge=place,
-        key=Key(idempotency_key, _fingerprint(items, place)) if idempotency_key else None,
-    )
-
-
-def _fingerprint(items: tuple[Item, ...], place: Divergence | None) -> bytes:
-    return fingerprint(items) if place is None else fingerprint(items, place.after, place.replaces)
-
-
-def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
-    """A request that takes the lane as a turn does, and runs none."""
-    now, limits = process.clock.now_ms(), process.limits
-    return BeginRequest(
-        target=target,
-        attempt=process.ids.new(TurnId),
-        lease=process.lease,
-        input=(),
-        now=now,
-        wait_until=now + round(limits.queue_wait * 1000),
-        queue_limit=limits.queue_length,
-        on_busy=on_busy,
-        move=move,
-    )
-
-
-Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
-
-
-def _choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
-    if isinstance(value, kind):
-        return value
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(kind)
-        raise InvalidInput(f"{name} is {value!r}; it must be one of {known}.") from None
-
-
-def _check_name(name: str, value: str) -> None:
-    if not value or len(value) > KEY_LENGTH:
-        raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
-    if not is_unicode(value):
-        raise InvalidInput(f"{name} must be Unicode text.")
 
 
 def _check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:

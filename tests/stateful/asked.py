@@ -11,6 +11,7 @@ from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.recording import RecordRequest
 from turnledger.model.attempt import Failure, OnStop
+from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, result_of
 from turnledger.model.journal import Journal, finished, started
 from turnledger.model.pairing import check_turn
@@ -83,6 +84,8 @@ class Asked:
     def commit(self, now: int, late: int) -> CommitRequest:
         begun = self._lane()
         output = self._output()
+        given = begun.attempt.instructions
+        instructed = instructed_after(given, begun.branch.instructed, begun.branch.length + 1)
         turn = Turn.of(
             id=begun.attempt.id,
             branch=begun.branch.id,
@@ -93,6 +96,8 @@ class Asked:
             committed_at=now,
             input=begun.attempt.input,
             output=output,
+            instructions=given.items if given else None,
+            instructed=instructed,
         )
         return CommitRequest(
             owner=begun.attempt.owner,
@@ -101,6 +106,7 @@ class Asked:
             head=begun.branch.head,
             turn=turn,
             fence=self.fence - late,
+            instructed=instructed,
             fork=None,
             pending=check_turn(begun.branch.pending, (*begun.attempt.input, *output)),
             idempotency_key=begun.attempt.idempotency_key,

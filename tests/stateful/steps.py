@@ -13,7 +13,9 @@ from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TURNS
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import TurnId
+from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 
@@ -115,12 +117,19 @@ class SaveBranch:
     running: TurnId | None
     unsettled: TurnId | None
     pending: tuple[Item, ...]
+    instructed: int
 
     async def take(self, tables: Tables) -> Branch | None:
         before = await tables.branch(BRANCHES[self.place])
         if before is not None:
-            changes = {"head": self.head, "running": self.running, "unsettled": self.unsettled}
-            await tables.save_branch(replace(before, **changes, fence=self.fence, pending=self.pending))
+            changes = {
+                "head": self.head,
+                "running": self.running,
+                "unsettled": self.unsettled,
+                "pending": self.pending,
+                "instructed": self.instructed,
+            }
+            await tables.save_branch(replace(before, **changes, fence=self.fence))
         return before
 
 
@@ -161,6 +170,7 @@ class AddAttempt:
     lease: int
     base: TurnId | None
     items: tuple[Item, ...]
+    instructions: Instructions | None
     idempotency_key: str | None
 
     async def take(self, tables: Tables) -> None:
@@ -176,6 +186,7 @@ class AddAttempt:
                 state=AttemptState.RUNNING,
                 base=self.base,
                 input=self.items,
+                instructions=self.instructions,
                 idempotency_key=self.idempotency_key,
                 created_at=1,
             )
@@ -214,6 +225,20 @@ class Progress:
         if before is not None:
             await tables.save_attempt(replace(before, journaled=self.journaled))
         return before
+
+
+@dataclass(frozen=True)
+class SaveFlags:
+    turn: TurnId
+    flags: dict[int, Flags]
+
+    async def take(self, tables: Tables) -> FlagsOf:
+        for owner in OWNERS:
+            if await tables.turn(owner, self.turn) is not None:
+                before = await tables.flags(owner, (self.turn,))
+                await tables.save_flags(owner, self.turn, self.flags)
+                return before
+        return {}
 
 
 @dataclass(frozen=True)

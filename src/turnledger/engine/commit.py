@@ -31,6 +31,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     fork: Fork | None
     """Where it goes, if not behind that head."""
     pending: tuple[Item, ...]
+    instructed: int = 0
+    """Number of the turn whose instructions are in force behind this one."""
     idempotency_key: str | None
     journaled: int
     now: int
@@ -66,7 +68,14 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         branch = await _diverge(tables, branch, request.owner, request.fork)
     await tables.add_turn(turn)
     await tables.save_branch(
-        replace(branch, head=turn.id, length=turn.number, running=None, pending=request.pending)
+        replace(
+            branch,
+            head=turn.id,
+            length=turn.number,
+            running=None,
+            pending=request.pending,
+            instructed=request.instructed,
+        )
     )
     await tables.drop_attempt(turn.id)
     if request.journaled:

@@ -14,6 +14,7 @@ from turnledger.errors import MalformedItems, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import open_calls
@@ -158,20 +159,26 @@ async def append_turn(
     tables: Tables, branch: Branch, attempt: Attempt, kind: TurnKind, output: tuple[Item, ...], now: int
 ) -> tuple[Branch, Turn]:
     """Insert the turn behind the head; return the branch whose head it is. The caller saves the branch."""
+    # What is settled of an edit stands behind the head, and its instructions were for another place.
+    is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
+    given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
+    instructed = instructed_after(given, branch.instructed, number)
     turn = Turn.of(
         id=attempt.id,
         branch=branch.id,
-        number=branch.length + 1,
+        number=number,
         parent=branch.head,
         kind=kind,
         created_at=attempt.created_at,
         committed_at=now,
         input=attempt.input,
         output=output,
+        instructions=given.items if given else None,
+        instructed=instructed,
     )
     await tables.add_turn(turn)
     pending = open_calls((*branch.pending, *turn.items))
-    return replace(branch, head=turn.id, length=turn.number, pending=pending), turn
+    return replace(branch, head=turn.id, length=number, pending=pending, instructed=instructed), turn
 
 
 async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest, DoubtRequest, commit, resolve_doubt
 from turnledger.engine.ending import Ended, EndRequest, end
+from turnledger.engine.history import History
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
@@ -129,7 +130,9 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         if deleted is not None:
             raise deleted from None
         raise
-    process.cache.keep(turn.branch, running.history.followed_by([turn]))
+    history = running.history
+    if isinstance(history, History):  # and not the end of one: the cache holds beginnings
+        process.cache.keep(turn.branch, history.followed_by([turn]))
     running.finish(AttemptState.COMPLETED, turn, None)
 
 

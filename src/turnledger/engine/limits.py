@@ -19,6 +19,8 @@ class Limits:
     """How long a caller waits for an unknown commit outcome to become known."""
     input_items: int = 1_000
     """Items in the input of one turn."""
+    turn_flags: int = 1_000
+    """Items of one turn that can be hidden from the model or the user."""
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
     attempts_kept: float = 7 * 24 * 3600.0

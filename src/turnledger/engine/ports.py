@@ -7,7 +7,7 @@ in one go, while a networked one awaits its database. `Tables` reads and writes 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
 )
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
@@ -82,9 +83,9 @@ class Tables(Protocol):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
-        """A conversation, its current branch, and whether there is such a lease: what every begin asks for,
-        in one look."""
+    ) -> tuple[Conversation, Branch, bool, int] | None:
+        """A conversation, its current branch, whether there is such a lease, and the flag version of the
+        owner: what every begin asks for, in one look."""
         ...
 
     # Turns: never updated.
@@ -98,6 +99,19 @@ class Tables(Protocol):
         ...
 
     async def add_turn(self, turn: Turn) -> None: ...
+
+    # Flags of items, where there are any. They go when their turn is purged.
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        """Those of these turns; turns without any are left out."""
+        ...
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        """Replace those of a turn, and raise the flag version of the owner."""
+        ...
+
+    async def flag_version(self, owner: str) -> int:
+        """How often flags of this owner were saved; it never goes back."""
+        ...
 
     # Attempts: the running ones and those kept aside. One that commits is removed: the turn speaks for it.
     async def attempt(self, owner: str, id: TurnId) -> Attempt | None: ...

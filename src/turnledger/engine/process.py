@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.engine.branching import Place
+from turnledger.engine.flagging import FlagCache
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
 from turnledger.engine.lane import Bells
 from turnledger.engine.lease import LeaseWatch
@@ -36,6 +37,7 @@ class Process:
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
+        self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}
         """Attempts that a task here answers for, and whether they have queued. Any other attempt that
         names the lease is an orphan."""

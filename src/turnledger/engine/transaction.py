@@ -13,8 +13,8 @@ from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
-from turnledger.engine.history import History
 from turnledger.engine.recording import RecordRequest, record
+from turnledger.engine.snapshot import Snapshot
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import MalformedItems, OutcomeUnknown, TurnEnded
 from turnledger.model import event as events
@@ -23,9 +23,9 @@ from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.event import Event
 from turnledger.model.ids import TurnId
+from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, ItemLike, result_of
 from turnledger.model.messages import Message, messages_of
-from turnledger.model.pairing import open_calls, without_open_reasoning
 from turnledger.model.turn import Turn, TurnKind
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ class RunningTurn:
     Several tasks may work on one turn; all must be done when the block is left.
     """
 
-    def __init__(self, process: Process, begun: Begun, history: History, on_event: EventSink | None) -> None:
+    def __init__(
+        self, process: Process, begun: Begun, snapshot: Snapshot, on_event: EventSink | None
+    ) -> None:
         self._process = process
         self._attempt: Attempt = begun.attempt
         self._place = begun.place
@@ -67,9 +69,8 @@ class RunningTurn:
         self.was_stopped_elsewhere = False
         self.has_lost_lane = False
         self.conversation: Conversation = begun.conversation
-        self.history = history
-        """The committed turns that this one runs on."""
-        self._past: tuple[Item, ...] | None = None
+        self.snapshot = snapshot
+        """What it runs on, fixed at its begin."""
         self.is_resumed = bool(begun.journal.items)
         """Whether an earlier attempt of this idempotency_key failed and left finished steps to go on from."""
         self.state = AttemptState.RUNNING
@@ -86,7 +87,17 @@ class RunningTurn:
     @property
     def number(self) -> int:
         """The number that the turn will have."""
-        return len(self.history) + 1
+        return (self._place.length if self._place else self.branch.length) + 1
+
+    @property
+    def history(self) -> Sequence[Turn]:
+        """The committed turns that this one runs on, or as many of the last ones as its context can show."""
+        return self.snapshot.history
+
+    @property
+    def instructions(self) -> tuple[Item, ...]:
+        """The instructions in force for this turn, its own or those of an earlier one."""
+        return self.snapshot.instructions
 
     @property
     def input(self) -> tuple[Item, ...]:
@@ -104,12 +115,9 @@ class RunningTurn:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """What a model is to answer, in Responses shape: history, input, and the finished steps."""
-        if self._past is None:
-            self._past = tuple(item for turn in self.history for item in turn.items)
-        assembled = (*self._past, *self.input, *without_open_reasoning(self.steps))
-        open_calls(assembled)
-        return assembled
+        """What a model is to answer, in Responses shape: the instructions in force, what primes the turn, the
+        history as its context shows it, the input, and the finished steps."""
+        return self.snapshot.shown(self.input, self.steps)
 
     @property
     def messages(self) -> list[Message]:
@@ -215,17 +223,22 @@ class RunningTurn:
             raise OutcomeUnknown
         output, pending = self._draft.whole()
         now = self._process.clock.now_ms()
+        given = self._attempt.instructions
         place, lane = self._place, self.branch
+        before = place.instructed if place else lane.instructed
+        instructed = instructed_after(given, before, self.number)
         turn = Turn.of(
             id=self.id,
             branch=place.fork.branch if place else lane.id,
-            number=(place.length if place else lane.length) + 1,
+            number=self.number,
             parent=place.head if place else lane.head,
             kind=TurnKind.COMPLETED,
             created_at=self._attempt.created_at,
             committed_at=now,
             input=self.input,
             output=output,
+            instructions=given.items if given else None,
+            instructed=instructed,
         )
         return CommitRequest(
             owner=self._attempt.owner,
@@ -236,6 +249,7 @@ class RunningTurn:
             fence=lane.fence,
             fork=place.fork if place else None,
             pending=pending,
+            instructed=instructed,
             idempotency_key=self._attempt.idempotency_key,
             journaled=self._journaled,
             now=now,

@@ -6,7 +6,7 @@ Several stores may share one `Database`, as several processes share a file; test
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -28,6 +28,7 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
 )
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
@@ -51,6 +52,8 @@ class Database:
     origins: dict[BranchId, Origin] = field(default_factory=dict)
     turns: dict[TurnId, Turn] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
+    flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
+    flag_versions: dict[str, int] = field(default_factory=dict)
     attempts: dict[TurnId, Attempt] = field(default_factory=dict)
     journals: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
     tickets: dict[TurnId, Ticket] = field(default_factory=dict)
@@ -199,8 +202,10 @@ class MemoryTables:
         ]
         line = self._db.lines.get(branch.id, {})
         unneeded = [number for number in line if number > max(made_from_it, default=0)][:limit]
+        owner = self._db.conversations[branch.conversation].owner
         for number in unneeded:
             self._remove(self._db.turns, line[number].id)
+            self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
         if not made_from_it and not line:
             self._remove(self._db.origins, branch.id)
@@ -257,12 +262,12 @@ class MemoryTables:
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
+    ) -> tuple[Conversation, Branch, bool, int] | None:
         conversation = await self.conversation(owner, id)
         branch = await self.branch(conversation.branch) if conversation else None
         if conversation is None or branch is None:
             return None
-        return conversation, branch, lease in self._db.leases
+        return conversation, branch, lease in self._db.leases, self._db.flag_versions.get(owner, 0)
 
     # Turns.
 
@@ -293,6 +298,19 @@ class MemoryTables:
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
+
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        return {turn: self._db.flags[owner, turn] for turn in turns if (owner, turn) in self._db.flags}
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        if flags:
+            self._put(self._db.flags, (owner, turn), dict(flags))
+        else:
+            self._remove(self._db.flags, (owner, turn))
+        self._put(self._db.flag_versions, owner, self._db.flag_versions.get(owner, 0) + 1)
+
+    async def flag_version(self, owner: str) -> int:
+        return self._db.flag_versions.get(owner, 0)
 
     # Attempts.
 

@@ -81,7 +81,7 @@ ORDER BY branch.ref DESC;
 -- Turns of a branch that no other one needs.
 DELETE FROM turn
 WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? LIMIT ?)
-RETURNING 1;
+RETURNING id;
 
 -- name: clear_branch
 -- Nothing is left of this branch.
@@ -108,26 +108,29 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed
 FROM branch
 WHERE id = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
-SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
+       instructed
 FROM branch
 WHERE conversation = ?
 ORDER BY ref
 LIMIT 1;
 
 -- name: lane
--- A conversation of this owner, its current branch, and whether there is such a lease.
+-- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
+-- has changed flags.
 SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
        conversation.state, conversation.internal, conversation.title, conversation.metadata,
        conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
        branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
-       branch.pending, branch.start, branch.settled, branch.last_ticket,
-       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3)
+       branch.pending, branch.start, branch.settled, branch.last_ticket, branch.instructed,
+       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3),
+       (SELECT version FROM flag_version WHERE flag_version.owner = ?2)
 FROM conversation JOIN branch ON branch.id = conversation.branch
 WHERE conversation.id = ?1 AND conversation.owner = ?2;
 
@@ -137,13 +140,13 @@ SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.
-INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
 UPDATE branch
-SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?
+SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?
 WHERE ref = ?;
 
 -- name: add_origin
@@ -205,6 +208,26 @@ INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, bo
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
         ?5, ?6, ?7, ?8);
+
+-- name: flags
+-- Those of one turn, if it is this owner's.
+SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
+
+-- name: add_flags
+-- Those of one item.
+INSERT INTO item_flag (turn, place, owner, to_model, to_user) VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_flags
+-- Remove those of one turn.
+DELETE FROM item_flag WHERE turn = ?;
+
+-- name: flag_version
+-- How often this owner has changed flags.
+SELECT version FROM flag_version WHERE owner = ?;
+
+-- name: raise_flag_version
+-- Another number than ever before.
+INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET version = version + 1;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.

@@ -77,7 +77,8 @@ def columns_of_conversation(conversation: Conversation) -> Row:
 
 
 def branch_of(id: BranchId, row: Row) -> Branch:
-    conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket = row
+    conversation, fence, head, length, running, unsettled, pending, start, settled, *rest = row
+    last_ticket, instructed = rest
     return Branch(
         id=id,
         conversation=ConversationId.trusted(conversation),
@@ -90,6 +91,7 @@ def branch_of(id: BranchId, row: Row) -> Branch:
         start=start,
         settled=settled,
         last_ticket=last_ticket,
+        instructed=instructed,
     )
 
 
@@ -103,6 +105,7 @@ def columns_of_branch(branch: Branch) -> Row:
         raw_or_none(branch.unsettled),
         _pending(branch.pending),
         branch.settled,
+        branch.instructed,
     )
 
 
@@ -148,6 +151,7 @@ def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
 def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at, ended_at = rest
+    body = codec.decode(AttemptBody, input)
     return Attempt(
         id=TurnId.trusted(id),
         owner=owner,
@@ -158,7 +162,8 @@ def attempt_of(row: Row) -> Attempt:
         state=AttemptState(state),
         base=id_or_none(TurnId, base),
         fork=codec.decode(ForkBody, fork).fork if fork else None,
-        input=codec.items(codec.decode(AttemptBody, input).input),
+        input=codec.items(body.input),
+        instructions=body.given,
         on_stop=OnStop(on_stop),
         on_failure=OnFailure(on_failure),
         idempotency_key=idempotency_key,
@@ -172,8 +177,8 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def input_of(attempt: Attempt) -> bytes:
-    """The input as one value. The partial text is no part of it: it changes, the input does not."""
-    return codec.encode(AttemptBody(input=codec.raws(attempt.input)))
+    """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
+    return codec.encode(AttemptBody.of(attempt.input, attempt.instructions))
 
 
 def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:

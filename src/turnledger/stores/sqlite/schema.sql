@@ -53,7 +53,8 @@ CREATE TABLE branch (
     start INTEGER NOT NULL DEFAULT 0,       -- its own turns come after this number
     settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
-    cleared INTEGER NOT NULL DEFAULT 0      -- 1 when its conversation has ended and its turns are gone
+    cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
+    instructed INTEGER NOT NULL DEFAULT 0   -- number of the turn whose instructions are in force at the head
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -84,6 +85,22 @@ CREATE TABLE turn (
     body BLOB NOT NULL,
     UNIQUE (branch, number)
 ) STRICT;
+
+-- Items that are not shown to everybody. In rows of their own, which no commit writes.
+CREATE TABLE item_flag (
+    turn BLOB NOT NULL,
+    place INTEGER NOT NULL,         -- among the items of the turn, from 0
+    owner TEXT NOT NULL,
+    to_model INTEGER NOT NULL,
+    to_user INTEGER NOT NULL,
+    PRIMARY KEY (turn, place)
+) STRICT, WITHOUT ROWID;
+
+-- How often an owner has changed flags: what was read under the same number still holds.
+CREATE TABLE flag_version (
+    owner TEXT PRIMARY KEY,
+    version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
@@ -109,7 +110,10 @@ class SqliteTables:
         empty, nothing is left to do, and the one it was made from may have more to give."""
         removed = 0
         for ref, needed in self._rows("uncleared_branches", conversation):
-            removed += len(self._rows("purge_turns", ref, needed or 0, limit - removed))
+            turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
+            for (turn,) in turns:
+                self._run("drop_flags", turn)
+            removed += len(turns)
             if removed >= limit:
                 break
             if needed is None:
@@ -190,13 +194,13 @@ class SqliteTables:
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
+    ) -> tuple[Conversation, Branch, bool, int] | None:
         row = self._row("lane", id.raw, owner, lease.raw)
         if row is None:
             return None
         conversation = records.conversation_of(row[:CONVERSATION_COLUMNS])
-        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-1])
-        return conversation, branch, bool(row[-1])
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2])
+        return conversation, branch, bool(row[-2]), row[-1] or 0
 
     # Turns.
 
@@ -240,6 +244,26 @@ class SqliteTables:
             turn.committed_at,
             turn.body,
         )
+
+    # Flags.
+
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
+        return {
+            turn: {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
+            for turn, rows in found.items()
+            if rows
+        }
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        self._run("drop_flags", turn.raw)
+        for place, each in flags.items():
+            self._run("add_flags", turn.raw, place, owner, int(each.to_model), int(each.to_user))
+        self._run("raise_flag_version", owner)
+
+    async def flag_version(self, owner: str) -> int:
+        row = self._row("flag_version", owner)
+        return row[0] if row else 0
 
     # Attempts.
 

@@ -23,8 +23,11 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "context",
+    "flags",
     "forgotten",
     "house_keeping",
+    "instructions",
     "metadata",
     "once",
     "one_at_a_time",
@@ -44,8 +47,11 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
+from turnledger.testing.store_contract.flags import Flagged  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
+from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
@@ -66,8 +72,11 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    ContextShown,
+    Flagged,
     NothingForgotten,
     HouseKeeping,
+    InstructionsInForce,
     Metadata,
     Once,
     OneAtATime,

@@ -15,7 +15,8 @@ from turnledger.errors import StoreError, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import Item, message
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.stage import Contract, call, soon
 
@@ -177,8 +178,9 @@ class Rows(Contract):
             running=IDS.new(TurnId),
             unsettled=IDS.new(TurnId),
             pending=(call("look", "c"), call("pay", TEXT)),
+            instructed=3,
         )
-        attempt = full_attempt(found)
+        attempt = full_attempt(found, instructions=Instructions((message("system", TEXT),)))
         ended = replace(
             attempt,
             state=AttemptState.DISCARDED,
@@ -212,6 +214,21 @@ class Rows(Contract):
         await write(here, do("save_attempt", ended), do("save_claim", expiring))
         assert await read(there, do("attempt", "ann", attempt.id)) == ended
         assert await read(there, do("claim", "ann", TEXT)) == expiring
+
+    @pytest.mark.parametrize("is_lasting", [True, False])
+    @pytest.mark.parametrize("texts", [(), ("short",), ("long " * 300, TEXT)])
+    async def test_instructions_are_read_as_they_were_written(
+        self, stores: list[Store], texts: tuple[str, ...], is_lasting: bool
+    ) -> None:
+        here, there = stores
+        found = await begun(here)
+        given = Instructions(tuple(message("developer", text) for text in texts), is_lasting)
+        attempt = full_attempt(found, instructions=given)
+        await write(here, do("add_attempt", attempt))
+        assert await read(there, do("attempt", "ann", attempt.id)) == attempt
+        ended = replace(attempt, state=AttemptState.FAILED, partial="so far", ended_at=LATE)
+        await write(there, do("save_attempt", ended))
+        assert await read(here, do("attempt", "ann", attempt.id)) == ended
 
     async def test_what_belongs_to_another_owner_is_not_there(self, stores: list[Store]) -> None:
         store = stores[0]
@@ -273,7 +290,7 @@ class Rows(Contract):
         lease = IDS.new(LeaseId)
         branch = await read(there, do("branch", found.branch))
         seen = await read(there, do("lane", found.owner, found.id, lease))
-        assert seen == (found, branch, False)
+        assert seen == (found, branch, False, 0)
         await write(here, do("beat", lease))
         assert (await read(there, do("lane", found.owner, found.id, lease)))[2] is True
         assert await read(there, do("lane", "somebody else", found.id, lease)) is None

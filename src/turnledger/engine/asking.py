@@ -1,0 +1,145 @@
+"""Asking for a turn: what a caller gives is checked here, before anything begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias, TypedDict, TypeVar
+
+from turnledger.engine.begin import BeginRequest
+from turnledger.engine.branching import Divergence
+from turnledger.engine.context import ALL, Context, check_priming
+from turnledger.engine.conversations import Target
+from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.limits import Limits
+from turnledger.engine.moving import Move
+from turnledger.engine.process import Process
+from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.ids import TurnId
+from turnledger.model.instructions import instructions_of
+from turnledger.model.item import Item, ItemLike, is_unicode, items_of
+from turnledger.model.pairing import check_input
+
+Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
+
+KEY_LENGTH = 512
+
+
+class TurnOptions(TypedDict, total=False):
+    """What can be said of a turn besides its input."""
+
+    instructions: Input | None
+    """In force for this turn and all later ones until replaced: a text, or system and developer messages. An
+    empty text ends those in force."""
+    instructions_once: Input | None
+    """In force for this turn only, in place of all others."""
+    priming: Input
+    """A well-formed history to show before the stored one, in this turn only. It is not kept."""
+    context: Context
+    """How much of the stored history is shown: all of it by default."""
+    idempotency_key: str | None
+    """Names this request, so that it happens once however often it is made."""
+    on_busy: OnBusy | str
+    """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
+    on_stop: OnStop | str
+    """What becomes of the turn when it is stopped: `keep` or `discard`."""
+    on_failure: OnFailure | str
+    """What becomes of the turn when it fails: `settle`, `keep` or `forget`."""
+
+
+def begin_request(
+    process: Process,
+    target: Target,
+    input: Input,
+    place: Divergence | None = None,
+    *,
+    instructions: Input | None = None,
+    instructions_once: Input | None = None,
+    priming: Input = (),
+    context: Context = ALL,
+    idempotency_key: str | None = None,
+    on_busy: OnBusy | str = OnBusy.QUEUE,
+    on_stop: OnStop | str = OnStop.KEEP,
+    on_failure: OnFailure | str = OnFailure.SETTLE,
+) -> BeginRequest:
+    """Check what a caller asks for, and make it a request to begin."""
+    items = items_of(input)
+    limits = process.limits
+    _check_size("The input", items, limits)
+    if place is None or not place.regenerates:
+        check_input(items)
+    given = instructions_of(instructions, instructions_once)
+    if given is not None:
+        _check_size("What is given as instructions", given.items, limits)
+    primes = items_of(priming) if priming else ()
+    if primes:
+        _check_size("What primes the turn", primes, limits)
+        check_priming(primes)
+    if idempotency_key is not None:
+        check_name("idempotency_key", idempotency_key)
+    where = () if place is None else (place.after, place.replaces)
+    now = process.clock.now_ms()
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=items,
+        instructions=given,
+        priming=primes,
+        context=context,
+        now=now,
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        on_busy=choice(OnBusy, "on_busy", on_busy),
+        on_stop=choice(OnStop, "on_stop", on_stop),
+        on_failure=choice(OnFailure, "on_failure", on_failure),
+        diverge=place,
+        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
+        if idempotency_key
+        else None,
+    )
+
+
+def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
+    """A request that takes the lane as a turn does, and runs none."""
+    now, limits = process.clock.now_ms(), process.limits
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=(),
+        now=now,
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        on_busy=on_busy,
+        move=move,
+    )
+
+
+def _check_size(what: str, items: tuple[Item, ...], limits: Limits) -> None:
+    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
+        raise MalformedItems(
+            f"{what} is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
+        )
+
+
+Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
+
+
+def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
+    """The policy that a caller names; raises InvalidInput with those there are."""
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInput(f"{name} is {value!r}; it must be one of {known}.") from None
+
+
+def check_name(name: str, value: str) -> None:
+    """Refuse a name that no store can hold."""
+    if not value or len(value) > KEY_LENGTH:
+        raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
+    if not is_unicode(value):
+        raise InvalidInput(f"{name} must be Unicode text.")
