@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
 from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self
 
+from turnledger.engine.asking import (
+    PAGE,
+    Input,
+    begin_request,
+    check_details,
+    check_limit,
+    check_name,
+    choice,
+)
 from turnledger.engine.begin import BeginRequest
 from turnledger.engine.conversations import (
     DeleteRequest,
@@ -25,34 +34,29 @@ from turnledger.engine.conversations import (
 )
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import enter, outcome_of
-from turnledger.engine.idempotency import Key, fingerprint
 from turnledger.engine.leaving import abandon_block, leave
 from turnledger.engine.limits import Limits
 from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
+from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
+from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.stops import StopRequest, request_stop
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.transaction import EventSink, RunningTurn
-from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnledgerError, TurnReplayed
+from turnledger.errors import InvalidInput, LedgerClosed, TurnledgerError, TurnReplayed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
-from turnledger.model.item import Item, ItemLike, is_unicode, items_of
-from turnledger.model.pairing import check_input
+from turnledger.model.item import Item
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
 
-Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
-
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
-KEY_LENGTH = 512
-TEXT_LENGTH = 512
-METADATA_PAIRS = 16
-PAGE = 1_000
 LONGEST = 1e9
 
 
@@ -127,15 +131,18 @@ class Ledger:
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
         expires_after: float | None = None,
+        reset: ResetPolicy | None = None,
     ) -> Chat:
         """Open a conversation by its id, or by a key of your own, or start a new one.
 
         Concurrent first calls with one conversation_key converge on one conversation. `create=False` refuses
         to start one; an id never does. The details are for a conversation that is created here. An internal
-        one never shows in a listing; `expires_after` is in seconds without interaction. Raises
+        one never shows in a listing; `expires_after` is in seconds without interaction. `reset` is the
+        policy of the key from now on: once its conversation is over by it, and no turn runs there, the key
+        is given to a fresh one in the same step; the old one can still be opened by its id. Raises
         ConversationNotFound, ConversationDeleted or ConversationExpired.
         """
-        _check_details(title, metadata)
+        check_details(title, metadata)
         if expires_after is not None and not 0 < expires_after <= LONGEST:
             raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
         target = self._target(
@@ -143,6 +150,7 @@ class Ledger:
             conversation_key,
             owner,
             create=create,
+            reset=reset,
             internal=internal,
             title=title,
             metadata=dict(metadata or {}),
@@ -155,37 +163,65 @@ class Ledger:
             found = await process.store.read(resolve_settled, request)
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
-        return Chat(self._process, found)
+        return Chat(self._process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
+
+    async def reset(self, conversation_key: str, *, owner: str = OWNER, replaces: str | None = None) -> Chat:
+        """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
+        that has expired. What runs or waits on the old one stays there, as does its history.
+
+        With `replaces`, the id of a conversation, only if the key still names that one. Resets that come at
+        once, or again after a lost answer, converge on one conversation: `is_new` says whether this call
+        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
+        """
+        process = self._process
+        target = self._target(None, conversation_key, owner, create=True)
+        assert target.fresh is not None  # noqa: S101 - for the type checker
+        seen = ConversationId(replaces) if replaces else None
+        if seen is None:
+            seen = await process.store.read(named_by, NamedRequest(owner, conversation_key))
+        request = ResetRequest(owner, conversation_key, seen, target.fresh, process.clock.now_ms())
+        found = await process.persist(reset_key, request)
+        return Chat(process, found, is_new=found.id == target.fresh.id)
 
     def _target(
-        self, id: str | None, conversation_key: str | None, owner: str, *, create: bool, **details: Any
+        self,
+        id: str | None,
+        conversation_key: str | None,
+        owner: str,
+        *,
+        create: bool,
+        reset: ResetPolicy | None = None,
+        **details: Any,
     ) -> Target:
         process = self._process
         if process.is_closed:
             raise LedgerClosed
-        _check_name("owner", owner)
+        check_name("owner", owner)
         if id is not None and conversation_key is not None:
             raise InvalidInput("Give an id or a conversation_key, not both.")
+        if reset is not None and conversation_key is None:
+            raise InvalidInput("A reset policy is that of a conversation_key. Give one.")
         if id is not None:
             return Target(owner, ConversationId(id))
         if conversation_key is not None:
-            _check_name("conversation_key", conversation_key)
+            check_name("conversation_key", conversation_key)
         fresh = new_conversation(
             owner,
             process.ids.new(ConversationId),
             process.ids.new(BranchId),
             process.clock.now_ms(),
             conversation_key=conversation_key,
+            reset_policy=NEVER if reset is None else reset,
             **details,
         )
-        return Target(owner, None, conversation_key, fresh if create else None)
+        return Target(owner, None, conversation_key, fresh if create else None, reset)
 
     async def conversations(
         self, *, owner: str = OWNER, before: str | None = None, limit: int = 50
     ) -> list[Conversation]:
         """List the owner's conversations, the last used first; `before` is the last id of the page before."""
         cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, cursor, _check_limit(limit), self._process.clock.now_ms())
+        request = ListRequest(owner, cursor, check_limit(limit), self._process.clock.now_ms())
         return await self._process.store.read(list_page, request)
 
     async def run(
@@ -196,10 +232,12 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        reset: ResetPolicy | None = None,
         idempotency_key: str | None = None,
         on_busy: OnBusy | str = OnBusy.QUEUE,
         on_stop: OnStop | str = OnStop.KEEP,
         on_failure: OnFailure | str = OnFailure.SETTLE,
+        interaction: bool = True,
         on_event: EventSink | None = None,
     ) -> Turn:
         """Run one turn with a runner, on a conversation that is named or new, and return it as committed.
@@ -207,18 +245,31 @@ class Ledger:
         With an idempotency_key the same call yields one committed turn and the same answer, however often
         it is made: a finished one is replayed, a running one waited for, a failed one resumed. Raises what
         the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
+        `reset` is the policy of the conversation_key, see `conversation`. `interaction=False` marks what a
+        program does by itself: it keeps no conversation from expiring or from being reset, and resets none.
         """
-        target = self._target(conversation, conversation_key, owner, create=True)
-        request = begin_request(self._process, target, input, idempotency_key, on_busy, on_stop, on_failure)
+        target = self._target(conversation, conversation_key, owner, create=True, reset=reset)
+        request = begin_request(
+            self._process,
+            target,
+            input,
+            idempotency_key,
+            on_busy,
+            on_stop,
+            on_failure,
+            is_interaction=interaction,
+        )
         return await run_turn(self._process, request, runner, on_event)
 
 
 class Chat:
     """One conversation, as one owner sees it."""
 
-    def __init__(self, process: Process, found: Conversation) -> None:
+    def __init__(self, process: Process, found: Conversation, *, is_new: bool = False) -> None:
         self._process = process
         self._found = found
+        self.is_new = is_new
+        """Whether the call that returned this handle made the conversation."""
 
     @property
     def id(self) -> ConversationId:
@@ -240,16 +291,25 @@ class Chat:
         on_busy: OnBusy | str = OnBusy.QUEUE,
         on_stop: OnStop | str = OnStop.KEEP,
         on_failure: OnFailure | str = OnFailure.SETTLE,
+        interaction: bool = True,
         on_event: EventSink | None = None,
     ) -> TurnBlock:
         """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
 
         Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
         nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
-        committed turn raises TurnReplayed with that turn, instead of running the block.
+        committed turn raises TurnReplayed with that turn, instead of running the block. With
+        `interaction=False` the turn does not count as use: it puts off neither expiry nor a reset.
         """
         request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
+            self._process,
+            self._target(),
+            input,
+            idempotency_key,
+            on_busy,
+            on_stop,
+            on_failure,
+            is_interaction=interaction,
         )
         return TurnBlock(self._process, request, on_event)
 
@@ -262,11 +322,19 @@ class Chat:
         on_busy: OnBusy | str = OnBusy.QUEUE,
         on_stop: OnStop | str = OnStop.KEEP,
         on_failure: OnFailure | str = OnFailure.SETTLE,
+        interaction: bool = True,
         on_event: EventSink | None = None,
     ) -> Turn:
         """Run one turn with a runner and return it as committed; see Ledger.run."""
         request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
+            self._process,
+            self._target(),
+            input,
+            idempotency_key,
+            on_busy,
+            on_stop,
+            on_failure,
+            is_interaction=interaction,
         )
         return await run_turn(self._process, request, runner, on_event)
 
@@ -295,7 +363,7 @@ class Chat:
         return await self._process.store.read(attempts_page, self._page(None, limit))
 
     def _page(self, before: int | None, limit: int) -> PageRequest:
-        return PageRequest(self.owner, self.id, before, _check_limit(limit), self._process.clock.now_ms())
+        return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.now_ms())
 
     async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
         """Stop the running turn, or the named one, running or queued, in whatever process it is.
@@ -303,7 +371,7 @@ class Chat:
         Returns when it is final, with the outcome that won; None if there was nothing to stop.
         """
         name = TurnId(turn) if turn else None
-        chosen = _choice(OnStop, "policy", policy) if policy else None
+        chosen = choice(OnStop, "policy", policy) if policy else None
         process = self._process
         if process.is_inside(self.id, name):
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
@@ -329,7 +397,7 @@ class Chat:
     ) -> Conversation:
         """Set title or metadata; with the revision that was read, only if nobody did so since. Never
         disturbs a running turn."""
-        _check_details(title, metadata)
+        check_details(title, metadata)
         now = self._process.clock.now_ms()
         request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
         return await self._process.store.transact(update, request)
@@ -389,79 +457,3 @@ async def run_turn(
     except TurnReplayed as replay:
         return replay.turn
     return committed(Ended(running.state, running.turn))
-
-
-def begin_request(
-    process: Process,
-    target: Target,
-    input: Input,
-    idempotency_key: str | None,
-    on_busy: OnBusy | str,
-    on_stop: OnStop | str,
-    on_failure: OnFailure | str,
-) -> BeginRequest:
-    """Check what a caller asks for, and make it a request to begin."""
-    items = items_of(input)
-    limits = process.limits
-    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
-        raise MalformedItems(
-            f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
-        )
-    check_input(items)
-    if idempotency_key is not None:
-        _check_name("idempotency_key", idempotency_key)
-    now = process.clock.now_ms()
-    return BeginRequest(
-        target=target,
-        attempt=process.ids.new(TurnId),
-        lease=process.lease,
-        input=items,
-        now=now,
-        wait_until=now + round(limits.queue_wait * 1000),
-        queue_limit=limits.queue_length,
-        on_busy=_choice(OnBusy, "on_busy", on_busy),
-        on_stop=_choice(OnStop, "on_stop", on_stop),
-        on_failure=_choice(OnFailure, "on_failure", on_failure),
-        key=Key(idempotency_key, fingerprint(items)) if idempotency_key else None,
-    )
-
-
-Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
-
-
-def _choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
-    if isinstance(value, kind):
-        return value
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(kind)
-        raise InvalidInput(f"{name} is {value!r}; it must be one of {known}.") from None
-
-
-def _check_name(name: str, value: str) -> None:
-    if not value or len(value) > KEY_LENGTH:
-        raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
-    if not is_unicode(value):
-        raise InvalidInput(f"{name} must be Unicode text.")
-
-
-def _check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
-    texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
-    if not all(map(is_unicode, texts)):
-        raise InvalidInput("A title and metadata are Unicode text.")
-    if title is not None and len(title) > TEXT_LENGTH:
-        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
-    pairs = (metadata or {}).items()
-    if len(pairs) > METADATA_PAIRS or any(
-        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
-    ):
-        raise InvalidInput(
-            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
-        )
-
-
-def _check_limit(limit: int) -> int:
-    if not 1 <= limit <= PAGE:
-        raise InvalidInput(f"limit must be 1 to {PAGE}.")
-    return limit

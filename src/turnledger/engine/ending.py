@@ -93,7 +93,7 @@ async def end_running(
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     branch = replace(branch, running=None)
     if not forget and keeps(attempt, failure) and is_well_formed(branch, attempt, journal):
-        return await _keep(tables, branch, attempt, journal, now)
+        return await _keep(tables, branch, attempt, journal, failure, now)
     state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
     attempt = attempt.moved(state, failure=failure, at=now)
     if forget or (attempt.on_failure is OnFailure.FORGET and attempt.stop is None):
@@ -126,7 +126,7 @@ def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
 
 
 async def _keep(
-    tables: Tables, branch: Branch, attempt: Attempt, journal: Journal, now: int
+    tables: Tables, branch: Branch, attempt: Attempt, journal: Journal, failure: Failure | None, now: int
 ) -> tuple[Branch, Ended]:
     output = closing.kept(journal, attempt.partial)
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now)
@@ -134,8 +134,19 @@ async def _keep(
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
-    await tables.touch_conversation(attempt.conversation, now)
+    if attempt.is_interaction:
+        await _touch(tables, attempt, failure, now)
     return branch, Ended(AttemptState.KEPT, turn)
+
+
+async def _touch(tables: Tables, attempt: Attempt, failure: Failure | None, now: int) -> None:
+    """Note the interaction. That of a dead holder was its begin, not that somebody came to end it."""
+    if failure != DIED:
+        await tables.touch_conversation(attempt.conversation, now)
+        return
+    found = await tables.conversation(attempt.owner, attempt.conversation)
+    if found is not None and found.touched_at < attempt.created_at:
+        await tables.touch_conversation(attempt.conversation, attempt.created_at)
 
 
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:

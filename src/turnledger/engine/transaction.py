@@ -232,6 +232,7 @@ class RunningTurn:
             pending=pending,
             idempotency_key=self._attempt.idempotency_key,
             journaled=self._journaled,
+            is_interaction=self._attempt.is_interaction,
             now=now,
         )
 

@@ -99,6 +99,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     input: tuple[Item, ...]
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
+    is_interaction: bool = True
+    """Whether it counts as use of the conversation, for expiry, resets and the order of lists."""
     idempotency_key: str | None = None
     stop: OnStop | None = None
     failure: Failure | None = None

@@ -1,0 +1,102 @@
+"""Asking: what a caller wants, checked before the store hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias, TypeVar
+
+from turnledger.engine.begin import BeginRequest
+from turnledger.engine.conversations import Target
+from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.process import Process
+from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.ids import TurnId
+from turnledger.model.item import ItemLike, is_unicode, items_of
+from turnledger.model.pairing import check_input
+
+Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
+
+KEY_LENGTH = 512
+TEXT_LENGTH = 512
+METADATA_PAIRS = 16
+PAGE = 1_000
+
+
+def begin_request(
+    process: Process,
+    target: Target,
+    input: Input,
+    idempotency_key: str | None,
+    on_busy: OnBusy | str,
+    on_stop: OnStop | str,
+    on_failure: OnFailure | str,
+    *,
+    is_interaction: bool = True,
+) -> BeginRequest:
+    """Check what a caller asks for, and make it a request to begin."""
+    items = items_of(input)
+    limits = process.limits
+    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
+        raise MalformedItems(
+            f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
+        )
+    check_input(items)
+    if idempotency_key is not None:
+        check_name("idempotency_key", idempotency_key)
+    now = process.clock.now_ms()
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=items,
+        now=now,
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        on_busy=choice(OnBusy, "on_busy", on_busy),
+        on_stop=choice(OnStop, "on_stop", on_stop),
+        on_failure=choice(OnFailure, "on_failure", on_failure),
+        is_interaction=is_interaction,
+        key=Key(idempotency_key, fingerprint(items)) if idempotency_key else None,
+    )
+
+
+Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
+
+
+def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
+    if isinstance(value, kind):
+        return value
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(kind)
+        raise InvalidInput(f"{name} is {value!r}; it must be one of {known}.") from None
+
+
+def check_name(name: str, value: str) -> None:
+    if not value or len(value) > KEY_LENGTH:
+        raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
+    if not is_unicode(value):
+        raise InvalidInput(f"{name} must be Unicode text.")
+
+
+def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
+    texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
+    if not all(map(is_unicode, texts)):
+        raise InvalidInput("A title and metadata are Unicode text.")
+    if title is not None and len(title) > TEXT_LENGTH:
+        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
+    pairs = (metadata or {}).items()
+    if len(pairs) > METADATA_PAIRS or any(
+        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
+    ):
+        raise InvalidInput(
+            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
+        )
+
+
+def check_limit(limit: int) -> int:
+    if not 1 <= limit <= PAGE:
+        raise InvalidInput(f"limit must be 1 to {PAGE}.")
+    return limit
