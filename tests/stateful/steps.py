@@ -15,6 +15,7 @@ from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -48,6 +49,7 @@ class AddConversation:
     internal: bool
     at: int
     expires_after: int | None
+    reset_policy: ResetPolicy
 
     async def take(self, tables: Tables) -> None:
         made = Conversation(
@@ -59,6 +61,7 @@ class AddConversation:
             created_at=self.at,
             touched_at=self.at,
             expires_after=self.expires_after,
+            reset_policy=self.reset_policy,
         )
         await tables.add_conversation(made)
         await tables.add_branch(Branch(id=made.branch, conversation=made.id))
@@ -80,6 +83,22 @@ class SaveConversation:
                 "touched_at": self.at,
             }
             await tables.save_conversation(replace(before, **changes, revision=before.revision + 1))
+        return before
+
+
+@dataclass(frozen=True)
+class ReleaseKey:
+    """Save a conversation without its conversation_key, whatever state it is in."""
+
+    place: int
+
+    async def take(self, tables: Tables) -> Conversation | None:
+        before = await found(tables, self.place)
+        if before is not None:
+            key = before.conversation_key
+            await tables.save_conversation(
+                replace(before, conversation_key=None, former_conversation_key=key)
+            )
         return before
 
 
@@ -162,6 +181,7 @@ class AddAttempt:
     base: TurnId | None
     items: tuple[Item, ...]
     idempotency_key: str | None
+    is_interaction: bool
 
     async def take(self, tables: Tables) -> None:
         conversation = await live(tables, self.place)
@@ -177,6 +197,7 @@ class AddAttempt:
                 base=self.base,
                 input=self.items,
                 idempotency_key=self.idempotency_key,
+                is_interaction=self.is_interaction,
                 created_at=1,
             )
             await tables.add_attempt(attempt)

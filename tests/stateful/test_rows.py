@@ -15,6 +15,7 @@ from tests.unit.model.shapes import assistant, call, user
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState, Failure, OnStop
 from turnledger.model.conversation import ConversationState
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import TurnKind
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
@@ -49,10 +50,12 @@ add_conversation = st.builds(
     st.booleans(),
     times,
     st.none() | st.sampled_from([0, 1_500]),
+    st.sampled_from([ResetPolicy.never(), ResetPolicy.idle(1.5), ResetPolicy.daily(4, "Europe/Berlin")]),
 )
 any_step: st.SearchStrategy[steps.Step] = st.one_of(
     add_conversation,
     st.builds(steps.SaveConversation, places, st.none() | texts, st.lists(texts).map(tuple), times),
+    st.builds(steps.ReleaseKey, places),
     st.builds(steps.TouchConversation, places, times),
     st.builds(
         steps.EndConversation,
@@ -72,7 +75,14 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         steps.AddTurn, places, turns, st.none() | turns, st.sampled_from(TurnKind), items, st.booleans()
     ),
     st.builds(
-        steps.AddAttempt, places, turns, leases, st.none() | turns, items, st.none() | idempotency_keys
+        steps.AddAttempt,
+        places,
+        turns,
+        leases,
+        st.none() | turns,
+        items,
+        st.none() | idempotency_keys,
+        st.booleans(),
     ),
     st.builds(
         steps.SaveAttempt,

@@ -131,7 +131,7 @@ class MemoryTables:
             self._end(replace(each, state=ConversationState.EXPIRED, title=None, metadata={}))
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        before = self._db.conversations[conversation.id]
+        before = self._db.conversations.get(conversation.id, conversation)
         if before.conversation_key is not None and conversation.conversation_key is None:
             self._remove(self._db.by_key, (before.owner, before.conversation_key))
         if conversation.state is ConversationState.LIVE:
