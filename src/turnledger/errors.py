@@ -12,6 +12,10 @@ TurnledgerError
 │   ├── ConversationNotFound
 │   ├── ConversationDeleted
 │   └── ConversationExpired
+├── HistoryUnavailable          the turn or branch is not there to go on from
+│   ├── TurnNotFound
+│   ├── BranchNotFound
+│   └── HistoryDiverged
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
@@ -124,6 +128,30 @@ class ConversationExpired(ConversationUnavailable):
     """That conversation has expired and its history is gone. Start a new one."""
 
     code = "conversation_expired"
+
+
+class HistoryUnavailable(TurnledgerError):
+    """That part of the history is not there to go on from."""
+
+    code = "history_unavailable"
+
+
+class TurnNotFound(HistoryUnavailable):
+    """There is no such turn in this conversation, on the branch it shows."""
+
+    code = "turn_not_found"
+
+
+class BranchNotFound(HistoryUnavailable):
+    """There is no such branch in this conversation."""
+
+    code = "branch_not_found"
+
+
+class HistoryDiverged(HistoryUnavailable):
+    """The history that was sent is not the one that is stored. Read it again, or let it become a branch."""
+
+    code = "history_diverged"
 
 
 class ConversationBusy(TurnledgerError):

@@ -6,8 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
-from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from turnledger.engine.asking import (
     PAGE,
@@ -17,8 +16,11 @@ from turnledger.engine.asking import (
     check_limit,
     check_name,
     choice,
+    move_request,
+    target_of,
 )
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.block import TurnBlock, run_turn
+from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
     DeleteRequest,
     ListRequest,
@@ -33,25 +35,35 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import enter, outcome_of
-from turnledger.engine.leaving import abandon_block, leave
+from turnledger.engine.entering import relocate
+from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
-from turnledger.engine.outcome import committed
+from turnledger.engine.moving import (
+    ForkRequest,
+    Move,
+    Sibling,
+    SiblingsRequest,
+    Switch,
+    Undo,
+    fork,
+    siblings,
+)
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
-from turnledger.engine.stops import StopRequest, request_stop
+from turnledger.engine.stopping import stop_turn
+from turnledger.engine.stops import StopRequest
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.engine.transaction import EventSink, RunningTurn
-from turnledger.errors import InvalidInput, LedgerClosed, TurnledgerError, TurnReplayed
+from turnledger.engine.transaction import EventSink
+from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
 from turnledger.model.item import Item
-from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
 
@@ -145,7 +157,8 @@ class Ledger:
         check_details(title, metadata)
         if expires_after is not None and not 0 < expires_after <= LONGEST:
             raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
-        target = self._target(
+        target = target_of(
+            self._process,
             id,
             conversation_key,
             owner,
@@ -174,7 +187,7 @@ class Ledger:
         made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
         """
         process = self._process
-        target = self._target(None, conversation_key, owner, create=True)
+        target = target_of(process, None, conversation_key, owner)
         assert target.fresh is not None  # noqa: S101 - for the type checker
         seen = ConversationId(replaces) if replaces else None
         if seen is None:
@@ -182,39 +195,6 @@ class Ledger:
         request = ResetRequest(owner, conversation_key, seen, target.fresh, process.clock.now_ms())
         found = await process.persist(reset_key, request)
         return Chat(process, found, is_new=found.id == target.fresh.id)
-
-    def _target(
-        self,
-        id: str | None,
-        conversation_key: str | None,
-        owner: str,
-        *,
-        create: bool,
-        reset: ResetPolicy | None = None,
-        **details: Any,
-    ) -> Target:
-        process = self._process
-        if process.is_closed:
-            raise LedgerClosed
-        check_name("owner", owner)
-        if id is not None and conversation_key is not None:
-            raise InvalidInput("Give an id or a conversation_key, not both.")
-        if reset is not None and conversation_key is None:
-            raise InvalidInput("A reset policy is that of a conversation_key. Give one.")
-        if id is not None:
-            return Target(owner, ConversationId(id))
-        if conversation_key is not None:
-            check_name("conversation_key", conversation_key)
-        fresh = new_conversation(
-            owner,
-            process.ids.new(ConversationId),
-            process.ids.new(BranchId),
-            process.clock.now_ms(),
-            conversation_key=conversation_key,
-            reset_policy=NEVER if reset is None else reset,
-            **details,
-        )
-        return Target(owner, None, conversation_key, fresh if create else None, reset)
 
     async def conversations(
         self, *, owner: str = OWNER, before: str | None = None, limit: int = 50
@@ -248,7 +228,7 @@ class Ledger:
         `reset` is the policy of the conversation_key, see `conversation`. `interaction=False` marks what a
         program does by itself: it keeps no conversation from expiring or from being reset, and resets none.
         """
-        target = self._target(conversation, conversation_key, owner, create=True, reset=reset)
+        target = target_of(self._process, conversation, conversation_key, owner, reset=reset)
         request = begin_request(
             self._process,
             target,
@@ -257,7 +237,7 @@ class Ledger:
             on_busy,
             on_stop,
             on_failure,
-            is_interaction=interaction,
+            interaction=interaction,
         )
         return await run_turn(self._process, request, runner, on_event)
 
@@ -301,15 +281,16 @@ class Chat:
         committed turn raises TurnReplayed with that turn, instead of running the block. With
         `interaction=False` the turn does not count as use: it puts off neither expiry nor a reset.
         """
+        target = self._target()
         request = begin_request(
             self._process,
-            self._target(),
+            target,
             input,
             idempotency_key,
             on_busy,
             on_stop,
             on_failure,
-            is_interaction=interaction,
+            interaction=interaction,
         )
         return TurnBlock(self._process, request, on_event)
 
@@ -326,17 +307,112 @@ class Chat:
         on_event: EventSink | None = None,
     ) -> Turn:
         """Run one turn with a runner and return it as committed; see Ledger.run."""
+        target = self._target()
         request = begin_request(
             self._process,
-            self._target(),
+            target,
             input,
             idempotency_key,
             on_busy,
             on_stop,
             on_failure,
-            is_interaction=interaction,
+            interaction=interaction,
         )
         return await run_turn(self._process, request, runner, on_event)
+
+    def edit(
+        self,
+        turn: str,
+        input: Input,
+        *,
+        idempotency_key: str | None = None,
+        on_busy: OnBusy | str = OnBusy.QUEUE,
+        on_stop: OnStop | str = OnStop.KEEP,
+        on_failure: OnFailure | str = OnFailure.SETTLE,
+        on_event: EventSink | None = None,
+    ) -> TurnBlock:
+        """Run a turn in the place of an earlier one, as a block.
+
+        It sees the history before that turn, and commits on a new branch, which the conversation shows from
+        then on; the old branch stays, see `siblings` and `switch`. Until then, and if it fails, nothing has
+        changed. Raises TurnNotFound if the turn is not on the branch that the conversation shows.
+        """
+        place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
+        request = begin_request(
+            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure, place=place
+        )
+        return TurnBlock(self._process, request, on_event)
+
+    def regenerate(
+        self,
+        turn: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        on_busy: OnBusy | str = OnBusy.QUEUE,
+        on_stop: OnStop | str = OnStop.KEEP,
+        on_failure: OnFailure | str = OnFailure.SETTLE,
+        on_event: EventSink | None = None,
+    ) -> TurnBlock:
+        """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
+        place = Divergence(
+            branch=self._process.ids.new(BranchId),
+            replaces=TurnId(turn) if turn else None,
+            regenerates=True,
+        )
+        request = begin_request(
+            self._process, self._target(), (), idempotency_key, on_busy, on_stop, on_failure, place=place
+        )
+        return TurnBlock(self._process, request, on_event)
+
+    async def fork(
+        self,
+        turn: str | None = None,
+        *,
+        conversation_key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Chat:
+        """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
+        nothing; deleting this one leaves it whole."""
+        check_details(title, metadata)
+        process = self._process
+        if conversation_key is not None:
+            check_name("conversation_key", conversation_key)
+        now = process.clock.now_ms()
+        fresh = new_conversation(
+            self.owner,
+            process.ids.new(ConversationId),
+            process.ids.new(BranchId),
+            now,
+            conversation_key=conversation_key,
+            title=title,
+            metadata=dict(metadata or {}),
+        )
+        request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
+        return Chat(process, await process.persist(fork, request), is_new=True)
+
+    async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Take back the last turn: the conversation shows a branch without it.
+
+        Settled turns tell the model what tools did: they are not taken back, nor left behind, unless
+        `forget` says so. Raises TurnNotFound if there is no turn to take back.
+        """
+        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy)
+
+    async def switch(self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Show another branch of the conversation, and go on there. Raises BranchNotFound."""
+        await self._move(Switch(BranchId(branch)), on_busy)
+
+    async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
+        request = move_request(self._process, self._target(), move, choice(OnBusy, "on_busy", on_busy))
+        await relocate(self._process, request)
+
+    async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
+        """The turns that were made in the place of this one, itself included, each with the branch that
+        shows it."""
+        now = self._process.clock.now_ms()
+        request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
+        return await self._process.store.read(siblings, request)
 
     def _target(self) -> Target:
         return Target(self.owner, self.id, self.conversation_key)
@@ -376,12 +452,7 @@ class Chat:
         if process.is_inside(self.id, name):
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
-        found = await process.persist(request_stop, request)
-        if found is None or isinstance(found, Ended):
-            process.bells.ring(self._found.branch)
-            return found
-        process.interrupt_here(found.id, found.stop)
-        return await outcome_of(process, self.owner, found.id)
+        return await stop_turn(process, request)
 
     async def info(self) -> Conversation:
         """The conversation as it is: title, metadata, revision, times."""
@@ -410,50 +481,3 @@ class Chat:
         process.cache.forget(branch)
         process.lose_lanes(self.id)
         process.bells.ring_all()
-
-
-class TurnBlock:
-    """The context manager of one turn; used once."""
-
-    def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
-        self._process = process
-        self._request = request
-        self._on_event = on_event
-        self._running: RunningTurn | None = None
-        self._is_used = False
-
-    @property
-    def id(self) -> TurnId:
-        """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
-        return self._request.attempt
-
-    async def __aenter__(self) -> RunningTurn:
-        if self._is_used:
-            raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
-        self._is_used = True
-        entered = await enter(self._process, self._request, self._on_event)
-        if isinstance(entered, Ended):
-            raise TurnReplayed(committed(entered))
-        self._running = entered
-        return entered
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._running is not None  # noqa: S101 - the block was entered
-        await leave(self._process, self._running, problem)
-
-
-async def run_turn(
-    process: Process, request: BeginRequest, runner: Runner, on_event: EventSink | None
-) -> Turn:
-    """Run a turn with a runner; return it as committed, by this attempt or by an earlier one."""
-    try:
-        async with TurnBlock(process, request, on_event) as running:
-            await runner(running)
-    except TurnReplayed as replay:
-        return replay.turn
-    return committed(Ended(running.state, running.turn))

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from turnledger.engine.begin import BeginRequest
-from turnledger.engine.conversations import Target
+from turnledger.engine.branching import Divergence
+from turnledger.engine.conversations import Target, new_conversation
 from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
-from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
-from turnledger.model.ids import TurnId
-from turnledger.model.item import ItemLike, is_unicode, items_of
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 
@@ -21,6 +24,40 @@ KEY_LENGTH = 512
 TEXT_LENGTH = 512
 METADATA_PAIRS = 16
 PAGE = 1_000
+
+
+def target_of(
+    process: Process,
+    id: str | None,
+    conversation_key: str | None,
+    owner: str,
+    *,
+    create: bool = True,
+    reset: ResetPolicy | None = None,
+    **details: Any,
+) -> Target:
+    """Which conversation a caller means, with the row to insert where there is none."""
+    if process.is_closed:
+        raise LedgerClosed
+    check_name("owner", owner)
+    if id is not None and conversation_key is not None:
+        raise InvalidInput("Give an id or a conversation_key, not both.")
+    if reset is not None and conversation_key is None:
+        raise InvalidInput("A reset policy is that of a conversation_key. Give one.")
+    if id is not None:
+        return Target(owner, ConversationId(id))
+    if conversation_key is not None:
+        check_name("conversation_key", conversation_key)
+    fresh = new_conversation(
+        owner,
+        process.ids.new(ConversationId),
+        process.ids.new(BranchId),
+        process.clock.now_ms(),
+        conversation_key=conversation_key,
+        reset_policy=NEVER if reset is None else reset,
+        **details,
+    )
+    return Target(owner, None, conversation_key, fresh if create else None, reset)
 
 
 def begin_request(
@@ -31,8 +68,8 @@ def begin_request(
     on_busy: OnBusy | str,
     on_stop: OnStop | str,
     on_failure: OnFailure | str,
-    *,
-    is_interaction: bool = True,
+    interaction: bool = True,
+    place: Divergence | None = None,
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
     items = items_of(input)
@@ -41,7 +78,8 @@ def begin_request(
         raise MalformedItems(
             f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
         )
-    check_input(items)
+    if place is None or not place.regenerates:
+        check_input(items)
     if idempotency_key is not None:
         check_name("idempotency_key", idempotency_key)
     now = process.clock.now_ms()
@@ -56,8 +94,29 @@ def begin_request(
         on_busy=choice(OnBusy, "on_busy", on_busy),
         on_stop=choice(OnStop, "on_stop", on_stop),
         on_failure=choice(OnFailure, "on_failure", on_failure),
-        is_interaction=is_interaction,
-        key=Key(idempotency_key, fingerprint(items)) if idempotency_key else None,
+        is_interaction=interaction,
+        diverge=place,
+        key=Key(idempotency_key, _fingerprint(items, place)) if idempotency_key else None,
+    )
+
+
+def _fingerprint(items: tuple[Item, ...], place: Divergence | None) -> bytes:
+    return fingerprint(items) if place is None else fingerprint(items, place.after, place.replaces)
+
+
+def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
+    """A request that takes the lane as a turn does, and runs none."""
+    now, limits = process.clock.now_ms(), process.limits
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=(),
+        now=now,
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        on_busy=on_busy,
+        move=move,
     )
 
 

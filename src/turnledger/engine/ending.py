@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine import closing
+from turnledger.engine.branching import Place, open_branch, place_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, ConversationState
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import open_calls
@@ -41,6 +42,7 @@ class EndRequest:
     """The holder ends its own attempt. `failure` is None for a stop."""
 
     owner: str
+    conversation: ConversationId
     branch: BranchId
     attempt: TurnId
     fence: int
@@ -92,8 +94,12 @@ async def end_running(
     """
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     branch = replace(branch, running=None)
-    if not forget and keeps(attempt, failure) and is_well_formed(branch, attempt, journal):
-        return await _keep(tables, branch, attempt, journal, failure, now)
+    if not forget and keeps(attempt, failure):
+        place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+        if is_well_formed(place.pending if place else branch.pending, attempt, journal):
+            branch, ended = await _keep(tables, branch, place, attempt, journal, now)
+            await _touch(tables, attempt, failure, now)
+            return branch, ended
     state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
     attempt = attempt.moved(state, failure=failure, at=now)
     if forget or (attempt.on_failure is OnFailure.FORGET and attempt.stop is None):
@@ -114,11 +120,11 @@ def keeps(attempt: Attempt, failure: Failure | None) -> bool:
     return attempt.on_failure is OnFailure.KEEP
 
 
-def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
+def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal) -> bool:
     """Whether what there is can be history. It always should; if not, the attempt fails, and never its end:
     that would close the lane for ever."""
     try:
-        open_calls((*branch.pending, *attempt.input, *closing.kept(journal, attempt.partial)))
+        open_calls((*pending, *attempt.input, *closing.kept(journal, attempt.partial)))
     except MalformedItems:
         log.exception("%s cannot be kept", attempt.id)
         return False
@@ -126,21 +132,24 @@ def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
 
 
 async def _keep(
-    tables: Tables, branch: Branch, attempt: Attempt, journal: Journal, failure: Failure | None, now: int
+    tables: Tables, branch: Branch, place: Place | None, attempt: Attempt, journal: Journal, now: int
 ) -> tuple[Branch, Ended]:
     output = closing.kept(journal, attempt.partial)
+    if place is not None:
+        await tables.save_branch(branch)
+        branch = await open_branch(tables, attempt.owner, branch, place)
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
-    if attempt.is_interaction:
-        await _touch(tables, attempt, failure, now)
     return branch, Ended(AttemptState.KEPT, turn)
 
 
 async def _touch(tables: Tables, attempt: Attempt, failure: Failure | None, now: int) -> None:
     """Note the interaction. That of a dead holder was its begin, not that somebody came to end it."""
+    if not attempt.is_interaction:
+        return
     if failure != DIED:
         await tables.touch_conversation(attempt.conversation, now)
         return
@@ -155,7 +164,7 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch, _ = await append_turn(tables, branch, attempt, TurnKind.SETTLED, output, now)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
-    return replace(branch, unsettled=None)
+    return replace(branch, unsettled=None, settled=branch.length)
 
 
 async def append_turn(

@@ -45,7 +45,7 @@ async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended 
             await tables.save_attempt(attempt)
         return attempt
     ticket = await tables.ticket(name)
-    if ticket is not None and branch is not None and ticket.branch == branch.id:
+    if ticket is not None and ticket.conversation == conversation.id:
         return await _stop_queued(tables, conversation, ticket, request.now)
     return await _ended_here(tables, request, conversation, name)
 
@@ -58,8 +58,8 @@ async def _ended_here(
         ended = await how_it_ended(tables, request.owner, name)
     except Superseded:
         return None
-    is_elsewhere = ended.turn is not None and ended.turn.branch != conversation.branch
-    return None if is_elsewhere else ended
+    branch = await tables.branch(ended.turn.branch) if ended.turn is not None else None
+    return None if branch is not None and branch.conversation != conversation.id else ended
 
 
 async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Ended:
@@ -109,3 +109,17 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
 async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | None]:
     """The attempts of a process that still run, and for each whether somebody asked to stop it."""
     return {attempt.id: attempt.stop for attempt in await tables.running_of(lease)}
+
+
+@dataclass(frozen=True)
+class News:
+    """What others may have done to the turns of a process."""
+
+    stops: dict[TurnId, OnStop | None]
+    tickets: frozenset[TurnId]
+    """Those that still wait: one that is missing was stopped, or taken for dead."""
+
+
+async def news_for(tables: Tables, lease: LeaseId) -> News:
+    tickets = await tables.tickets_of(lease)
+    return News(await stops_for(tables, lease), frozenset(ticket.attempt for ticket in tickets))

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import apsw
+import msgspec
 from msgspec.structs import replace
 
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
@@ -81,18 +82,35 @@ class SqliteTables:
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
         self._run("touch_conversation", at, id.raw)
 
+    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
+        return bool(self._rows("move_conversation", now.raw, id.raw, was.raw))
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 
     async def purge_ended(self, limit: int) -> int:
         removed = 0
         for ref, id in self._rows("unswept_conversations", limit):
-            removed += len(self._rows("purge_turns", id, limit - removed))
+            removed += self._purge_branches(id, limit - removed)
             attempts = self._rows("ended_attempts", id, limit - removed)
             removed += self._remove_attempts(attempts)
             if removed >= limit:
                 break
             self._run("mark_swept", ref)
+        return removed
+
+    def _purge_branches(self, conversation: bytes, limit: int) -> int:
+        """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
+        empty, nothing is left to do, and the one it was made from may have more to give."""
+        removed = 0
+        for ref, needed in self._rows("uncleared_branches", conversation):
+            removed += len(self._rows("purge_turns", ref, needed or 0, limit - removed))
+            if removed >= limit:
+                break
+            if needed is None:
+                self._run("clear_branch", ref)
+                for (source,) in self._rows("drop_origin", ref):
+                    self._run("sweep_again", source)
         return removed
 
     # Branches.
@@ -116,10 +134,49 @@ class SqliteTables:
 
     async def add_branch(self, branch: Branch) -> None:
         columns = records.columns_of_branch(branch)
-        self._run("add_branch", branch.id.raw, branch.conversation.raw, *columns)
+        self._run("add_branch", branch.id.raw, branch.conversation.raw, branch.start, *columns)
 
     async def save_branch(self, branch: Branch) -> None:
         self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
+
+    async def first_branch(self, conversation: ConversationId) -> Branch | None:
+        row = self._row("first_branch", conversation.raw)
+        return None if row is None else self._branch_of(BranchId.trusted(row[0]), row[1:])
+
+    async def add_origin(self, origin: Origin) -> None:
+        source = origin.line[0] if origin.line else None
+        self._run(
+            "add_origin",
+            self._ref(origin.branch),
+            origin.conversation.raw,
+            records.raw_or_none(origin.base),
+            self._ref(source.branch) if source else None,
+            source.through if source else 0,
+            records.columns_of_line(origin.line),
+        )
+
+    async def origin(self, branch: BranchId) -> Origin | None:
+        row = self._row("origin", branch.raw)
+        if row is None:
+            return None
+        conversation, base, line = row
+        return Origin(
+            branch=branch,
+            conversation=ConversationId.trusted(conversation),
+            base=records.id_or_none(TurnId, base),
+            line=records.line_of(line),
+        )
+
+    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
+        return [
+            Origin(
+                branch=BranchId.trusted(branch),
+                conversation=conversation,
+                base=base,
+                line=records.line_of(line),
+            )
+            for branch, line in self._rows("origins", conversation.raw, records.raw_or_none(base), limit)
+        ]
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
@@ -140,6 +197,13 @@ class SqliteTables:
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         rows = self._rows("turns", branch.raw, after, through, limit)
         return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
+
+    async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        branches = {self._ref(stretch.branch): stretch.branch for stretch in stretches}
+        asked = [(self._ref(stretch.branch), stretch.after, stretch.through) for stretch in stretches]
+        rows = self._rows("turns_in", msgspec.json.encode(asked).decode())
+        rows.sort(key=lambda row: row[1])
+        return [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
 
     async def add_turn(self, turn: Turn) -> None:
         self._run(
@@ -232,6 +296,11 @@ class SqliteTables:
         numbered = replace(ticket, number=number)
         self._run("add_ticket", *records.columns_of_ticket(numbered))
         return numbered
+
+    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
+        self._run("move_tickets", now.raw, was.raw)
+        if self._cursor.connection.changes():
+            self._run("go_on_numbering", now.raw, was.raw)
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._run("drop_ticket", attempt.raw)
