@@ -201,7 +201,8 @@ class MemoryTables:
             if origin.line and origin.line[0].branch == branch.id
         ]
         line = self._db.lines.get(branch.id, {})
-        unneeded = [number for number in line if number > max(made_from_it, default=0)][:limit]
+        # The last first: put back, should this be undone, they are in order again.
+        unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
         for number in unneeded:
             self._remove(self._db.turns, line[number].id)
             self._remove(line, number)
