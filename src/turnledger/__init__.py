@@ -19,6 +19,7 @@ from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 
 # A library is silent unless its user configures logging.
@@ -36,6 +37,7 @@ __all__ = [
     "OnBusy",
     "OnFailure",
     "OnStop",
+    "ResetPolicy",
     "Runner",
     "RunningTurn",
     "Turn",

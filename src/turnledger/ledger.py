@@ -6,9 +6,20 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from random import Random
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
-from turnledger.engine.asking import Input, TurnOptions, begin_request, check_name, choice, move_request
+from turnledger.engine.asking import (
+    PAGE,
+    Input,
+    TurnOptions,
+    begin_request,
+    check_details,
+    check_limit,
+    check_name,
+    choice,
+    move_request,
+    target_of,
+)
 from turnledger.engine.block import TurnBlock, run_turn
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
@@ -25,7 +36,7 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import outcome_of, relocate
+from turnledger.engine.entering import relocate
 from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
@@ -42,25 +53,26 @@ from turnledger.engine.moving import (
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
+from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
+from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.showing import flagged_page, in_force, shown_to_user
-from turnledger.engine.stops import StopRequest, request_stop
+from turnledger.engine.stopping import stop_turn
+from turnledger.engine.stops import StopRequest
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.transaction import EventSink
-from turnledger.errors import InvalidInput, LedgerClosed, TurnledgerError
+from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
-from turnledger.model.item import Item, is_unicode
+from turnledger.model.item import Item
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
-TEXT_LENGTH = 512
-METADATA_PAIRS = 16
-PAGE = 1_000
 LONGEST = 1e9
 
 
@@ -135,22 +147,27 @@ class Ledger:
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
         expires_after: float | None = None,
+        reset: ResetPolicy | None = None,
     ) -> Chat:
         """Open a conversation by its id, or by a key of your own, or start a new one.
 
         Concurrent first calls with one conversation_key converge on one conversation. `create=False` refuses
         to start one; an id never does. The details are for a conversation that is created here. An internal
-        one never shows in a listing; `expires_after` is in seconds without interaction. Raises
+        one never shows in a listing; `expires_after` is in seconds without interaction. `reset` is the
+        policy of the key from now on: once its conversation is over by it, and no turn runs there, the key
+        is given to a fresh one in the same step; the old one can still be opened by its id. Raises
         ConversationNotFound, ConversationDeleted or ConversationExpired.
         """
-        _check_details(title, metadata)
+        check_details(title, metadata)
         if expires_after is not None and not 0 < expires_after <= LONGEST:
             raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
-        target = self._target(
+        target = target_of(
+            self._process,
             id,
             conversation_key,
             owner,
             create=create,
+            reset=reset,
             internal=internal,
             title=title,
             metadata=dict(metadata or {}),
@@ -163,37 +180,32 @@ class Ledger:
             found = await process.store.read(resolve_settled, request)
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
-        return Chat(self._process, found)
+        return Chat(self._process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
 
-    def _target(
-        self, id: str | None, conversation_key: str | None, owner: str, *, create: bool, **details: Any
-    ) -> Target:
+    async def reset(self, conversation_key: str, *, owner: str = OWNER, replaces: str | None = None) -> Chat:
+        """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
+        that has expired. What runs or waits on the old one stays there, as does its history.
+
+        With `replaces`, the id of a conversation, only if the key still names that one. Resets that come at
+        once, or again after a lost answer, converge on one conversation: `is_new` says whether this call
+        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
+        """
         process = self._process
-        if process.is_closed:
-            raise LedgerClosed
-        check_name("owner", owner)
-        if id is not None and conversation_key is not None:
-            raise InvalidInput("Give an id or a conversation_key, not both.")
-        if id is not None:
-            return Target(owner, ConversationId(id))
-        if conversation_key is not None:
-            check_name("conversation_key", conversation_key)
-        fresh = new_conversation(
-            owner,
-            process.ids.new(ConversationId),
-            process.ids.new(BranchId),
-            process.clock.now_ms(),
-            conversation_key=conversation_key,
-            **details,
-        )
-        return Target(owner, None, conversation_key, fresh if create else None)
+        target = target_of(process, None, conversation_key, owner)
+        assert target.fresh is not None  # noqa: S101 - for the type checker
+        seen = ConversationId(replaces) if replaces else None
+        if seen is None:
+            seen = await process.store.read(named_by, NamedRequest(owner, conversation_key))
+        request = ResetRequest(owner, conversation_key, seen, target.fresh, process.clock.now_ms())
+        found = await process.persist(reset_key, request)
+        return Chat(process, found, is_new=found.id == target.fresh.id)
 
     async def conversations(
         self, *, owner: str = OWNER, before: str | None = None, limit: int = 50
     ) -> list[Conversation]:
         """List the owner's conversations, the last used first; `before` is the last id of the page before."""
         cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, cursor, _check_limit(limit), self._process.clock.now_ms())
+        request = ListRequest(owner, cursor, check_limit(limit), self._process.clock.now_ms())
         return await self._process.store.read(list_page, request)
 
     async def run(
@@ -204,6 +216,7 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
@@ -212,8 +225,10 @@ class Ledger:
         With an idempotency_key the same call yields one committed turn and the same answer, however often
         it is made: a finished one is replayed, a running one waited for, a failed one resumed. Raises what
         the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
+        `reset` is the policy of the conversation_key, see `conversation`. `interaction=False` marks what a
+        program does by itself: it keeps no conversation from expiring or from being reset, and resets none.
         """
-        target = self._target(conversation, conversation_key, owner, create=True)
+        target = target_of(self._process, conversation, conversation_key, owner, reset=reset)
         request = begin_request(self._process, target, input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
@@ -221,9 +236,11 @@ class Ledger:
 class Chat:
     """One conversation, as one owner sees it."""
 
-    def __init__(self, process: Process, found: Conversation) -> None:
+    def __init__(self, process: Process, found: Conversation, *, is_new: bool = False) -> None:
         self._process = process
         self._found = found
+        self.is_new = is_new
+        """Whether the call that returned this handle made the conversation."""
 
     @property
     def id(self) -> ConversationId:
@@ -254,7 +271,8 @@ class Chat:
         it and all later ones until replaced; an empty text ends them. `instructions_once` are in force for
         this turn only. `priming` is a history of your own, shown before the stored one and not kept;
         `context` says how much of the stored one is shown. `on_busy`, `on_stop` and `on_failure` name the
-        policies for what may come in between.
+        policies for what may come in between. With `interaction=False` the turn does not count as use: it
+        puts off neither expiry nor a reset.
         """
         request = begin_request(self._process, self._target(), input, **options)
         return TurnBlock(self._process, request, on_event)
@@ -316,7 +334,7 @@ class Chat:
     ) -> Chat:
         """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
         nothing; deleting this one leaves it whole."""
-        _check_details(title, metadata)
+        check_details(title, metadata)
         process = self._process
         if conversation_key is not None:
             check_name("conversation_key", conversation_key)
@@ -331,7 +349,7 @@ class Chat:
             metadata=dict(metadata or {}),
         )
         request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
-        return Chat(process, await process.persist(fork, request))
+        return Chat(process, await process.persist(fork, request), is_new=True)
 
     async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
         """Take back the last turn: the conversation shows a branch without it.
@@ -353,7 +371,7 @@ class Chat:
         """The turns that were made in the place of this one, itself included, each with the branch that
         shows it."""
         now = self._process.clock.now_ms()
-        request = SiblingsRequest(self.owner, self.id, TurnId(turn), _check_limit(limit), now)
+        request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
         return await self._process.store.read(siblings, request)
 
     def _target(self) -> Target:
@@ -419,7 +437,7 @@ class Chat:
         return await self._process.store.read(attempts_page, self._page(None, limit))
 
     def _page(self, before: int | None, limit: int) -> PageRequest:
-        return PageRequest(self.owner, self.id, before, _check_limit(limit), self._process.clock.now_ms())
+        return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.now_ms())
 
     async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
         """Stop the running turn, or the named one, running or queued, in whatever process it is.
@@ -432,12 +450,7 @@ class Chat:
         if process.is_inside(self.id, name):
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
-        found = await process.persist(request_stop, request)
-        if found is None or isinstance(found, Ended):
-            process.bells.ring(self.id)
-            return found
-        process.interrupt_here(found.id, found.stop)
-        return await outcome_of(process, self.owner, found.id)
+        return await stop_turn(process, request)
 
     async def info(self) -> Conversation:
         """The conversation as it is: title, metadata, revision, times."""
@@ -453,7 +466,7 @@ class Chat:
     ) -> Conversation:
         """Set title or metadata; with the revision that was read, only if nobody did so since. Never
         disturbs a running turn."""
-        _check_details(title, metadata)
+        check_details(title, metadata)
         now = self._process.clock.now_ms()
         request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
         return await self._process.store.transact(update, request)
@@ -466,24 +479,3 @@ class Chat:
         process.cache.forget(branch)
         process.lose_lanes(self.id)
         process.bells.ring_all()
-
-
-def _check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
-    texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
-    if not all(map(is_unicode, texts)):
-        raise InvalidInput("A title and metadata are Unicode text.")
-    if title is not None and len(title) > TEXT_LENGTH:
-        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
-    pairs = (metadata or {}).items()
-    if len(pairs) > METADATA_PAIRS or any(
-        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
-    ):
-        raise InvalidInput(
-            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
-        )
-
-
-def _check_limit(limit: int) -> int:
-    if not 1 <= limit <= PAGE:
-        raise InvalidInput(f"limit must be 1 to {PAGE}.")
-    return limit

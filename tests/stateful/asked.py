@@ -111,6 +111,7 @@ class Asked:
             pending=check_turn(begun.branch.pending, (*begun.attempt.input, *output)),
             idempotency_key=begun.attempt.idempotency_key,
             journaled=self.journaled,
+            is_interaction=begun.attempt.is_interaction,
             now=now,
         )
 

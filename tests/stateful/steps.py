@@ -17,6 +17,7 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -50,6 +51,7 @@ class AddConversation:
     internal: bool
     at: int
     expires_after: int | None
+    reset_policy: ResetPolicy
 
     async def take(self, tables: Tables) -> None:
         made = Conversation(
@@ -61,6 +63,7 @@ class AddConversation:
             created_at=self.at,
             touched_at=self.at,
             expires_after=self.expires_after,
+            reset_policy=self.reset_policy,
         )
         await tables.add_conversation(made)
         await tables.add_branch(Branch(id=made.branch, conversation=made.id))
@@ -82,6 +85,22 @@ class SaveConversation:
                 "touched_at": self.at,
             }
             await tables.save_conversation(replace(before, **changes, revision=before.revision + 1))
+        return before
+
+
+@dataclass(frozen=True)
+class ReleaseKey:
+    """Save a conversation without its conversation_key, whatever state it is in."""
+
+    place: int
+
+    async def take(self, tables: Tables) -> Conversation | None:
+        before = await found(tables, self.place)
+        if before is not None:
+            key = before.conversation_key
+            await tables.save_conversation(
+                replace(before, conversation_key=None, former_conversation_key=key)
+            )
         return before
 
 
@@ -172,6 +191,7 @@ class AddAttempt:
     items: tuple[Item, ...]
     instructions: Instructions | None
     idempotency_key: str | None
+    is_interaction: bool
 
     async def take(self, tables: Tables) -> None:
         conversation = await live(tables, self.place)
@@ -188,6 +208,7 @@ class AddAttempt:
                 input=self.items,
                 instructions=self.instructions,
                 idempotency_key=self.idempotency_key,
+                is_interaction=self.is_interaction,
                 created_at=1,
             )
             await tables.add_attempt(attempt)

@@ -17,6 +17,7 @@ from turnledger.model.attempt import AttemptState, Failure, OnStop
 from turnledger.model.conversation import ConversationState
 from turnledger.model.flags import Flags
 from turnledger.model.instructions import Instructions
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import TurnKind
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
@@ -52,10 +53,12 @@ add_conversation = st.builds(
     st.booleans(),
     times,
     st.none() | st.sampled_from([0, 1_500]),
+    st.sampled_from([ResetPolicy.never(), ResetPolicy.idle(1.5), ResetPolicy.daily(4, "Europe/Berlin")]),
 )
 any_step: st.SearchStrategy[steps.Step] = st.one_of(
     add_conversation,
     st.builds(steps.SaveConversation, places, st.none() | texts, st.lists(texts).map(tuple), times),
+    st.builds(steps.ReleaseKey, places),
     st.builds(steps.TouchConversation, places, times),
     st.builds(
         steps.EndConversation,
@@ -84,6 +87,7 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         items,
         st.none() | st.builds(Instructions, items, st.booleans()),
         st.none() | idempotency_keys,
+        st.booleans(),
     ),
     st.builds(steps.SaveFlags, turns, st.dictionaries(st.integers(0, 3), flags)),
     st.builds(

@@ -27,6 +27,7 @@ def test_these_names_are_exported() -> None:
         "OnBusy",
         "OnFailure",
         "OnStop",
+        "ResetPolicy",
         "Runner",
         "RunningTurn",
         "Turn",
@@ -45,7 +46,7 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 
 
 def test_a_ledger_can_do_this() -> None:
-    assert public(Ledger) == {"open", "over", "close", "conversation", "conversations", "run"}
+    assert public(Ledger) == {"open", "over", "close", "conversation", "conversations", "reset", "run"}
 
 
 def test_a_chat_can_do_this() -> None:

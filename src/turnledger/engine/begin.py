@@ -23,12 +23,13 @@ from turnledger.engine.moving import Move, Moved, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, open_calls
+from turnledger.model.reset_policy import NEVER
 
 
 class BeginRequest(Struct, frozen=True, kw_only=True):
@@ -47,6 +48,7 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     on_busy: OnBusy = OnBusy.QUEUE
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
+    is_interaction: bool = True
     diverge: Divergence | None = None
     """Where it goes, if not behind the head."""
     move: Move | None = None
@@ -102,20 +104,23 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         before = await _begun_before(tables, request)
         if before is not None:
             return before
-    stored = await tables.ticket(request.attempt) if request.key and request.is_repeated else None
+    target = request.target
+    may_have_ticket = request.is_repeated and (request.key is not None or target.id is None)
+    stored = await tables.ticket(request.attempt) if may_have_ticket else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
     verdict: Verdict = NOTHING_CLAIMED
     if request.key is not None:
-        verdict = await idempotency.look_up(tables, request.target, request.key, waiting_with)
+        verdict = await idempotency.look_up(tables, target, request.key, waiting_with)
     if isinstance(verdict, Share):
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
         return Share(verdict.attempt, verdict.ended, has_ticket=stored is not None)
-    target = request.target
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)
+    elif waiting_with is not None and target.id is None:
+        target = await _where_it_waits(tables, target, waiting_with)
     conversation, branch, flagged = await _lane(tables, target, request)
     if request.move is not None and request.is_repeated:
         moved = await moved_before(tables, branch, request.move)
@@ -154,12 +159,23 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
     return Begun(conversation, branch, attempt, journal, place, await tables.flag_version(owner))
 
 
+async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Target:
+    """A request that waits goes on where it stands in line, though its conversation_key may have been given
+    to another conversation since. From a deleted one it moves on."""
+    found = await tables.conversation(target.owner, ticket.conversation)
+    if found is None or found.state is ConversationState.DELETED:
+        return target
+    return target.at(found.id)
+
+
 async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch, int]:
     """The conversation and its branch, made where they may be, and the flag version of the owner; and a lease
     that is there."""
     if target.id is None:
-        conversation = await conversations.resolve(tables, target, request.now)
-        if conversation is target.fresh:
+        conversation = await conversations.resolve(
+            tables, target, request.now, is_interaction=request.is_interaction
+        )
+        if target.fresh is not None and conversation.id == target.fresh.id:
             _demand_disk(request)
         target = target.at(conversation.id)
     assert target.id is not None  # noqa: S101 - for the type checker
@@ -282,7 +298,7 @@ async def _take_lane(
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
-    if conversation.expires_after is not None:
+    if request.is_interaction and _has_time(conversation):
         # Begun is an interaction: the time without one does not run out under a long turn's feet.
         await tables.touch_conversation(conversation.id, request.now)
     if request.is_repeated:
@@ -290,6 +306,11 @@ async def _take_lane(
     if request.key is not None:
         await tables.save_claim(_claim(request.key, attempt))
     return Begun(conversation, branch, attempt, journal, place)
+
+
+def _has_time(conversation: Conversation) -> bool:
+    """Whether anything becomes of a conversation that is left alone."""
+    return conversation.expires_after is not None or conversation.reset_policy is not NEVER
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:
@@ -393,6 +414,7 @@ def _attempt(
         instructions=instructions,
         on_stop=request.on_stop,
         on_failure=request.on_failure,
+        is_interaction=request.is_interaction,
         idempotency_key=request.key.text if request.key else None,
         created_at=request.now,
     )

@@ -35,6 +35,7 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     """Number of the turn whose instructions are in force behind this one."""
     idempotency_key: str | None
     journaled: int
+    is_interaction: bool
     now: int
 
 
@@ -84,7 +85,8 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
-    await tables.touch_conversation(request.conversation, request.now)
+    if request.is_interaction:
+        await tables.touch_conversation(request.conversation, request.now)
     return turn
 
 

@@ -98,7 +98,9 @@ async def end_running(
     if not forget and keeps(attempt, failure):
         place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):
-            return await _keep(tables, branch, place, attempt, journal, now)
+            branch, ended = await _keep(tables, branch, place, attempt, journal, now)
+            await _touch(tables, attempt, failure, now)
+            return branch, ended
     state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
     attempt = attempt.moved(state, failure=failure, at=now)
     if forget or (attempt.on_failure is OnFailure.FORGET and attempt.stop is None):
@@ -142,8 +144,19 @@ async def _keep(
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
-    await tables.touch_conversation(attempt.conversation, now)
     return branch, Ended(AttemptState.KEPT, turn)
+
+
+async def _touch(tables: Tables, attempt: Attempt, failure: Failure | None, now: int) -> None:
+    """Note the interaction. That of a dead holder was its begin, not that somebody came to end it."""
+    if not attempt.is_interaction:
+        return
+    if failure != DIED:
+        await tables.touch_conversation(attempt.conversation, now)
+        return
+    found = await tables.conversation(attempt.owner, attempt.conversation)
+    if found is not None and found.touched_at < attempt.created_at:
+        await tables.touch_conversation(attempt.conversation, attempt.created_at)
 
 
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:

@@ -90,17 +90,30 @@ async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Sha
     if not isinstance(beginning, Queued):
         return beginning
     process.mine[request.attempt] = True
+    answer = None
+    try:
+        answer = await _stand_in_line(process, request, beginning)
+        return answer
+    finally:
+        if not isinstance(answer, Begun):
+            # It may have heard a bell that was meant for whoever is first now.
+            process.bells.ring(beginning.ticket.conversation)
+
+
+async def _stand_in_line(process: Process, request: BeginRequest, beginning: Queued) -> Begun | Share | Moved:
     patience_ends = process.clock.monotonic() + process.limits.queue_wait
     ticket = beginning.ticket
     request = replace(request, ticket=ticket)
-    with process.bells.enlist(ticket.conversation, (not ticket.front, ticket.number)) as waiter:
+    place = (not ticket.front, ticket.number)
+    with process.bells.enlist(ticket.conversation, place, request.attempt) as waiter:
         while True:
             process.interrupt_here(beginning.interrupted)
             request = replace(request, dead=process.watch.dead_among(beginning.in_the_way))
             # Looked at again once enlisted: what happened before the bell hung must not be missed.
-            beginning = await _try_begin(process, request)
-            if not isinstance(beginning, Queued):
-                return beginning
+            answer = await _try_begin(process, request)
+            if not isinstance(answer, Queued):
+                return answer
+            beginning = answer
             if not process.watch.dead_among(beginning.in_the_way):
                 await _wait(process, waiter, patience_ends)
 

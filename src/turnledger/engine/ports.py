@@ -44,7 +44,7 @@ class Tables(Protocol):
         ...
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Update all but id and owner; a deleted one frees its conversation_key."""
+        """Update all but id and owner. One deleted, or saved without its conversation_key, frees it."""
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:

@@ -252,6 +252,7 @@ class RunningTurn:
             instructed=instructed,
             idempotency_key=self._attempt.idempotency_key,
             journaled=self._journaled,
+            is_interaction=self._attempt.is_interaction,
             now=now,
         )
 

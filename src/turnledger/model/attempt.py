@@ -137,6 +137,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """Those it was begun with; None where it goes by those in force."""
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
+    is_interaction: bool = True
+    """Whether it counts as use of the conversation, for expiry, resets and the order of lists."""
     idempotency_key: str | None = None
     stop: OnStop | None = None
     failure: Failure | None = None

@@ -144,6 +144,9 @@ class MemoryTables:
             self._end(replace(each, state=ConversationState.EXPIRED, title=None, metadata={}))
 
     async def save_conversation(self, conversation: Conversation) -> None:
+        before = self._db.conversations.get(conversation.id, conversation)
+        if before.conversation_key is not None and conversation.conversation_key is None:
+            self._remove(self._db.by_key, (before.owner, before.conversation_key))
         if conversation.state is ConversationState.LIVE:
             self._put(self._db.conversations, conversation.id, conversation)
         else:
@@ -201,7 +204,8 @@ class MemoryTables:
             if origin.line and origin.line[0].branch == branch.id
         ]
         line = self._db.lines.get(branch.id, {})
-        unneeded = [number for number in line if number > max(made_from_it, default=0)][:limit]
+        # The last first: put back, should this be undone, they are in order again.
+        unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
         owner = self._db.conversations[branch.conversation].owner
         for number in unneeded:
             self._remove(self._db.turns, line[number].id)

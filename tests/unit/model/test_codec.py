@@ -15,6 +15,7 @@ from turnledger.model.attempt import AttemptBody, AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item
 from turnledger.model.journal import JournalRecord
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import TurnBody
 
 texts = st.text()
@@ -27,12 +28,14 @@ documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(AttemptBody, input=many, partial=texts),
     st.builds(JournalRecord, item=raw_items),
     st.builds(JournalRecord, started=numbers, read_only=st.booleans()),
+    st.builds(ResetPolicy, idle_after=st.none() | numbers, daily_at=st.none() | numbers, timezone=texts),
     st.builds(TurnStarted, number=numbers),
     st.builds(TextDelta, number=numbers, text=texts),
     st.builds(ItemDone, number=numbers, item=raw_items),
     st.builds(TurnFinished, number=numbers, state=st.sampled_from(AttemptState), failure=failures),
 )
-KINDS = [TurnBody, AttemptBody, JournalRecord, TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
+EVENTS = [TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
+KINDS = [TurnBody, AttemptBody, JournalRecord, ResetPolicy, *EVENTS]
 
 
 def test_every_document_type_is_tried_here() -> None:

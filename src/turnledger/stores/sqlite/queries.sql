@@ -3,21 +3,21 @@
 -- name: conversation
 -- One of this owner's, by id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE id = ? AND owner = ?;
 
 -- name: conversation_by_key
 -- The one that this owner's conversation_key names.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE owner = ? AND conversation_key = ?;
 
 -- name: first_conversations
 -- The first page of an owner's list.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0
 ORDER BY touched_at DESC, id DESC
@@ -26,7 +26,7 @@ LIMIT ?;
 -- name: next_conversations
 -- A further page: what comes after this time and id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
 ORDER BY touched_at DESC, id DESC
@@ -35,14 +35,14 @@ LIMIT ?;
 -- name: add_conversation
 -- The unique index refuses a second one of the same conversation_key.
 INSERT INTO conversation (id, owner, branch, conversation_key, state, internal, title, metadata, revision,
-                          created_at, touched_at, expires_after)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                          created_at, touched_at, expires_after, reset_policy, former_conversation_key)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_conversation
 -- Whatever was swept before must be looked through again, should it come back and end once more.
 UPDATE conversation
 SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metadata = ?, revision = ?,
-    created_at = ?, touched_at = ?, expires_after = ?, swept = 0
+    created_at = ?, touched_at = ?, expires_after = ?, reset_policy = ?, former_conversation_key = ?, swept = 0
 WHERE id = ?;
 
 -- name: touch_conversation
@@ -56,7 +56,7 @@ UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
   AND NOT EXISTS (
@@ -127,6 +127,7 @@ LIMIT 1;
 SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
        conversation.state, conversation.internal, conversation.title, conversation.metadata,
        conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
+       conversation.reset_policy, conversation.former_conversation_key,
        branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
        branch.pending, branch.start, branch.settled, branch.last_ticket, branch.instructed,
        EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3),
@@ -234,7 +235,7 @@ INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO U
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at
+       created_at, ended_at, interaction
 FROM attempt
 WHERE ended = ? AND id = ? AND owner = ?;
 
@@ -244,7 +245,7 @@ WHERE ended = ? AND id = ? AND owner = ?;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at
+       created_at, ended_at, interaction
 FROM attempt
 WHERE (ended, id) IN (
     SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1
@@ -259,7 +260,7 @@ LIMIT ?2;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at
+       created_at, ended_at, interaction
 FROM attempt
 WHERE ended = 0 AND lease = ?
 ORDER BY id;
@@ -269,10 +270,10 @@ ORDER BY id;
 -- where the primary key does not see it: then there is no half for this one, which NOT NULL refuses.
 INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
-                     ended_at)
+                     ended_at, interaction)
 VALUES (iif(EXISTS (SELECT 1 FROM attempt WHERE ended = 1 - ?1 AND id = ?2), NULL, ?1),
         ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-        ?21);
+        ?21, ?22);
 
 -- name: add_attempt_input
 -- A long input, in a row of its own.

@@ -11,7 +11,7 @@ CREATE TABLE conversation (
     id BLOB NOT NULL UNIQUE,
     owner TEXT NOT NULL,
     branch BLOB NOT NULL,           -- the current one
-    conversation_key TEXT,          -- none, or freed by deletion: NULL
+    conversation_key TEXT,          -- none, or freed by deletion or reset: NULL
     state TEXT NOT NULL,            -- live, deleted, expired
     internal INTEGER NOT NULL,
     title TEXT,
@@ -20,7 +20,9 @@ CREATE TABLE conversation (
     created_at INTEGER NOT NULL,
     touched_at INTEGER NOT NULL,
     expires_after INTEGER,
-    swept INTEGER NOT NULL DEFAULT 0 -- 1 when it has ended and none of its turns and attempts is left
+    swept INTEGER NOT NULL DEFAULT 0, -- 1 when it has ended and none of its turns and attempts is left
+    reset_policy BLOB,              -- a JSON document; NULL for never
+    former_conversation_key TEXT    -- the one that named it until a reset
 ) STRICT;
 
 -- One conversation_key, one conversation.
@@ -125,6 +127,7 @@ CREATE TABLE attempt (
     journaled INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     ended_at INTEGER,
+    interaction INTEGER NOT NULL DEFAULT 1, -- 0 if it does not count as use of the conversation
     PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 

@@ -33,7 +33,7 @@ RUNNING, ENDED = 0, 1
 """The two halves of the attempt table."""
 
 
-CONVERSATION_COLUMNS = 12
+CONVERSATION_COLUMNS = 14
 """Columns of a row that is read as a conversation."""
 
 

@@ -32,6 +32,7 @@ PARTS = (
     "once",
     "one_at_a_time",
     "one_key",
+    "resets",
     "resuming",
     "rows",
     "stage",
@@ -56,6 +57,7 @@ from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
+from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
@@ -81,6 +83,7 @@ class StoreContract(
     Once,
     OneAtATime,
     OneKey,
+    Resets,
     Resuming,
     Rows,
     Stops,

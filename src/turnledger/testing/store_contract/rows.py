@@ -17,6 +17,7 @@ from turnledger.model.conversation import Branch, Claim, Conversation, Conversat
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item, message
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.stage import Contract, call, soon
 
@@ -57,6 +58,21 @@ def conversation(**changes: Any) -> Conversation:
     return replace(made, **changes)
 
 
+def full_conversation() -> Conversation:
+    return conversation(
+        conversation_key=TEXT,
+        title=TEXT,
+        metadata={TEXT: TEXT},
+        internal=True,
+        revision=3,
+        created_at=LATE,
+        touched_at=LATE,
+        expires_after=LATE,
+        reset_policy=ResetPolicy(idle_after=LATE, daily_at=23, timezone=TEXT),
+        former_conversation_key=TEXT,
+    )
+
+
 def full_attempt(found: Conversation, **changes: Any) -> Attempt:
     made = Attempt(
         id=IDS.new(TurnId),
@@ -70,6 +86,7 @@ def full_attempt(found: Conversation, **changes: Any) -> Attempt:
         input=(Item.of(TEXT), call("look", "c1")),
         on_stop=OnStop.DISCARD,
         on_failure=OnFailure.FORGET,
+        is_interaction=False,
         idempotency_key=TEXT,
         created_at=LATE,
     )
@@ -156,19 +173,7 @@ class Rows(Contract):
 
     async def test_rows_are_read_as_they_were_written(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(
-            here,
-            conversation(
-                conversation_key=TEXT,
-                title=TEXT,
-                metadata={TEXT: TEXT},
-                internal=True,
-                revision=3,
-                created_at=LATE,
-                touched_at=LATE,
-                expires_after=LATE,
-            ),
-        )
+        found = await begun(here, full_conversation())
         branch = Branch(
             id=found.branch,
             conversation=found.id,
@@ -258,6 +263,26 @@ class Rows(Contract):
         await write(stores[1], do("save_conversation", deleted))
         again = await begun(stores[0], conversation(conversation_key="k"))
         assert await read(stores[1], do("conversation_by_key", "ann", "k")) == again
+
+    @pytest.mark.parametrize("state", [ConversationState.LIVE, ConversationState.EXPIRED])
+    async def test_a_conversation_that_is_saved_without_its_key_frees_it(
+        self, stores: list[Store], state: ConversationState
+    ) -> None:
+        found = await begun(stores[0], conversation(conversation_key="k"))
+        released = replace(found, conversation_key=None, former_conversation_key="k", state=state)
+        successor = conversation(conversation_key="k")
+        await write(
+            stores[0],
+            do("save_conversation", replace(found, state=state)),
+            do("save_conversation", released),
+            do("add_conversation", successor),
+            do("add_branch", Branch(id=successor.branch, conversation=successor.id)),
+        )
+        assert await read(stores[1], do("conversation", "ann", found.id)) == released
+        assert await read(stores[1], do("conversation_by_key", "ann", "k")) == successor
+        # What happens to the old one is none of the key's business any more.
+        await write(stores[1], do("save_conversation", replace(released, state=ConversationState.DELETED)))
+        assert await read(stores[0], do("conversation_by_key", "ann", "k")) == successor
 
     async def test_a_number_of_a_branch_is_given_to_one_turn(self, stores: list[Store]) -> None:
         found = await begun(stores[0])

@@ -16,9 +16,13 @@ SMALL = {"leases", "attempts", "running_of", "mark_swept"}
 
 def shape(connection: apsw.Connection) -> set[tuple[str, str, str]]:
     rows = connection.execute("SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL")
-    plain = [(kind, name, " ".join(re.sub("--.*", "", sql).split())) for kind, name, sql in rows]
-    # A column that was added stands behind a space and a comma.
-    return {(kind, name, re.sub(r" ?([(),]) ?", r"\1", sql)) for kind, name, sql in plain}
+    return {(kind, name, without_layout(sql)) for kind, name, sql in rows}
+
+
+def without_layout(sql: str) -> str:
+    """A column that was added later stands on the last line."""
+    words = " ".join(re.sub("--.*", "", sql).split())
+    return re.sub(r" ?([(),]) ?", r"\1", words)
 
 
 @pytest.fixture
