@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from random import Random
 from types import TracebackType
@@ -28,17 +28,20 @@ from turnledger.engine.entering import enter, outcome_of
 from turnledger.engine.idempotency import Key, fingerprint
 from turnledger.engine.leaving import abandon_block, leave
 from turnledger.engine.limits import Limits
+from turnledger.engine.live_log import EventSink
 from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
 from turnledger.engine.stops import StopRequest, request_stop
+from turnledger.engine.stream import read_events
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.engine.transaction import EventSink, RunningTurn
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnledgerError, TurnReplayed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
@@ -100,7 +103,7 @@ class Ledger:
     async def _close(self) -> None:
         process = self._process
         process.is_closed = True
-        process.bells.wake_everyone()
+        process.wake_everyone()
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
@@ -108,6 +111,7 @@ class Ledger:
             await process.drained()
         finally:
             await self._tending.close()
+            await process.flushing.close()
             await process.store.close()
 
     async def __aenter__(self) -> Self:
@@ -314,6 +318,19 @@ class Chat:
             return found
         process.interrupt_here(found.id, found.stop)
         return await outcome_of(process, self.owner, found.id)
+
+    def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.
+
+        Yields every event numbered above `after`, in order, and ends behind TurnFinished, which comes in any
+        case: also if `after` lies beyond it, as it may for who heard more from a process that died before
+        writing it down. The turn may be running, in this process or another, have ended, or be queued:
+        then this waits until it begins, and ends without an event if it is withdrawn. Raises TurnNotFound,
+        ConversationDeleted, ConversationExpired, TooManyReaders and, when the ledger is closed, LedgerClosed.
+        """
+        if after < 0:
+            raise InvalidInput("after is the number of an event, or 0 for all of them.")
+        return read_events(self._process, self.owner, self.id, TurnId(turn), after)
 
     async def info(self) -> Conversation:
         """The conversation as it is: title, metadata, revision, times."""

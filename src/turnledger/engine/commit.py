@@ -27,6 +27,10 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     journaled: int
     now: int
+    log: bytes = b""
+    """The events of the turn, as they are kept with it."""
+    is_flushed: bool = False
+    """Whether parts of the log were written before."""
 
 
 @dataclass(frozen=True)
@@ -55,13 +59,15 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         if committed is None:
             raise Superseded
         return committed
-    await tables.add_turn(turn)
+    await tables.add_turn(turn, request.log)
     await tables.save_branch(
         replace(branch, head=turn.id, length=turn.number, running=None, pending=request.pending)
     )
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
+    if request.is_flushed:
+        await tables.drop_log(turn.id)
     if request.idempotency_key is not None:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:

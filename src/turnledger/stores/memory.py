@@ -40,9 +40,11 @@ class Database:
     ended: dict[ConversationId, None] = field(default_factory=dict)
     branches: dict[BranchId, Branch] = field(default_factory=dict)
     turns: dict[TurnId, Turn] = field(default_factory=dict)
+    turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
     attempts: dict[TurnId, Attempt] = field(default_factory=dict)
     journals: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
+    logs: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
     tickets: dict[TurnId, Ticket] = field(default_factory=dict)
     last_ticket: dict[BranchId, int] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
@@ -165,13 +167,13 @@ class MemoryTables:
             conversation = self._db.conversations[id]
             line = self._db.lines.get(conversation.branch, {})
             for number in list(line)[: limit - removed]:
+                self._remove(self._db.turn_logs, line[number].id)
                 self._remove(self._db.turns, line[number].id)
                 self._remove(line, number)
                 removed += 1
             for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
                 if attempt.state is not AttemptState.RUNNING and removed < limit:
-                    self._remove(self._db.journals, attempt.id)
-                    self._remove(self._db.attempts, attempt.id)
+                    self._remove_attempt(attempt.id)
                     removed += 1
         for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
             self._drop_tombstone(self._db.conversations[id])
@@ -227,7 +229,7 @@ class MemoryTables:
         numbers = range(max(after + 1, min(through, len(line)) - limit + 1), min(through, len(line)) + 1)
         return [line[number] for number in numbers if number in line]
 
-    async def add_turn(self, turn: Turn) -> None:
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:
             self._put(self._db.lines, turn.branch, {})
         line = self._db.lines[turn.branch]
@@ -235,6 +237,11 @@ class MemoryTables:
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
+        if log:
+            self._put(self._db.turn_logs, turn.id, log)
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        return self._db.turn_logs.get(id, b"")
 
     # Attempts.
 
@@ -273,9 +280,13 @@ class MemoryTables:
             and self._db.branches[each.branch].unsettled != each.id
         ][:limit]
         for attempt in old:
-            self._remove(self._db.journals, attempt.id)
-            self._remove(self._db.attempts, attempt.id)
+            self._remove_attempt(attempt.id)
         return len(old)
+
+    def _remove_attempt(self, id: TurnId) -> None:
+        self._remove(self._db.journals, id)
+        self._remove(self._db.logs, id)
+        self._remove(self._db.attempts, id)
 
     # The journal.
 
@@ -292,6 +303,21 @@ class MemoryTables:
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._remove(self._db.journals, attempt)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        chunks = sorted(self._db.logs.get(attempt, {}).items())
+        return [chunk for number, chunk in chunks if number >= first][:limit]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        if attempt not in self._db.logs:
+            self._put(self._db.logs, attempt, {})
+        if number not in self._db.logs[attempt]:
+            self._put(self._db.logs[attempt], number, chunk)
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._remove(self._db.logs, attempt)
 
     # Tickets.
 

@@ -141,7 +141,7 @@ class SqliteTables:
         rows = self._rows("turns", branch.raw, after, through, limit)
         return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
 
-    async def add_turn(self, turn: Turn) -> None:
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
             "add_turn",
             turn.id.raw,
@@ -152,7 +152,12 @@ class SqliteTables:
             turn.created_at,
             turn.committed_at,
             turn.body,
+            log or None,
         )
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        row = self._row("turn_log", id.raw)
+        return (row[0] or b"") if row else b""
 
     # Attempts.
 
@@ -201,6 +206,7 @@ class SqliteTables:
         for (id,) in rows:
             self._drop_attempt(id)
             self._run("drop_journal", id)
+            self._run("drop_log", id)
         return len(rows)
 
     # The journal.
@@ -214,6 +220,17 @@ class SqliteTables:
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._run("drop_journal", attempt.raw)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        return [chunk for (chunk,) in self._rows("log_chunks", attempt.raw, first, limit)]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        self._run("add_log_chunk", attempt.raw, number, chunk)
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._run("drop_log", attempt.raw)
 
     # Tickets.
 
