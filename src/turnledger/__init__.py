@@ -16,6 +16,7 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 
@@ -27,6 +28,7 @@ __all__ = [
     "Chat",
     "Conversation",
     "Item",
+    "ItemDone",
     "Ledger",
     "Limits",
     "OnBusy",
@@ -34,7 +36,10 @@ __all__ = [
     "OnStop",
     "Runner",
     "RunningTurn",
+    "TextDelta",
     "Turn",
+    "TurnFinished",
     "TurnKind",
+    "TurnStarted",
     "errors",
 ]

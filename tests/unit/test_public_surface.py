@@ -20,6 +20,7 @@ def test_these_names_are_exported() -> None:
         "Chat",
         "Conversation",
         "Item",
+        "ItemDone",
         "Ledger",
         "Limits",
         "OnBusy",
@@ -27,8 +28,11 @@ def test_these_names_are_exported() -> None:
         "OnStop",
         "Runner",
         "RunningTurn",
+        "TextDelta",
         "Turn",
+        "TurnFinished",
         "TurnKind",
+        "TurnStarted",
         "errors",
     ]
 
@@ -51,6 +55,7 @@ def test_a_chat_can_do_this() -> None:
         "attempts",
         "conversation_key",
         "delete",
+        "events",
         "history",
         "id",
         "info",
@@ -87,6 +92,8 @@ def test_a_running_turn_can_do_this() -> None:
         "take_back_cancellation",
         "to_commit",
         "to_end",
+        "to_flush",
+        "was_flushed",
     }
     assert public(RunningTurn) == for_the_block | for_the_engine
 
