@@ -13,7 +13,7 @@ from itertools import islice
 
 from turnledger.engine.lane import Waiter
 from turnledger.engine.live_log import LiveLog
-from turnledger.engine.looking import LookRequest, Over, Runs, Waits, look
+from turnledger.engine.looking import LookRequest, Over, Runs, look
 from turnledger.engine.process import Process
 from turnledger.engine.recovery import TakeOverRequest, take_over
 from turnledger.errors import LedgerClosed, TooManyReaders, TurnNotFound
@@ -153,13 +153,19 @@ class Reader:
         if isinstance(found, Over):
             self._rest = self._unread(found)
             return ()
-        if isinstance(found, Runs) and (batch := self._told_by(found)):
-            return batch
+        if isinstance(found, Runs):
+            # Noted at each look, so that the time of a silent holder runs from the first.
+            is_dead = bool(process.watch.dead_among([(found.lease, found.beat)]))
+            if batch := self._told_by(found):
+                return batch
+            if is_dead and not found.has_more:
+                await self._take_over(found)
+                return ()
         if self._waiter is None:
             # Looked at again once enlisted: what happened before the bell hung must not be missed.
             self._waiter = self._enlist(found.branch)
         elif not isinstance(found, Runs) or not found.has_more:
-            await self._wait(found, self._waiter)
+            await self._waiter.wait(process.limits.lease_time / 4)
         return ()
 
     def _unread(self, found: Over) -> Iterator[Event]:
@@ -196,11 +202,8 @@ class Reader:
         if not waiters:
             del self._process.awaited[self._turn]
 
-    async def _wait(self, found: Waits | Runs, waiter: Waiter) -> None:
-        """Wait until somebody may have written, or take over from a holder that is dead."""
+    async def _take_over(self, found: Runs) -> None:
+        """End what a dead process has left: its readers are to learn how it ended."""
         process = self._process
-        if isinstance(found, Runs) and process.watch.dead_among([(found.lease, found.beat)]):
-            await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
-            process.bells.ring(found.branch)
-        else:
-            await waiter.wait(process.limits.lease_time / 4)
+        await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
+        process.bells.ring(found.branch)

@@ -23,12 +23,15 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "event_ends",
+    "events",
     "forgotten",
     "house_keeping",
     "metadata",
     "once",
     "one_at_a_time",
     "one_key",
+    "readers",
     "resuming",
     "rows",
     "stage",
@@ -44,6 +47,8 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
+from turnledger.testing.store_contract.events import Events  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
@@ -66,6 +71,8 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    EventEnds,
+    Events,
     NothingForgotten,
     HouseKeeping,
     Metadata,

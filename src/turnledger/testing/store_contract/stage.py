@@ -64,6 +64,10 @@ class Process:
         """Do what the timer of the process does."""
         await self.ledger._tending.tend()
 
+    async def flush(self) -> None:
+        """Write down what its turns have told, as its timer does."""
+        await self.ledger._process.flushing.flush()
+
 
 @dataclass(frozen=True)
 class Holder:
