@@ -28,9 +28,9 @@ EventSink: TypeAlias = Callable[[Event], None]
 
 STRIDE = 256
 """Events between two known places in the log."""
-QUIET = 12.0
+QUIET = 20.0
 """After readers took some time of the event loop, it is left to others for so many times as long: readers
-together cost a turn less than a tenth of its speed, and a few of them wait for microseconds."""
+together cost a turn a twentieth of its speed, and a few of them wait for microseconds."""
 
 
 class LiveLog:
@@ -39,9 +39,11 @@ class LiveLog:
     __slots__ = (
         "_flushed_log",
         "_flushed_text",
+        "_is_asked_again",
         "_limits",
         "_marks",
         "_on_event",
+        "_page",
         "_quiet_until",
         "_readers",
         "_recent",
@@ -71,9 +73,11 @@ class LiveLog:
         self._readers = 0
         self._recent: list[Event] = []
         self._recent_bytes = 0
+        self._page: tuple[int, list[Event]] | None = None
         self._marks: list[tuple[int, int, int]] | None = None
         self._wave: asyncio.Handle | None = None
         self._quiet_until = 0.0
+        self._is_asked_again = False
         self.bell: asyncio.Event | None = None
         if on_event is not None:
             on_event(TurnStarted(number=1))
@@ -106,6 +110,10 @@ class LiveLog:
             self._quietly(lambda item=item: self.tell_item(item))  # type: ignore[misc]
         self.count += 1
         self.end = end = TurnFinished(number=self.count, state=state, failure=failure)
+        self._quiet_until = 0.0
+        if self._wave is not None:
+            self._wave.cancel()
+            self._wave = None
         if self.is_heard:
             self._quietly(lambda: self._hear(end, 0))
 
@@ -162,13 +170,17 @@ class LiveLog:
             self.is_heard = self._on_event is not None
             self._recent.clear()
             self._recent_bytes = 0
+            self._page = None
 
     def since(self, after: int, limit: int) -> list[Event]:
         """Up to so many events numbered above `after`."""
         place = after - self.count + len(self._recent)
         if place >= 0:
             return self._recent[place : place + limit]
-        return list(islice(self._from_log(after), limit))
+        if self._page is None or self._page[0] != after or len(self._page[1]) < limit:
+            # Kept for the next who asks: those who are behind are mostly behind together.
+            self._page = (after, list(islice(self._from_log(after), limit)))
+        return self._page[1][:limit]
 
     def _from_log(self, after: int) -> Iterator[Event]:
         if after < 1:
@@ -214,6 +226,7 @@ class LiveLog:
     def ring(self) -> None:
         """Wake all readers soon, and once for whatever is told until then."""
         if self._wave is not None:
+            self._is_asked_again = True
             return
         loop = asyncio.get_running_loop()
         delay = self._quiet_until - loop.time()
@@ -221,14 +234,19 @@ class LiveLog:
 
     def wake(self) -> None:
         """Wake all readers in one go."""
-        self._wave = None
+        self._is_asked_again = False
         bell, self.bell = self.bell, asyncio.Event()
         if bell is not None:
             loop = asyncio.get_running_loop()
+            now = loop.time()
             bell.set()
             # Behind all those that were just woken: it comes when they have had their turn.
-            loop.call_soon(self._be_quiet, loop.time())
+            loop.call_soon(self._be_quiet, now)
 
     def _be_quiet(self, woken_at: float) -> None:
         now = asyncio.get_running_loop().time()
-        self._quiet_until = now + QUIET * (now - woken_at)
+        self._wave = None
+        # Once the turn is over, there is nobody left to spare but other readers.
+        self._quiet_until = now + QUIET * (now - woken_at) if self.end is None else 0.0
+        if self._is_asked_again:
+            self.ring()

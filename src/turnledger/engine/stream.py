@@ -22,7 +22,7 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TurnFinished, TurnStarted
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
-BATCH = 256
+BATCH = 64
 """Events that a reader takes at once; then it is the turn of others."""
 
 
