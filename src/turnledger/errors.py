@@ -12,10 +12,13 @@ TurnledgerError
 │   ├── ConversationNotFound
 │   ├── ConversationDeleted
 │   └── ConversationExpired
+├── HistoryUnavailable          the turn or branch is not there to go on from
+│   ├── TurnNotFound
+│   ├── BranchNotFound
+│   └── HistoryDiverged
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
-├── TurnNotFound                the conversation has no such turn
 ├── TooManyReaders              as many event streams are read as may be
 ├── RevisionConflict            title or metadata changed since it was read
 ├── TurnEnded                   the turn is final, and not as this caller hoped
@@ -128,6 +131,30 @@ class ConversationExpired(ConversationUnavailable):
     code = "conversation_expired"
 
 
+class HistoryUnavailable(TurnledgerError):
+    """That part of the history is not there to go on from."""
+
+    code = "history_unavailable"
+
+
+class TurnNotFound(HistoryUnavailable):
+    """There is no such turn in this conversation, on the branch it shows."""
+
+    code = "turn_not_found"
+
+
+class BranchNotFound(HistoryUnavailable):
+    """There is no such branch in this conversation."""
+
+    code = "branch_not_found"
+
+
+class HistoryDiverged(HistoryUnavailable):
+    """The history that was sent is not the one that is stored. Read it again, or let it become a branch."""
+
+    code = "history_diverged"
+
+
 class ConversationBusy(TurnledgerError):
     """Another turn is running on this conversation. Wait for it, or choose another on_busy policy."""
 
@@ -144,12 +171,6 @@ class WaitEnded(ConversationBusy):
     """The turns before this one did not end within the wait. Nothing was run."""
 
     code = "wait_ended"
-
-
-class TurnNotFound(TurnledgerError):
-    """There is no turn with that id in this conversation."""
-
-    code = "turn_not_found"
 
 
 class TooManyReaders(TurnledgerError):

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
 from turnledger.engine.begin import BeginRequest
+from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
     DeleteRequest,
     ListRequest,
@@ -24,11 +25,21 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import enter, outcome_of
+from turnledger.engine.entering import enter, outcome_of, relocate
 from turnledger.engine.idempotency import Key, fingerprint
 from turnledger.engine.leaving import abandon_block, leave
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
+from turnledger.engine.moving import (
+    ForkRequest,
+    Move,
+    Sibling,
+    SiblingsRequest,
+    Switch,
+    Undo,
+    fork,
+    siblings,
+)
 from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
@@ -38,7 +49,13 @@ from turnledger.engine.stream import read_events
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnledgerError, TurnReplayed
+from turnledger.errors import (
+    InvalidInput,
+    LedgerClosed,
+    MalformedItems,
+    TurnledgerError,
+    TurnReplayed,
+)
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event
@@ -274,6 +291,100 @@ class Chat:
         )
         return await run_turn(self._process, request, runner, on_event)
 
+    def edit(
+        self,
+        turn: str,
+        input: Input,
+        *,
+        idempotency_key: str | None = None,
+        on_busy: OnBusy | str = OnBusy.QUEUE,
+        on_stop: OnStop | str = OnStop.KEEP,
+        on_failure: OnFailure | str = OnFailure.SETTLE,
+        on_event: EventSink | None = None,
+    ) -> TurnBlock:
+        """Run a turn in the place of an earlier one, as a block.
+
+        It sees the history before that turn, and commits on a new branch, which the conversation shows from
+        then on; the old branch stays, see `siblings` and `switch`. Until then, and if it fails, nothing has
+        changed. Raises TurnNotFound if the turn is not on the branch that the conversation shows.
+        """
+        place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
+        request = begin_request(
+            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure, place
+        )
+        return TurnBlock(self._process, request, on_event)
+
+    def regenerate(
+        self,
+        turn: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        on_busy: OnBusy | str = OnBusy.QUEUE,
+        on_stop: OnStop | str = OnStop.KEEP,
+        on_failure: OnFailure | str = OnFailure.SETTLE,
+        on_event: EventSink | None = None,
+    ) -> TurnBlock:
+        """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
+        place = Divergence(
+            branch=self._process.ids.new(BranchId),
+            replaces=TurnId(turn) if turn else None,
+            regenerates=True,
+        )
+        request = begin_request(
+            self._process, self._target(), (), idempotency_key, on_busy, on_stop, on_failure, place
+        )
+        return TurnBlock(self._process, request, on_event)
+
+    async def fork(
+        self,
+        turn: str | None = None,
+        *,
+        conversation_key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Chat:
+        """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
+        nothing; deleting this one leaves it whole."""
+        _check_details(title, metadata)
+        process = self._process
+        if conversation_key is not None:
+            _check_name("conversation_key", conversation_key)
+        now = process.clock.now_ms()
+        fresh = new_conversation(
+            self.owner,
+            process.ids.new(ConversationId),
+            process.ids.new(BranchId),
+            now,
+            conversation_key=conversation_key,
+            title=title,
+            metadata=dict(metadata or {}),
+        )
+        request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
+        return Chat(process, await process.persist(fork, request))
+
+    async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Take back the last turn: the conversation shows a branch without it.
+
+        Settled turns tell the model what tools did: they are not taken back, nor left behind, unless
+        `forget` says so. Raises TurnNotFound if there is no turn to take back.
+        """
+        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy)
+
+    async def switch(self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Show another branch of the conversation, and go on there. Raises BranchNotFound."""
+        await self._move(Switch(BranchId(branch)), on_busy)
+
+    async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
+        request = move_request(self._process, self._target(), move, _choice(OnBusy, "on_busy", on_busy))
+        await relocate(self._process, request)
+
+    async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
+        """The turns that were made in the place of this one, itself included, each with the branch that
+        shows it."""
+        now = self._process.clock.now_ms()
+        request = SiblingsRequest(self.owner, self.id, TurnId(turn), _check_limit(limit), now)
+        return await self._process.store.read(siblings, request)
+
     def _target(self) -> Target:
         return Target(self.owner, self.id, self.conversation_key)
 
@@ -314,7 +425,7 @@ class Chat:
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
         found = await process.persist(request_stop, request)
         if found is None or isinstance(found, Ended):
-            process.bells.ring(self._found.branch)
+            process.bells.ring(self.id)
             return found
         process.interrupt_here(found.id, found.stop)
         return await outcome_of(process, self.owner, found.id)
@@ -416,6 +527,7 @@ def begin_request(
     on_busy: OnBusy | str,
     on_stop: OnStop | str,
     on_failure: OnFailure | str,
+    place: Divergence | None = None,
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
     items = items_of(input)
@@ -424,7 +536,8 @@ def begin_request(
         raise MalformedItems(
             f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
         )
-    check_input(items)
+    if place is None or not place.regenerates:
+        check_input(items)
     if idempotency_key is not None:
         _check_name("idempotency_key", idempotency_key)
     now = process.clock.now_ms()
@@ -439,7 +552,28 @@ def begin_request(
         on_busy=_choice(OnBusy, "on_busy", on_busy),
         on_stop=_choice(OnStop, "on_stop", on_stop),
         on_failure=_choice(OnFailure, "on_failure", on_failure),
-        key=Key(idempotency_key, fingerprint(items)) if idempotency_key else None,
+        diverge=place,
+        key=Key(idempotency_key, _fingerprint(items, place)) if idempotency_key else None,
+    )
+
+
+def _fingerprint(items: tuple[Item, ...], place: Divergence | None) -> bytes:
+    return fingerprint(items) if place is None else fingerprint(items, place.after, place.replaces)
+
+
+def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
+    """A request that takes the lane as a turn does, and runs none."""
+    now, limits = process.clock.now_ms(), process.limits
+    return BeginRequest(
+        target=target,
+        attempt=process.ids.new(TurnId),
+        lease=process.lease,
+        input=(),
+        now=now,
+        wait_until=now + round(limits.queue_wait * 1000),
+        queue_limit=limits.queue_length,
+        on_busy=on_busy,
+        move=move,
     )
 
 

@@ -355,7 +355,7 @@ def commits_without_fence_and_head() -> list[Patch]:
 
 @broken
 def commits_without_the_fence() -> list[Patch]:
-    return [(commit, "may_commit", lambda branch, request: commit.ran_on_head(branch, request.turn))]
+    return [(commit, "may_commit", lambda branch, request: commit.ran_on_head(branch, request))]
 
 
 @broken
@@ -398,9 +398,9 @@ def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
 def hands_out_a_stale_snapshot() -> list[Patch]:
     true = Process.snapshot
 
-    async def snapshot(self: Process, branch: Any) -> History:
+    async def snapshot(self: Process, branch: Any, place: Any = None) -> History:
         cached = self.cache.prefix(branch.id, branch.head, branch.length)
-        return cached if len(cached) else await true(self, branch)
+        return cached if len(cached) else await true(self, branch, place)
 
     return [(Process, "snapshot", snapshot)]
 

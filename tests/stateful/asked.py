@@ -99,8 +99,11 @@ class Asked:
         return CommitRequest(
             owner=begun.attempt.owner,
             conversation=begun.conversation.id,
+            lane=begun.branch.id,
+            head=begun.branch.head,
             turn=turn,
             fence=self.fence - late,
+            fork=None,
             pending=check_turn(begun.branch.pending, (*begun.attempt.input, *output)),
             idempotency_key=begun.attempt.idempotency_key,
             journaled=self.journaled,
@@ -119,6 +122,7 @@ class Asked:
         begun = self._lane()
         return EndRequest(
             owner=begun.attempt.owner,
+            conversation=begun.conversation.id,
             branch=begun.branch.id,
             attempt=begun.attempt.id,
             fence=self.fence - late,

@@ -228,10 +228,12 @@ class AddTicket:
 
     async def take(self, tables: Tables) -> Ticket | None:
         branch = BRANCHES[self.place]
-        if await tables.ticket(self.turn) is not None or await tables.branch(branch) is None:
+        found = await tables.branch(branch)
+        if await tables.ticket(self.turn) is not None or found is None:
             return None
         ticket = Ticket(
             attempt=self.turn,
+            conversation=found.conversation,
             branch=branch,
             front=self.front,
             lease=LEASES[self.lease],

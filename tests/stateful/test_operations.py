@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -247,7 +248,7 @@ class Operations(RuleBasedStateMachine):
         lease = one_of(self.requests, pick).fields["lease"]
         attempts, tickets = self.pair.read(left_in_order, lease).value
         for left in attempts:
-            seen = Left(left.owner, left.branch, left.attempt, left.fence - late)
+            seen = replace(left, fence=left.fence - late)
             self.run(take_over, TakeOverRequest(seen, self.now))
         names = tuple(ticket.attempt for ticket in tickets)
         self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease))

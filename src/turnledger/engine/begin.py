@@ -13,15 +13,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency
+from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
 from turnledger.engine.lane import Dead, is_dead, queue_before
+from turnledger.engine.moving import Move, Moved, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
-from turnledger.model.ids import BranchId, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, open_calls
@@ -40,6 +42,10 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     on_busy: OnBusy = OnBusy.QUEUE
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
+    diverge: Divergence | None = None
+    """Where it goes, if not behind the head."""
+    move: Move | None = None
+    """What it does instead of running a turn."""
     key: Key | None = None
     ticket: Ticket | None = None
     """The ticket that it was given before."""
@@ -55,8 +61,11 @@ class Begun(Struct, frozen=True):
 
     conversation: Conversation
     branch: Branch
+    """The one whose lane is held."""
     attempt: Attempt
     journal: Journal
+    place: Place | None = None
+    """Where the turn goes, if not behind the head."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,7 @@ class Queued:
     interrupted: TurnId | None
 
 
-Beginning: TypeAlias = Begun | Queued | Share
+Beginning: TypeAlias = Begun | Queued | Share | Moved
 
 
 class MustReachDisk(Exception):
@@ -101,12 +110,21 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)
     conversation, branch = await _lane(tables, target, request)
+    if request.move is not None and request.is_repeated:
+        moved = await moved_before(tables, branch, request.move)
+        if moved is not None:
+            return moved
     if branch.running is not None:
         branch = await _free_of_dead(tables, branch, request)
+        if branch.id != conversation.branch:
+            # What was kept of the dead one lies on a branch of its own, and that is current now.
+            conversation = replace(conversation, branch=branch.id)
     if branch.running is not None or branch.last_ticket:
         queued = await _must_wait(tables, branch, request, verdict)
         if queued is not None:
             return queued
+    if request.move is not None:
+        return await _move(tables, conversation, branch, request, request.move)
     return await _take_lane(tables, conversation, branch, request, verdict)
 
 
@@ -123,7 +141,9 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
     branch = await tables.branch(attempt.branch)
     assert conversation is not None  # noqa: S101 - rows of one transaction
     assert branch is not None  # noqa: S101
-    return Begun(conversation, branch, attempt, Journal.of(await tables.journal(attempt.id)))
+    journal = Journal.of(await tables.journal(attempt.id))
+    place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
+    return Begun(conversation, branch, attempt, journal, place)
 
 
 async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch]:
@@ -175,8 +195,7 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
     if own is None:
         _check_room(request, len(before))
         if running is not None and front:
-            # Refused later, it would have stopped a turn for nothing. An interrupted one leaves no call open.
-            admit(branch.pending if request.on_busy is OnBusy.ROLLBACK else (), request.input)
+            await _check_before_stopping(tables, branch, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
@@ -184,6 +203,26 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
     seen = [(lease, _beat(await tables.lease(lease))) for lease in dict.fromkeys(leases)]
     return Queued(own, tuple(seen), running.id if running and front else None)
+
+
+async def _check_before_stopping(tables: Tables, branch: Branch, request: BeginRequest) -> None:
+    """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
+    leaves no call open."""
+    if request.diverge is not None:
+        await _find_place(tables, branch, request, request.diverge)
+    elif request.move is None:
+        admit(branch.pending if request.on_busy is OnBusy.ROLLBACK else (), request.input)
+
+
+async def _move(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, wish: Move
+) -> Moved:
+    """Do all of it now: the lane is free, and is not needed any longer than this."""
+    _demand_disk(request)
+    moved = await move(tables, request.target.owner, await _settled(tables, branch, request), wish)
+    await tables.drop_ticket(request.attempt)
+    await tables.touch_conversation(conversation.id, request.now)
+    return moved
 
 
 def _check_room(request: BeginRequest, waiting: int) -> None:
@@ -200,6 +239,7 @@ def _beat(lease: Lease | None) -> int | None:
 def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: bool) -> Ticket:
     return Ticket(
         attempt=request.attempt,
+        conversation=branch.conversation,
         branch=branch.id,
         front=front,
         lease=request.lease,
@@ -214,9 +254,15 @@ async def _take_lane(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
 ) -> Begun:
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
-    branch, input = await _ready(tables, branch, request, resumed)
+    place: Place | None = None
+    if request.diverge is None:
+        branch, input = await _ready(tables, branch, request, resumed)
+    else:
+        branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, request.diverge)
     branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
     attempt = _attempt(conversation, branch, request, input)
+    if place is not None:
+        attempt = replace(attempt, fork=place.fork)
     journal = Journal()
     if resumed is not None:
         branch, journal, count = await _take_up(tables, branch, resumed, attempt.id)
@@ -230,7 +276,7 @@ async def _take_lane(
         await tables.drop_ticket(attempt.id)
     if request.key is not None:
         await tables.save_claim(_claim(request.key, attempt))
-    return Begun(conversation, branch, attempt, journal)
+    return Begun(conversation, branch, attempt, journal, place)
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:
@@ -258,6 +304,39 @@ async def _ready(
     admitted = admit(open_calls((*branch.pending, *waiting.input, *told)), request.input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.now), admitted
+
+
+async def _ready_to_diverge(
+    tables: Tables, branch: Branch, request: BeginRequest, resumed: Attempt | None, wish: Divergence
+) -> tuple[Branch, tuple[Item, ...], Place]:
+    """Settle what waits on the branch whose lane is taken, then find the place and check the input there.
+    What this refuses is undone with everything else."""
+    if resumed is None:
+        branch = await _settled(tables, branch, request)
+    place, input = await _find_place(tables, branch, request, wish)
+    return branch, resumed.input if resumed else input, place
+
+
+async def _settled(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
+    """Settle what waits on a branch, if something does."""
+    waiting = await tables.attempt(request.target.owner, branch.unsettled) if branch.unsettled else None
+    if waiting is None:
+        return branch
+    _demand_disk(request)
+    return await settle(tables, branch, waiting, request.now)
+
+
+async def _find_place(
+    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
+) -> tuple[Place, tuple[Item, ...]]:
+    """Where a divergence goes, and the input it admits there."""
+    owner = request.target.owner
+    instead_of = await replaced(tables, owner, branch, wish)
+    place = await place_of(tables, owner, branch, await fork_at(tables, owner, branch, wish, instead_of))
+    input = request.input
+    if wish.regenerates and instead_of is not None:
+        input = asked_again(place, instead_of)
+    return place, admit(place.pending, input)
 
 
 async def _take_up(
@@ -310,18 +389,18 @@ class AbandonRequest:
     now: int
 
 
-async def abandon(tables: Tables, request: AbandonRequest) -> BranchId | None:
+async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | None:
     """Leave no trace of a request that gave up: its ticket, or the lane if it got it without knowing.
-    Returns the branch it stood in."""
+    Returns the conversation it waited for."""
     ticket = await tables.ticket(request.attempt)
     await tables.drop_ticket(request.attempt)
     attempt = await tables.attempt(request.owner, request.attempt)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
-        return ticket.branch if ticket else None
+        return ticket.conversation if ticket else None
     branch = await tables.branch(attempt.branch)
     if branch is not None and branch.running == attempt.id:
         await end_running(tables, branch, attempt, GAVE_UP, request.now)
-    return attempt.branch
+    return attempt.conversation
 
 
 GAVE_UP = Failure("gave_up", "its caller gave up before it ran")

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnledger.engine.branching import open_branch, place_of
 from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
+from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
@@ -21,8 +23,13 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
 
     owner: str
     conversation: ConversationId
+    lane: BranchId
+    head: TurnId | None
+    """The head of that branch."""
     turn: Turn
     fence: int
+    fork: Fork | None
+    """Where it goes, if not behind that head."""
     pending: tuple[Item, ...]
     idempotency_key: str | None
     journaled: int
@@ -53,12 +60,14 @@ class Certainty:
 async def commit(tables: Tables, request: CommitRequest) -> Turn:
     """Make the turn the head, if fence and head still hold. Repeating it returns the same turn."""
     turn = request.turn
-    branch = await tables.branch(turn.branch)
+    branch = await tables.branch(request.lane)
     if branch is None or not may_commit(branch, request):
         committed = await _committed(tables, request.owner, turn.id)
         if committed is None:
             raise Superseded
         return committed
+    if request.fork is not None:
+        branch = await _diverge(tables, branch, request.owner, request.fork)
     await tables.add_turn(turn, request.log)
     await tables.save_branch(
         replace(branch, head=turn.id, length=turn.number, running=None, pending=request.pending)
@@ -76,15 +85,20 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     return turn
 
 
+async def _diverge(tables: Tables, lane: Branch, owner: str, fork: Fork) -> Branch:
+    """Free the lane, and return the branch that is made for the turn."""
+    await tables.save_branch(replace(lane, running=None))
+    return await open_branch(tables, owner, lane, await place_of(tables, owner, lane, fork))
+
+
 def may_commit(branch: Branch, request: CommitRequest) -> bool:
     """Whether the lane is still held, and the turn ran on exactly the head there is.
     The head is a second net: the fence alone suffices."""
-    turn = request.turn
-    return holds_lane(branch, turn.id, request.fence) and ran_on_head(branch, turn)
+    return holds_lane(branch, request.turn.id, request.fence) and ran_on_head(branch, request)
 
 
-def ran_on_head(branch: Branch, turn: Turn) -> bool:
-    return branch.head == turn.parent and branch.length + 1 == turn.number
+def ran_on_head(branch: Branch, request: CommitRequest) -> bool:
+    return branch.head == request.head
 
 
 async def resolve_doubt(tables: Tables, request: DoubtRequest) -> Certainty:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine import closing
+from turnledger.engine.branching import Place, open_branch, place_of
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, ConversationState
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import open_calls
@@ -43,6 +44,7 @@ class EndRequest:
     """The holder ends its own attempt. `failure` is None for a stop."""
 
     owner: str
+    conversation: ConversationId
     branch: BranchId
     attempt: TurnId
     fence: int
@@ -98,8 +100,10 @@ async def end_running(
     told = told or await flushed(tables, attempt.id, journal)
     attempt = replace(attempt, partial="" if forget else left_of(told, journal))
     branch = replace(branch, running=None)
-    if not forget and keeps(attempt, failure) and is_well_formed(branch, attempt, journal):
-        return await _keep(tables, branch, attempt, journal, told, failure, now)
+    if not forget and keeps(attempt, failure):
+        place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+        if is_well_formed(place.pending if place else branch.pending, attempt, journal):
+            return await _keep(tables, branch, place, attempt, journal, told, failure, now)
     state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
     attempt = attempt.moved(state, failure=failure, at=now)
     if forget:
@@ -124,11 +128,11 @@ def keeps(attempt: Attempt, failure: Failure | None) -> bool:
     return attempt.on_failure is OnFailure.KEEP
 
 
-def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
+def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal) -> bool:
     """Whether what there is can be history. It always should; if not, the attempt fails, and never its end:
     that would close the lane for ever."""
     try:
-        open_calls((*branch.pending, *attempt.input, *closing.kept(journal, attempt.partial)))
+        open_calls((*pending, *attempt.input, *closing.kept(journal, attempt.partial)))
     except MalformedItems:
         log.exception("%s cannot be kept", attempt.id)
         return False
@@ -138,6 +142,7 @@ def is_well_formed(branch: Branch, attempt: Attempt, journal: Journal) -> bool:
 async def _keep(
     tables: Tables,
     branch: Branch,
+    place: Place | None,
     attempt: Attempt,
     journal: Journal,
     told: Told,
@@ -145,6 +150,9 @@ async def _keep(
     now: int,
 ) -> tuple[Branch, Ended]:
     output = closing.kept(journal, attempt.partial)
+    if place is not None:
+        await tables.save_branch(branch)
+        branch = await open_branch(tables, attempt.owner, branch, place)
     log = event_log.stored(log_of_kept(told, journal, output, failure), output)
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log)
     await tables.drop_log(attempt.id)
@@ -162,7 +170,7 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch, _ = await append_turn(tables, branch, attempt, TurnKind.SETTLED, output, now)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
-    return replace(branch, unsettled=None)
+    return replace(branch, unsettled=None, settled=branch.length)
 
 
 async def append_turn(

@@ -21,6 +21,7 @@ from turnledger.engine.idempotency import Share
 from turnledger.engine.lane import Waiter
 from turnledger.engine.leaving import end_as_failed
 from turnledger.engine.live_log import EventSink
+from turnledger.engine.moving import Moved
 from turnledger.engine.outcome import OutcomeRequest, Running, outcome
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
@@ -43,12 +44,13 @@ log = logging.getLogger("turnledger")
 async def enter(process: Process, request: BeginRequest, on_event: EventSink | None) -> RunningTurn | Ended:
     """Begin a turn, or return how the attempt ended that answers this request."""
     beginning = await _begin(process, request)
+    assert not isinstance(beginning, Moved)  # noqa: S101 - it was not asked to
     if isinstance(beginning, Share):
         return beginning.ended or await outcome_of(process, request.target.owner, beginning.attempt)
     try:
         if process.is_closed:
             raise LedgerClosed
-        history = await process.snapshot(beginning.branch)
+        history = await process.snapshot(beginning.branch, beginning.place)
         running = RunningTurn(process, beginning, history, on_event)
     except BaseException as problem:
         await end_as_failed(process, beginning, problem)
@@ -57,7 +59,16 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
     return running
 
 
-async def _begin(process: Process, request: BeginRequest) -> Begun | Share:
+async def relocate(process: Process, request: BeginRequest) -> Moved:
+    """Wait for the lane as policy says, and move the conversation."""
+    moved = await _begin(process, request)
+    assert isinstance(moved, Moved)  # noqa: S101 - it was asked to
+    process.let_go(request.attempt)
+    process.bells.ring(moved.branch.conversation)
+    return moved
+
+
+async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Moved:
     """Take the lane or find who answers. Cancelled or failed, it leaves no ticket and no lane behind; if
     the store is out of reach, tending does that later."""
     if process.is_closed:
@@ -75,7 +86,7 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share:
     return beginning
 
 
-async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Share:
+async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Share | Moved:
     beginning = await _first_begin(process, request)
     if not isinstance(beginning, Queued):
         return beginning
@@ -83,7 +94,7 @@ async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Sha
     patience_ends = process.clock.monotonic() + process.limits.queue_wait
     ticket = beginning.ticket
     request = replace(request, ticket=ticket)
-    with process.bells.enlist(ticket.branch, (not ticket.front, ticket.number)) as waiter:
+    with process.bells.enlist(ticket.conversation, (not ticket.front, ticket.number)) as waiter:
         while True:
             process.interrupt_here(beginning.interrupted)
             request = replace(request, dead=process.watch.dead_among(beginning.in_the_way))
@@ -133,12 +144,12 @@ async def _give_up(process: Process, request: BeginRequest, problem: BaseExcepti
 async def _withdraw(process: Process, request: BeginRequest) -> None:
     abandoning = AbandonRequest(request.target.owner, request.attempt, process.clock.now_ms())
     try:
-        branch = await uninterrupted(process.persist(abandon, abandoning))
+        conversation = await uninterrupted(process.persist(abandon, abandoning))
     except (StoreError, LedgerClosed) as error:
         log.warning("a ticket is left to be withdrawn later: %s", error.code)
     else:
-        if branch is not None:
-            process.bells.ring(branch)
+        if conversation is not None:
+            process.bells.ring(conversation)
 
 
 async def outcome_of(process: Process, owner: str, attempt: TurnId) -> Ended:
@@ -147,7 +158,7 @@ async def outcome_of(process: Process, owner: str, attempt: TurnId) -> Ended:
     found = await process.store.read(outcome, request)
     if isinstance(found, Ended):
         return found
-    with process.bells.enlist(found.left.branch) as waiter:
+    with process.bells.enlist(found.left.conversation) as waiter:
         while True:
             found = await process.store.read(outcome, request)
             if isinstance(found, Ended):
@@ -160,4 +171,4 @@ async def outcome_of(process: Process, owner: str, attempt: TurnId) -> Ended:
 
 async def _take_over(process: Process, found: Running) -> None:
     await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
-    process.bells.ring(found.left.branch)
+    process.bells.ring(found.left.conversation)

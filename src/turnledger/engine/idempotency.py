@@ -48,11 +48,14 @@ Verdict: TypeAlias = Fresh | Share
 NOTHING_CLAIMED = Fresh()
 
 
-def fingerprint(input: Iterable[Item]) -> bytes:
-    """What must be equal for two requests to the same conversation to be the same request."""
+def fingerprint(input: Iterable[Item], *place: object) -> bytes:
+    """What must be equal for two requests to the same conversation to be the same request: what they say,
+    and where in the history, if not behind the head."""
     digest = hashlib.sha256()
     for item in input:
         digest.update(len(item.raw).to_bytes(8) + item.raw)
+    if place:
+        digest.update(repr(place).encode())
     return digest.digest()
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from turnledger.engine.ports import Tables
 from turnledger.model.conversation import Branch, Ticket
-from turnledger.model.ids import BranchId, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
 
 Dead = Mapping[LeaseId, int | None]
 """Leases found dead, with the beat at which they were: one that beats again is alive."""
@@ -44,11 +44,11 @@ async def queue_before(
 
 
 class Waiter:
-    """Somebody in this process who waits for a branch. A bell that rang stays rung until it is heard, so
-    that what happens between looking at the store and waiting is never missed."""
+    """Somebody in this process who waits for a conversation. A bell that rang stays rung until it is heard,
+    so that what happens between looking at the store and waiting is never missed."""
 
-    def __init__(self, branch: BranchId, place: tuple[bool, int] | None) -> None:
-        self.branch = branch
+    def __init__(self, conversation: ConversationId, place: tuple[bool, int] | None) -> None:
+        self.conversation = conversation
         self.place = place
         self._bell = asyncio.Event()
 
@@ -72,24 +72,25 @@ class Bells:
     """
 
     def __init__(self) -> None:
-        self._waiters: dict[BranchId, list[Waiter]] = {}
+        self._waiters: dict[ConversationId, list[Waiter]] = {}
 
     @contextmanager
-    def enlist(self, branch: BranchId, place: tuple[bool, int] | None = None) -> Iterator[Waiter]:
-        """Listen to a branch: with a place in its lane, or for every outcome."""
-        waiter = Waiter(branch, place)
-        self._waiters.setdefault(branch, []).append(waiter)
+    def enlist(self, conversation: ConversationId, place: tuple[bool, int] | None = None) -> Iterator[Waiter]:
+        """Listen to a conversation: with a place in the lane of its branch, whichever that is, or for every
+        outcome."""
+        waiter = Waiter(conversation, place)
+        self._waiters.setdefault(conversation, []).append(waiter)
         try:
             yield waiter
         finally:
-            self._waiters[branch].remove(waiter)
-            if not self._waiters[branch]:
-                del self._waiters[branch]
+            self._waiters[conversation].remove(waiter)
+            if not self._waiters[conversation]:
+                del self._waiters[conversation]
 
-    def ring(self, branch: BranchId) -> None:
-        """Something ended on this branch, or somebody left its queue."""
+    def ring(self, conversation: ConversationId) -> None:
+        """Something ended on this conversation, or somebody left its queue."""
         first: Waiter | None = None
-        for waiter in self._waiters.get(branch, ()):
+        for waiter in self._waiters.get(conversation, ()):
             if waiter.place is None:
                 waiter.wake()
             elif first is None or first.place is None or waiter.place < first.place:
@@ -99,8 +100,8 @@ class Bells:
 
     def ring_all(self) -> None:
         """Another process may have changed anything."""
-        for branch in list(self._waiters):
-            self.ring(branch)
+        for conversation in list(self._waiters):
+            self.ring(conversation)
 
     def wake_everyone(self) -> None:
         """Nobody need wait any longer."""

@@ -76,7 +76,7 @@ def _let_go(process: Process, running: RunningTurn) -> None:
     process.running.pop(running.id, None)
     if running.id not in process.doubts and running.id not in process.unfinished:
         process.let_go(running.id)
-    process.bells.ring(running.branch.id)
+    process.bells.ring(running.conversation.id)
 
 
 def ended_well(problem: BaseException | None) -> bool:
@@ -163,7 +163,7 @@ async def commit_turn(process: Process, running: RunningTurn) -> Turn:
 
 async def _try_again(process: Process, request: CommitRequest) -> Turn:
     """Make the lost commit certain, and commit again under the raised fence if it did not happen."""
-    doubt = DoubtRequest(request.owner, request.turn.branch, request.turn.id)
+    doubt = DoubtRequest(request.owner, request.lane, request.turn.id)
     certainty = await process.store.transact(resolve_doubt, doubt)
     if certainty.turn is not None:
         return certainty.turn
@@ -203,6 +203,7 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
     attempt: Attempt = begun.attempt
     request = EndRequest(
         owner=attempt.owner,
+        conversation=attempt.conversation,
         branch=attempt.branch,
         attempt=attempt.id,
         fence=begun.branch.fence,
@@ -216,7 +217,7 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
     finally:
         if attempt.id not in process.unfinished:
             process.let_go(attempt.id)
-        process.bells.ring(attempt.branch)
+        process.bells.ring(attempt.conversation)
 
 
 def failure_of(problem: BaseException) -> Failure:

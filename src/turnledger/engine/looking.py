@@ -39,14 +39,11 @@ class LookRequest:
 class Waits:
     """It is queued."""
 
-    branch: BranchId
-
 
 @dataclass(frozen=True)
 class Runs:
     """It is running. `left` is what to take over should the holder be dead."""
 
-    branch: BranchId
     left: Left
     lease: LeaseId
     beat: int | None
@@ -89,9 +86,7 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
     if turn is not None:
         return await _committed(tables, turn) if await _is_in(tables, turn.branch, conversation) else None
     ticket = await tables.ticket(request.turn)
-    if ticket is not None and await _is_in(tables, ticket.branch, conversation):
-        return Waits(ticket.branch)
-    return None
+    return Waits() if ticket is not None and ticket.conversation == conversation.id else None
 
 
 async def _is_in(tables: Tables, branch: BranchId, conversation: Conversation) -> bool:
@@ -108,8 +103,7 @@ async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Ru
     if any(event_log.items_told(chunk.log) for chunk in chunks):
         items = tuple(Journal.of(await tables.journal(attempt.id)).items[request.item :])
     return Runs(
-        branch=attempt.branch,
-        left=Left(attempt.owner, attempt.branch, attempt.id, branch.fence if branch else 0),
+        left=Left.of(attempt, branch),
         lease=attempt.lease,
         beat=lease.beat if lease else None,
         chunks=chunks,

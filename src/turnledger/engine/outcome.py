@@ -35,8 +35,7 @@ async def outcome(tables: Tables, request: OutcomeRequest) -> Ended | Running:
         return await how_it_ended(tables, request.owner, request.attempt)
     branch = await tables.branch(attempt.branch)
     lease = await tables.lease(attempt.lease)
-    left = Left(attempt.owner, attempt.branch, attempt.id, branch.fence if branch else 0)
-    return Running(left, attempt.lease, lease.beat if lease else None)
+    return Running(Left.of(attempt, branch), attempt.lease, lease.beat if lease else None)
 
 
 def committed(ended: Ended) -> Turn:

@@ -12,7 +12,15 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    Lease,
+    Origin,
+    Stretch,
+    Ticket,
+)
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
@@ -42,19 +50,34 @@ class Tables(Protocol):
         """Move the time of the last interaction, and nothing else."""
         ...
 
+    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
+        """Make another branch current, and nothing else, if `was` still is; return whether it was."""
+        ...
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
         ...
 
     async def purge_ended(self, limit: int) -> int:
-        """Remove up to `limit` turns and attempts of deleted and expired conversations; return how many."""
+        """Remove up to `limit` turns and attempts of deleted and expired conversations; return how many.
+        A turn stays while the line of a branch elsewhere needs it."""
         ...
 
     # Branches.
     async def branch(self, id: BranchId) -> Branch | None: ...
     async def add_branch(self, branch: Branch) -> None: ...
     async def save_branch(self, branch: Branch) -> None:
-        """Update all but id, conversation and last_ticket, which rises with each ticket added."""
+        """Update all but id, conversation, start and last_ticket, which rises with each ticket added."""
+        ...
+
+    async def first_branch(self, conversation: ConversationId) -> Branch | None:
+        """The one that the conversation was created with."""
+        ...
+
+    async def add_origin(self, origin: Origin) -> None: ...
+    async def origin(self, branch: BranchId) -> Origin | None: ...
+    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
+        """Those of the branches that a conversation made from this turn, in the order of making."""
         ...
 
     async def lane(
@@ -68,6 +91,10 @@ class Tables(Protocol):
     async def turn(self, owner: str, id: TurnId) -> Turn | None: ...
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         """Turns numbered after < number <= through, the last `limit` of them, in order of number."""
+        ...
+
+    async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        """All turns of these stretches, in order of number."""
         ...
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
@@ -126,6 +153,9 @@ class Tables(Protocol):
         ...
 
     async def drop_ticket(self, attempt: TurnId) -> None: ...
+    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
+        """Put the queue of one branch behind that of another, in its order."""
+        ...
 
     # Claims of idempotency keys.
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None: ...

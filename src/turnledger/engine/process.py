@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from turnledger.engine.branching import Place
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
 from turnledger.engine.lane import Bells, Waiter
@@ -75,18 +76,18 @@ class Process:
             await asyncio.sleep(FIRST_DELAY * 2 ** (tried - 1))
         raise AssertionError  # the last try returns or raises
 
-    async def snapshot(self, branch: Branch) -> History:
-        """The turns up to this head: from the cache as far as it goes, the rest from the store."""
-        cached = self.cache.prefix(branch.id, branch.head, branch.length)
-        if len(cached) == branch.length:
-            return cached
-        request = TurnsRequest(branch.id, len(cached), branch.length, branch.length)
-        missing = await self.store.read(read_turns, request)
-        history = cached.followed_by(missing)
-        if len(history) != branch.length or history[-1].id != branch.head:
-            raise ConversationDeleted
-        self.cache.keep(branch.id, history)
-        return history
+    async def snapshot(self, branch: Branch, place: Place | None = None) -> History:
+        """The turns that a turn runs on, up to the head or at its place: from the cache as far as it goes,
+        the rest from the store."""
+        head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
+        history = self.cache.prefix(branch.id, head, length)
+        if len(history) < length:
+            missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), length))
+            history = history.followed_by(missing)
+            if len(history) != length or history.head != head:
+                raise ConversationDeleted
+            self.cache.keep(branch.id, history)
+        return history.followed_by(place.carried) if place and place.carried else history
 
     def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
         """Whether the current task is in the block of this turn, or of any turn of the conversation."""

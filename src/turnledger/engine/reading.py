@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.conversations import check_live
+from turnledger.engine.line import turns_of
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Conversation
@@ -32,8 +33,8 @@ async def turns_page(tables: Tables, request: PageRequest) -> list[Turn]:
     branch = await tables.branch(conversation.branch)
     if branch is None:
         return []
-    through = branch.length if request.before is None else min(branch.length, request.before - 1)
-    return await tables.turns(branch.id, 0, through, request.limit)
+    through = branch.length if request.before is None else request.before - 1
+    return await turns_of(tables, branch, 0, through, request.limit)
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from msgspec.structs import replace
 
 from turnledger.engine.ending import DIED, end_running, holds_lane
 from turnledger.engine.ports import Tables
-from turnledger.model.conversation import Ticket
-from turnledger.model.ids import BranchId, LeaseId, TurnId
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 
 
 @dataclass(frozen=True)
@@ -18,9 +19,16 @@ class Left:
     nothing if anything has changed since."""
 
     owner: str
+    conversation: ConversationId
     branch: BranchId
     attempt: TurnId
     fence: int
+
+    @classmethod
+    def of(cls, attempt: Attempt, branch: Branch | None) -> Left:
+        """With the fence as it is: a holder in doubt may have raised its own."""
+        fence = branch.fence if branch else 0
+        return cls(attempt.owner, attempt.conversation, attempt.branch, attempt.id, fence)
 
 
 async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Ticket]]:
@@ -28,8 +36,7 @@ async def left_by(tables: Tables, lease: LeaseId) -> tuple[list[Left], list[Tick
     left: list[Left] = []
     for attempt in await tables.running_of(lease):
         branch = await tables.branch(attempt.branch)
-        # The fence as it is: a holder in doubt may have raised its own.
-        left.append(Left(attempt.owner, attempt.branch, attempt.id, branch.fence if branch else 0))
+        left.append(Left.of(attempt, branch))
     return left, await tables.tickets_of(lease)
 
 

@@ -45,7 +45,7 @@ async def request_stop(tables: Tables, request: StopRequest) -> Attempt | Ended 
             await tables.save_attempt(attempt)
         return attempt
     ticket = await tables.ticket(name)
-    if ticket is not None and branch is not None and ticket.branch == branch.id:
+    if ticket is not None and ticket.conversation == conversation.id:
         return await _stop_queued(tables, conversation, ticket, request.now)
     return await _ended_here(tables, request, conversation, name)
 
@@ -58,8 +58,8 @@ async def _ended_here(
         ended = await how_it_ended(tables, request.owner, name)
     except Superseded:
         return None
-    is_elsewhere = ended.turn is not None and ended.turn.branch != conversation.branch
-    return None if is_elsewhere else ended
+    branch = await tables.branch(ended.turn.branch) if ended.turn is not None else None
+    return None if branch is not None and branch.conversation != conversation.id else ended
 
 
 async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticket, now: int) -> Ended:

@@ -20,7 +20,7 @@ from turnledger.errors import LedgerClosed, TooManyReaders, TurnNotFound
 from turnledger.model import event_log
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TurnFinished, TurnStarted
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import ConversationId, TurnId
 
 BATCH = 64
 """Events that a reader takes at once; then it is the turn of others."""
@@ -143,6 +143,9 @@ class Reader:
         request = LookRequest(
             self._owner, self._conversation, self._turn, self._chunks, self._items, process.clock.now_ms()
         )
+        if self._waiter is None:
+            # Before the first look: what happens behind it must not be missed.
+            self._waiter = self._enlist()
         found = await process.store.read(look, request)
         if found is None:
             if not self._is_known:
@@ -161,10 +164,7 @@ class Reader:
             if is_dead and not found.has_more:
                 await self._take_over(found)
                 return ()
-        if self._waiter is None:
-            # Looked at again once enlisted: what happened before the bell hung must not be missed.
-            self._waiter = self._enlist(found.branch)
-        elif not isinstance(found, Runs) or not found.has_more:
+        if not isinstance(found, Runs) or not found.has_more:
             await self._waiter.wait(process.limits.lease_time / 4)
         return ()
 
@@ -189,9 +189,9 @@ class Reader:
             self._number += len(new)
         return [event for event in events if event.number > self._after]
 
-    def _enlist(self, branch: BranchId) -> Waiter:
+    def _enlist(self) -> Waiter:
         process = self._process
-        waiter = self._leaving.enter_context(process.bells.enlist(branch))
+        waiter = self._leaving.enter_context(process.bells.enlist(self._conversation))
         process.awaited.setdefault(self._turn, []).append(waiter)
         self._leaving.callback(self._stop_awaiting, waiter)
         return waiter
@@ -206,4 +206,4 @@ class Reader:
         """End what a dead process has left: its readers are to learn how it ended."""
         process = self._process
         await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
-        process.bells.ring(found.branch)
+        process.bells.ring(self._conversation)

@@ -96,7 +96,7 @@ class Tending:
             ended = await process.persist(end, replace(failing, fence=fence))
         del process.doubts[running.id]
         self._settle_up(running, running.id, ended)
-        process.bells.ring(failing.branch)
+        process.bells.ring(failing.conversation)
 
     async def _finish_ends(self) -> None:
         for request, running in list(self._process.unfinished.values()):
@@ -106,7 +106,7 @@ class Tending:
         ended = await self._process.persist(end, request)
         del self._process.unfinished[request.attempt]
         self._settle_up(running, request.attempt, ended)
-        self._process.bells.ring(request.branch)
+        self._process.bells.ring(request.conversation)
 
     def _settle_up(self, running: RunningTurn | None, attempt: TurnId, ended: Ended) -> None:
         self._process.let_go(attempt)
@@ -140,11 +140,11 @@ class Tending:
         if stale:
             await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False))
             for ticket in tickets:
-                process.bells.ring(ticket.branch)
+                process.bells.ring(ticket.conversation)
 
     async def _take_over(self, left: Left) -> None:
         await self._process.persist(take_over, TakeOverRequest(left, self._process.clock.now_ms()))
-        self._process.bells.ring(left.branch)
+        self._process.bells.ring(left.conversation)
 
     async def _purge(self) -> None:
         process = self._process

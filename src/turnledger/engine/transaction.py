@@ -42,9 +42,9 @@ class RunningTurn:
     def __init__(self, process: Process, begun: Begun, history: History, on_event: EventSink | None) -> None:
         self._process = process
         self._attempt: Attempt = begun.attempt
-        self._draft = Draft(
-            begun.branch.pending, begun.attempt.input, begun.journal, process.limits.turn_bytes
-        )
+        self._place = begun.place
+        pending = begun.place.pending if begun.place else begun.branch.pending
+        self._draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
         self._is_cancelling = False
@@ -64,6 +64,7 @@ class RunningTurn:
         self.conversation: Conversation = begun.conversation
         self.history = history
         """The committed turns that this one runs on."""
+        self._past: tuple[Item, ...] | None = None
         self.is_resumed = bool(begun.journal.items)
         """Whether an earlier attempt of this idempotency_key failed and left finished steps to go on from."""
         self.state = AttemptState.RUNNING
@@ -101,8 +102,9 @@ class RunningTurn:
     @property
     def items(self) -> tuple[Item, ...]:
         """What a model is to answer, in Responses shape: history, input, and the finished steps."""
-        past = tuple(item for turn in self.history for item in turn.items)
-        assembled = (*past, *self.input, *without_open_reasoning(self.steps))
+        if self._past is None:
+            self._past = tuple(item for turn in self.history for item in turn.items)
+        assembled = (*self._past, *self.input, *without_open_reasoning(self.steps))
         open_calls(assembled)
         return assembled
 
@@ -214,11 +216,12 @@ class RunningTurn:
             raise OutcomeUnknown
         output, pending = self._draft.whole()
         now = self._process.clock.now_ms()
+        place, lane = self._place, self.branch
         turn = Turn.of(
             id=self.id,
-            branch=self.branch.id,
-            number=self.branch.length + 1,
-            parent=self.branch.head,
+            branch=place.fork.branch if place else lane.id,
+            number=(place.length if place else lane.length) + 1,
+            parent=place.head if place else lane.head,
             kind=TurnKind.COMPLETED,
             created_at=self._attempt.created_at,
             committed_at=now,
@@ -228,8 +231,11 @@ class RunningTurn:
         return CommitRequest(
             owner=self._attempt.owner,
             conversation=self.conversation.id,
+            lane=lane.id,
+            head=lane.head,
             turn=turn,
-            fence=self.branch.fence,
+            fence=lane.fence,
+            fork=place.fork if place else None,
             pending=pending,
             idempotency_key=self._attempt.idempotency_key,
             journaled=self._journaled,
@@ -251,6 +257,7 @@ class RunningTurn:
         """The end of the turn other than by commit."""
         return EndRequest(
             owner=self._attempt.owner,
+            conversation=self.conversation.id,
             branch=self.branch.id,
             attempt=self.id,
             fence=self.branch.fence,
@@ -269,7 +276,7 @@ class RunningTurn:
             if chunk is not None:
                 number, self._flushes = self._flushes, self._flushes + 1
                 self._flushing = FlushRequest(
-                    self.branch.id, self.id, self.branch.fence, number, codec.encode(chunk)
+                    self._attempt.branch, self.id, self.branch.fence, number, codec.encode(chunk)
                 )
         return self._flushing
 

@@ -78,6 +78,20 @@ class Failure(msgspec.Struct, frozen=True):
     message: str
 
 
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an edit commits: on a branch to be made from an earlier turn. It holds the lane of the branch
+    that was current when it began, whose head is its `Attempt.base`."""
+
+    branch: BranchId
+    """The one to be made."""
+    base: TurnId | None
+    """The turn it is made from; None for the very beginning."""
+    number: int
+    """The number of that turn."""
+    forget: bool = False
+    """Whether later settled turns are left behind."""
+
+
 class AttemptBody(codec.Document, frozen=True):
     """What a store keeps of an attempt as one value."""
 
@@ -97,6 +111,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     state: AttemptState
     base: TurnId | None
     input: tuple[Item, ...]
+    fork: Fork | None = None
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     idempotency_key: str | None = None

@@ -44,7 +44,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of turns. The lane, the fence and the head belong to it."""
+    """A line of turns. The lane, the fence and the head belong to it.
+
+    Its own turns are numbered from `start` + 1; the ones before are those of the branch it was made from.
+    """
 
     id: BranchId
     conversation: ConversationId
@@ -52,6 +55,10 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     head: TurnId | None = None
     length: int = 0
     """Number of the head; 0 while there is no turn."""
+    start: int = 0
+    """Number of the last turn that it shares with the branch it was made from."""
+    settled: int = 0
+    """No settled turn of the line has a higher number."""
     running: TurnId | None = None
     unsettled: TurnId | None = None
     """The failed or discarded attempt whose effects wait to be settled."""
@@ -61,10 +68,33 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The number of the last ticket that its queue gave out. The store keeps it: saving a branch does not."""
 
 
+class Stretch(msgspec.Struct, frozen=True):
+    """The turns of one branch numbered after < number <= through."""
+
+    branch: BranchId
+    after: int
+    through: int
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """How a branch was made from another: written once, and read when its line is walked back.
+
+    `line` are the stretches before its own turns, the newest first, and only so many of them: where the last
+    one does not begin with turn 1, the origin of its branch goes on.
+    """
+
+    branch: BranchId
+    conversation: ConversationId
+    base: TurnId | None
+    """The turn it was made from; None if it starts at the very beginning."""
+    line: tuple[Stretch, ...] = ()
+
+
 class Ticket(msgspec.Struct, frozen=True, kw_only=True):
     """A place in the queue of a branch. Front tickets go before all others."""
 
     attempt: TurnId
+    conversation: ConversationId
     branch: BranchId
     number: int = 0
     front: bool = False

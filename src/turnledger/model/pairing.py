@@ -17,7 +17,7 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
     waiting: dict[str, Item] = {}
     reasoning: Item | None = None
     for item in items:
-        if reasoning is not None and not item.is_reasoning and not _can_follow_reasoning(item):
+        if reasoning is not None and not item.is_reasoning and not can_follow_reasoning(item):
             raise MalformedItems(f"A reasoning item is followed by a {item.type}, not by what it led to.")
         reasoning = item if item.is_reasoning else None
         if item.type == "message":
@@ -38,7 +38,24 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(waiting.values())
 
 
-def _can_follow_reasoning(item: Item) -> bool:
+def left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
+    """The calls that one committed turn leaves open, whatever it answered of the turn before it."""
+    waiting: dict[str | None, Item] = {}
+    for item in turn:
+        if item.is_call:
+            waiting[item.call_id] = item
+        elif item.is_result:
+            waiting.pop(item.call_id, None)
+    return tuple(waiting.values())
+
+
+def closed(pending: Iterable[Item]) -> tuple[Item, ...]:
+    """The stated result for each of these calls, when the conversation moves on without one."""
+    return tuple(result_of(call, NOT_ANSWERED) for call in pending)
+
+
+def can_follow_reasoning(item: Item) -> bool:
+    """Whether a model makes such items: what others say and results never come of reasoning."""
     return not item.is_result and item.role in (None, "assistant")
 
 
@@ -72,7 +89,7 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     if missing and not says_something:
         raise MissingToolResults(tuple(call.call_id or "" for call in missing))
     # Results stand before the message, as models demand them directly after their calls.
-    results = [item for item in new if item.is_result] + [result_of(call, NOT_ANSWERED) for call in missing]
+    results = [item for item in new if item.is_result] + list(closed(missing))
     admitted = (*results, *(item for item in new if not item.is_result))
     open_calls((*pending, *admitted))
     return admitted

@@ -6,10 +6,9 @@ Several stores may share one `Database`, as several processes share a file; test
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -18,15 +17,22 @@ from turnledger.engine.ports import Operation, Request, Result, Sync
 from turnledger.engine.recovery import end_lease
 from turnledger.errors import LedgerClosed, StoreError
 from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    Lease,
+    Origin,
+    Stretch,
+    Ticket,
+)
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.stores.undo_log import UndoLog
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
-
-Name = TypeVar("Name")
-Row = TypeVar("Row")
 
 
 @dataclass
@@ -39,6 +45,7 @@ class Database:
     by_key: dict[tuple[str, str], ConversationId] = field(default_factory=dict)
     ended: dict[ConversationId, None] = field(default_factory=dict)
     branches: dict[BranchId, Branch] = field(default_factory=dict)
+    origins: dict[BranchId, Origin] = field(default_factory=dict)
     turns: dict[TurnId, Turn] = field(default_factory=dict)
     turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
@@ -52,34 +59,12 @@ class Database:
     watchers: list[tuple[MemoryStore, Callable[[], None], Context]] = field(default_factory=list)
 
 
-class MemoryTables:
+class MemoryTables(UndoLog):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self._db = database
-        self._undo: list[Callable[[], object]] = []
-
-    @property
-    def has_written(self) -> bool:
-        return bool(self._undo)
-
-    def undo(self) -> None:
-        """Put everything back as it was."""
-        while self._undo:
-            self._undo.pop()()
-
-    def _put(self, table: MutableMapping[Name, Row], name: Name, row: Row) -> None:
-        if name in table:
-            before = table[name]
-            self._undo.append(lambda: table.__setitem__(name, before))
-        else:
-            self._undo.append(lambda: table.pop(name))
-        table[name] = row
-
-    def _remove(self, table: MutableMapping[Name, Row], name: Name) -> None:
-        if name in table:
-            before = table.pop(name)
-            self._undo.append(lambda: table.__setitem__(name, before))
 
     # Conversations.
 
@@ -151,6 +136,13 @@ class MemoryTables:
         self._put(self._db.conversations, conversation.id, conversation)
         self._put(self._db.ended, conversation.id, None)
 
+    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
+        found = self._db.conversations.get(id)
+        if found is None or found.branch != was:
+            return False
+        self._put(self._db.conversations, id, replace(found, branch=now))
+        return True
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         lapsed = [
             each
@@ -164,13 +156,8 @@ class MemoryTables:
     async def purge_ended(self, limit: int) -> int:
         removed = 0
         for id in list(self._db.ended):
-            conversation = self._db.conversations[id]
-            line = self._db.lines.get(conversation.branch, {})
-            for number in list(line)[: limit - removed]:
-                self._remove(self._db.turn_logs, line[number].id)
-                self._remove(self._db.turns, line[number].id)
-                self._remove(line, number)
-                removed += 1
+            for branch in [each for each in self._db.branches.values() if each.conversation == id][::-1]:
+                removed += self._purge_branch(branch, limit - removed)
             for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
                 if attempt.state is not AttemptState.RUNNING and removed < limit:
                     self._remove_attempt(attempt.id)
@@ -179,17 +166,36 @@ class MemoryTables:
             self._drop_tombstone(self._db.conversations[id])
         return removed
 
+    def _purge_branch(self, branch: Branch, limit: int) -> int:
+        """Remove the turns of a branch that no other one needs; when it is empty, it needs none itself."""
+        made_from_it = [
+            origin.line[0].through
+            for origin in self._db.origins.values()
+            if origin.line and origin.line[0].branch == branch.id
+        ]
+        line = self._db.lines.get(branch.id, {})
+        unneeded = [number for number in line if number > max(made_from_it, default=0)][:limit]
+        for number in unneeded:
+            self._remove(self._db.turn_logs, line[number].id)
+            self._remove(self._db.turns, line[number].id)
+            self._remove(line, number)
+        if not made_from_it and not line:
+            self._remove(self._db.origins, branch.id)
+        return len(unneeded)
+
     def _drop_tombstone(self, conversation: Conversation) -> None:
-        is_empty = not self._db.lines.get(conversation.branch) and not any(
+        branches = [each.id for each in self._db.branches.values() if each.conversation == conversation.id]
+        is_empty = not any(self._db.lines.get(branch) for branch in branches) and not any(
             attempt.conversation == conversation.id for attempt in self._db.attempts.values()
         )
         if not is_empty:
             return
-        self._remove(self._db.lines, conversation.branch)
-        self._remove(self._db.last_ticket, conversation.branch)
+        for branch in branches:
+            self._remove(self._db.lines, branch)
+            self._remove(self._db.last_ticket, branch)
+            self._remove(self._db.branches, branch)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
-        self._remove(self._db.branches, conversation.branch)
         if conversation.conversation_key is not None:
             self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
 
@@ -205,6 +211,26 @@ class MemoryTables:
 
     async def save_branch(self, branch: Branch) -> None:
         self._put(self._db.branches, branch.id, branch)
+
+    async def first_branch(self, conversation: ConversationId) -> Branch | None:
+        for branch in self._db.branches.values():
+            if branch.conversation == conversation:
+                return await self.branch(branch.id)
+        return None
+
+    async def add_origin(self, origin: Origin) -> None:
+        self._put(self._db.origins, origin.branch, origin)
+
+    async def origin(self, branch: BranchId) -> Origin | None:
+        return self._db.origins.get(branch)
+
+    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
+        made = [
+            each
+            for each in self._db.origins.values()
+            if each.conversation == conversation and each.base == base
+        ]
+        return made[:limit]
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
@@ -226,8 +252,15 @@ class MemoryTables:
 
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         line = self._db.lines.get(branch, {})
-        numbers = range(max(after + 1, min(through, len(line)) - limit + 1), min(through, len(line)) + 1)
+        through = min(through, next(reversed(line), 0))
+        numbers = range(max(after + 1, through - limit + 1), through + 1)
         return [line[number] for number in numbers if number in line]
+
+    async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        found: list[Turn] = []
+        for part in reversed(stretches):
+            found += await self.turns(part.branch, part.after, part.through, part.through)
+        return found
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:
@@ -294,12 +327,16 @@ class MemoryTables:
         return [record for _, record in sorted(self._db.journals.get(attempt, {}).items())]
 
     async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
-        if attempt not in self._db.journals:
-            self._put(self._db.journals, attempt, {})
-        journal = self._db.journals[attempt]
+        self._append(self._db.journals, attempt, first, records)
+
+    def _append(
+        self, table: dict[TurnId, dict[int, bytes]], attempt: TurnId, first: int, records: Sequence[bytes]
+    ) -> None:
+        if attempt not in table:
+            self._put(table, attempt, {})
         for number, record in enumerate(records, first):
-            if number not in journal:
-                self._put(journal, number, record)
+            if number not in table[attempt]:
+                self._put(table[attempt], number, record)
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._remove(self._db.journals, attempt)
@@ -311,10 +348,7 @@ class MemoryTables:
         return [chunk for number, chunk in chunks if number >= first][:limit]
 
     async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
-        if attempt not in self._db.logs:
-            self._put(self._db.logs, attempt, {})
-        if number not in self._db.logs[attempt]:
-            self._put(self._db.logs[attempt], number, chunk)
+        self._append(self._db.logs, attempt, number, [chunk])
 
     async def drop_log(self, attempt: TurnId) -> None:
         self._remove(self._db.logs, attempt)
@@ -336,6 +370,16 @@ class MemoryTables:
         self._put(self._db.last_ticket, ticket.branch, numbered.number)
         self._put(self._db.tickets, ticket.attempt, numbered)
         return numbered
+
+    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
+        moved = await self.tickets(was)
+        last = self._db.last_ticket.get(now, 0)
+        for ticket in moved:
+            self._put(
+                self._db.tickets, ticket.attempt, replace(ticket, branch=now, number=last + ticket.number)
+            )
+        if moved:
+            self._put(self._db.last_ticket, now, last + self._db.last_ticket.get(was, 0))
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._remove(self._db.tickets, attempt)

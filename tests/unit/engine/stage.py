@@ -70,5 +70,10 @@ def attempt(number: int, state: AttemptState = AttemptState.RUNNING, **changes: 
 
 
 def ticket(number: int, **changes: Any) -> Ticket:
-    fields: dict[str, Any] = {"attempt": some_id(TurnId, number), "branch": BRANCH, "lease": OWN}
+    fields: dict[str, Any] = {
+        "attempt": some_id(TurnId, number),
+        "conversation": CONVERSATION,
+        "branch": BRANCH,
+        "lease": OWN,
+    }
     return Ticket(**{**fields, "deadline": 1_000, **changes})

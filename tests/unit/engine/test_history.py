@@ -6,32 +6,59 @@ from itertools import count
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from tests.unit.engine.stage import drive
+from tests.unit.engine.stage import CONVERSATION, drive
 from tests.unit.model.shapes import assistant, repeatable, some_id, turn
-from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
+from turnledger.engine.history import DEEPEST, History, HistoryCache, TurnsRequest, read_turns
+from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryTables
 
 A, B, C = (some_id(BranchId, number) for number in (1, 2, 3))
-TURNS = tuple(turn(number) for number in range(1, 7))
+
+
+def chain(*ids: int, after: Sequence[Turn] = ()) -> list[Turn]:
+    """Turns of these ids behind others."""
+    turns = list(after)
+    for id in ids:
+        parent = turns[-1].id if turns else None
+        turns.append(replace(turn(len(turns) + 1, id=id, output=[assistant(str(id % 10))]), parent=parent))
+    return turns[len(after) :]
+
+
+TURNS = tuple(chain(*range(1, 7)))
 SIZE = len(TURNS[0].body)
 
 
 @repeatable
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 3)), max_size=25))
 def test_views_behave_as_lists_whoever_goes_on_from_which(steps: list[tuple[int, int]]) -> None:
-    numbers = count(1)
+    ids = count(1)
     views: list[History] = [History([])]
     plain: list[list[Turn]] = [[]]
     for pick, length in steps:
         at = pick % len(views)
-        added = [turn(next(numbers)) for _ in range(length)]
+        added = chain(*(next(ids) for _ in range(length)), after=plain[at])
         views.append(views[at].followed_by(added))
         plain.append(plain[at] + added)
     assert [list(view) for view in views] == plain
     assert [len(view) for view in views] == [len(each) for each in plain]
+    assert [view.head for view in views] == [each[-1].id if each else None for each in plain]
+
+
+@repeatable
+@given(st.integers(1, 3 * DEEPEST), st.integers(1, 3 * DEEPEST))
+def test_however_often_it_went_another_way_it_is_the_same_list(forks: int, length: int) -> None:
+    view, plain = History(), list[Turn]()
+    for number in range(forks):
+        view.followed_by(chain(1_000 + number, after=plain))
+        added = chain(number + 1, after=plain)
+        view, plain = view.followed_by(added), plain + added
+    assert list(view) == plain
+    assert list(view.first(min(length, forks))) == plain[:length]
+    assert view[min(length, forks) - 1] == plain[:length][-1]
 
 
 @repeatable
@@ -41,31 +68,33 @@ def test_views_behave_as_lists_whoever_goes_on_from_which(steps: list[tuple[int,
     st.integers(-8, 8),
 )
 def test_a_view_is_indexed_as_a_list(length: int, piece: slice, at: int) -> None:
-    view, plain = History(list(TURNS), length), list(TURNS[:length])
+    view, plain = History(TURNS).first(length), list(TURNS[:length])
     assert view[piece] == tuple(plain[piece])
     assert list(reversed(view)) == plain[::-1]
     if -length <= at < length:
-        assert view[at] is plain[at]
+        assert view[at] == plain[at]
     else:
         with pytest.raises(IndexError):
             view[at]
 
 
 def test_going_on_does_not_copy() -> None:
-    base = History(list(TURNS[:3]))
+    base = History(TURNS[:3])
     longer = base.followed_by(TURNS[3:4])
-    assert longer._turns is base._turns
+    assert longer._node is base._node
     assert len(base) == 3
 
 
-def test_a_second_way_on_does_not_disturb_the_first() -> None:
-    base = History(list(TURNS[:2]))
-    first, second = base.followed_by(TURNS[2:3]), base.followed_by(TURNS[3:4])
-    assert (tuple(first), tuple(second)) == (TURNS[:3], (*TURNS[:2], TURNS[3]))
+def test_a_second_way_on_shares_the_beginning() -> None:
+    base = History(TURNS[:2])
+    first, second = base.followed_by(TURNS[2:3]), base.followed_by(other := chain(9, after=TURNS[:2]))
+    assert (tuple(first), tuple(second)) == (TURNS[:3], (*TURNS[:2], *other))
+    assert second._node.before is first._node
+    assert len(second._node.packed) == 1
 
 
 def test_a_view_being_read_does_not_grow() -> None:
-    base = History(list(TURNS[:2]))
+    base = History(TURNS[:2])
     seen = []
     for each in base:
         seen.append(each)
@@ -77,8 +106,8 @@ def test_reading_turns_asks_for_exactly_the_missing_ones() -> None:
     tables = MemoryTables(Database())
     for each in TURNS:
         drive(tables.add_turn(each))
-    assert drive(read_turns(tables, TurnsRequest(A, 1, 5, 10))) == [*TURNS[1:5]]
-    assert drive(read_turns(tables, TurnsRequest(A, 1, 5, 2))) == [*TURNS[3:5]]
+    line = Branch(id=A, conversation=CONVERSATION, head=TURNS[5].id, length=6)
+    assert drive(read_turns(tables, TurnsRequest(line, 1, 5))) == [*TURNS[1:5]]
 
 
 # The cache.
@@ -135,7 +164,7 @@ def test_exactly_as_many_bytes_as_allowed_are_kept() -> None:
     cache = HistoryCache(6 * SIZE)
     keep(cache, A, TURNS)
     assert cached(cache, A) == TURNS
-    cache.keep(A, History(list(TURNS)).followed_by([turn(7)]))
+    cache.keep(A, History(list(TURNS)).followed_by(chain(7, after=TURNS)))
     assert cached(cache, A) == ()
 
 
@@ -178,7 +207,7 @@ def test_a_cache_used_as_the_engine_does_stays_within_its_bytes(
     stored: dict[BranchId, list[Turn]] = {A: [], B: [], C: []}
     for branch, length, forgets in steps:
         line = stored[branch]
-        added = [turn(len(line) + 1 + at, output=[assistant("Hi")]) for at in range(length)]
+        added = chain(*range(len(line) + 1, len(line) + 1 + length), after=line)
         line.extend(added)
         found = cache.prefix(branch, line[-1].id, len(line))
         assert list(found) == line[: len(found)]

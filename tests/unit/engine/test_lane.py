@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.engine.stage import BRANCH, OTHER, OWN, branch, drive, ticket
+from tests.unit.engine.stage import CONVERSATION, OTHER, OWN, branch, drive, ticket
 from tests.unit.model.shapes import repeatable, some_id
 from turnledger.engine.lane import Bells, Waiter, is_dead, queue_before
 from turnledger.model.conversation import Ticket
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.stores.memory import Database, MemoryTables
 
 FOREVER = 3600.0
-ELSEWHERE = some_id(BranchId, 2)
+ELSEWHERE = some_id(ConversationId, 2)
 
 
 def tables_with(*tickets: Ticket) -> MemoryTables:
@@ -125,8 +125,8 @@ FRONT, BACK = False, True
 async def test_the_first_in_the_lane_is_woken_alone(places: list[tuple[bool, int]], first: int) -> None:
     bells = Bells()
     with ExitStack() as lane:
-        waiters = [lane.enter_context(bells.enlist(BRANCH, place)) for place in places]
-        bells.ring(BRANCH)
+        waiters = [lane.enter_context(bells.enlist(CONVERSATION, place)) for place in places]
+        bells.ring(CONVERSATION)
         assert await woken(waiters) == [first]
 
 
@@ -138,8 +138,8 @@ def test_a_ring_wakes_every_listener_and_one_of_the_lane(places: list[tuple[bool
         queued = [place for place in places if place is not None]
         expected = [at for at, place in enumerate(places) if place is None or place == min(queued)]
         with ExitStack() as lane:
-            waiters = [lane.enter_context(bells.enlist(BRANCH, place)) for place in places]
-            bells.ring(BRANCH)
+            waiters = [lane.enter_context(bells.enlist(CONVERSATION, place)) for place in places]
+            bells.ring(CONVERSATION)
             assert await woken(waiters) == expected
 
     asyncio.run(ring())
@@ -147,36 +147,40 @@ def test_a_ring_wakes_every_listener_and_one_of_the_lane(places: list[tuple[bool
 
 async def test_everyone_who_waits_for_an_outcome_is_woken() -> None:
     bells = Bells()
-    with bells.enlist(BRANCH) as one, bells.enlist(BRANCH, (BACK, 1)) as first, bells.enlist(BRANCH) as two:
-        bells.ring(BRANCH)
+    with (
+        bells.enlist(CONVERSATION) as one,
+        bells.enlist(CONVERSATION, (BACK, 1)) as first,
+        bells.enlist(CONVERSATION) as two,
+    ):
+        bells.ring(CONVERSATION)
         assert await woken([one, first, two]) == [0, 1, 2]
 
 
 async def test_a_bell_that_rang_before_the_wait_is_heard_once() -> None:
     bells = Bells()
-    with bells.enlist(BRANCH, (BACK, 1)) as waiter:
-        bells.ring(BRANCH)
-        bells.ring(BRANCH)
+    with bells.enlist(CONVERSATION, (BACK, 1)) as waiter:
+        bells.ring(CONVERSATION)
+        bells.ring(CONVERSATION)
         assert await woken([waiter]) == [0]
         assert await woken([waiter]) == []
 
 
 async def test_a_bell_that_rang_is_heard_even_without_time_left() -> None:
-    waiter = Waiter(BRANCH, None)
+    waiter = Waiter(CONVERSATION, None)
     waiter.wake()
     await waiter.wait(0)
     assert await woken([waiter]) == []
 
 
 async def test_waiting_ends_without_a_bell() -> None:
-    waiter = Waiter(BRANCH, None)
+    waiter = Waiter(CONVERSATION, None)
     await waiter.wait(0)
     waiter.wake()
     assert await woken([waiter]) == [0]
 
 
 async def test_a_cancelled_wait_is_cancelled() -> None:
-    task = asyncio.create_task(Waiter(BRANCH, None).wait(FOREVER))
+    task = asyncio.create_task(Waiter(CONVERSATION, None).wait(FOREVER))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -185,17 +189,17 @@ async def test_a_cancelled_wait_is_cancelled() -> None:
 
 async def test_who_has_left_is_not_woken_in_place_of_the_next() -> None:
     bells = Bells()
-    with bells.enlist(BRANCH, (BACK, 2)) as second:
-        with bells.enlist(BRANCH, (BACK, 1)):
+    with bells.enlist(CONVERSATION, (BACK, 2)) as second:
+        with bells.enlist(CONVERSATION, (BACK, 1)):
             pass
-        bells.ring(BRANCH)
+        bells.ring(CONVERSATION)
         assert await woken([second]) == [0]
 
 
 async def test_a_bell_rings_on_one_branch_or_on_all() -> None:
     bells = Bells()
-    with bells.enlist(BRANCH) as here, bells.enlist(ELSEWHERE) as there:
-        bells.ring(BRANCH)
+    with bells.enlist(CONVERSATION) as here, bells.enlist(ELSEWHERE) as there:
+        bells.ring(CONVERSATION)
         assert await woken([here, there]) == [0]
         bells.ring_all()
         assert await woken([here, there]) == [0, 1]
@@ -203,10 +207,10 @@ async def test_a_bell_rings_on_one_branch_or_on_all() -> None:
 
 def test_nothing_is_kept_of_those_who_left() -> None:
     bells = Bells()
-    with pytest.raises(ValueError, match="out"), bells.enlist(BRANCH):
+    with pytest.raises(ValueError, match="out"), bells.enlist(CONVERSATION):
         raise ValueError("out")
     assert bells._waiters == {}
-    bells.ring(BRANCH)
+    bells.ring(CONVERSATION)
     bells.ring_all()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.unit.engine.stage import BRANCH, CONVERSATION, attempt, branch, conversation, drive, ticket
+from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, ticket
 from tests.unit.model.shapes import assistant, call, some_id
 from tests.unit.model.shapes import turn as a_turn
 from turnledger.engine.looking import CHUNKS, LookRequest, Over, Runs, Waits, look
@@ -35,7 +35,7 @@ def test_there_may_be_no_such_turn() -> None:
 def test_a_queued_turn_waits() -> None:
     made = tables()
     drive(made.add_ticket(ticket(1)))
-    assert drive(look(made, request())) == Waits(BRANCH)
+    assert drive(look(made, request())) == Waits()
 
 
 def test_a_running_turn_is_read_in_steps() -> None:

@@ -127,6 +127,7 @@ OPERATIONS: dict[str, Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any
     "add ticket": lambda tables, n, number: tables.add_ticket(
         Ticket(
             attempt=some_id(TurnId, n),
+            conversation=some_id(ConversationId, number),
             branch=some_id(BranchId, number),
             lease=some_id(LeaseId, n),
             deadline=5,

@@ -49,6 +49,10 @@ WHERE id = ?;
 -- The only change that a turn makes to its conversation: it writes one index, not all of them.
 UPDATE conversation SET touched_at = ? WHERE id = ?;
 
+-- name: move_conversation
+-- Make another branch current, if this one still is.
+UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
+
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
@@ -64,14 +68,33 @@ LIMIT ?;
 -- Ended ones that may still have turns and attempts.
 SELECT ref, id FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
 
+-- name: uncleared_branches
+-- Branches of an ended conversation that may still have turns, the last made first, and up to which number
+-- the branches made from them need those turns.
+SELECT branch.ref, (
+    SELECT max(origin.through) FROM origin WHERE origin.source = branch.ref)
+FROM branch
+WHERE branch.conversation = ? AND branch.cleared = 0
+ORDER BY branch.ref DESC;
+
 -- name: purge_turns
--- The oldest turns of a conversation, of all its branches.
+-- Turns of a branch that no other one needs.
 DELETE FROM turn
-WHERE ref IN (
-    SELECT turn.ref FROM branch JOIN turn ON turn.branch = branch.ref
-    WHERE branch.conversation = ?
-    LIMIT ?)
+WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? LIMIT ?)
 RETURNING 1;
+
+-- name: clear_branch
+-- Nothing is left of this branch.
+UPDATE branch SET cleared = 1 WHERE ref = ?;
+
+-- name: drop_origin
+-- It needs the turns of no other branch any more.
+DELETE FROM origin WHERE branch = ? RETURNING source;
+
+-- name: sweep_again
+-- Should its conversation have ended, a branch may now have turns that nobody needs.
+UPDATE conversation SET swept = 0
+WHERE state <> 'live' AND id = (SELECT conversation FROM branch WHERE branch.ref = ?);
 
 -- name: ended_attempts
 -- Attempts of a conversation that hold no lane.
@@ -85,9 +108,17 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, last_ticket
+SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
 FROM branch
 WHERE id = ?;
+
+-- name: first_branch
+-- The one that a conversation was created with.
+SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+FROM branch
+WHERE conversation = ?
+ORDER BY ref
+LIMIT 1;
 
 -- name: lane
 -- A conversation of this owner, its current branch, and whether there is such a lease.
@@ -95,7 +126,7 @@ SELECT conversation.id, conversation.owner, conversation.branch, conversation.co
        conversation.state, conversation.internal, conversation.title, conversation.metadata,
        conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
        branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
-       branch.pending, branch.last_ticket,
+       branch.pending, branch.start, branch.settled, branch.last_ticket,
        EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3)
 FROM conversation JOIN branch ON branch.id = conversation.branch
 WHERE conversation.id = ?1 AND conversation.owner = ?2;
@@ -106,12 +137,32 @@ SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.
-INSERT INTO branch (id, conversation, fence, head, length, running, unsettled, pending)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
-UPDATE branch SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ? WHERE ref = ?;
+UPDATE branch
+SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?
+WHERE ref = ?;
+
+-- name: add_origin
+-- How a branch was made.
+INSERT INTO origin (branch, conversation, base, source, through, line) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: origin
+-- How a branch was made, if it was made from another.
+SELECT origin.conversation, origin.base, origin.line
+FROM origin JOIN branch ON branch.ref = origin.branch
+WHERE branch.id = ?;
+
+-- name: origins
+-- The branches that a conversation made from this turn, in the order of making.
+SELECT branch.id, origin.line
+FROM origin JOIN branch ON branch.ref = origin.branch
+WHERE origin.conversation = ? AND origin.base IS ?
+ORDER BY origin.branch
+LIMIT ?;
 
 -- name: turn
 -- One by id, if its conversation is this owner's.
@@ -137,6 +188,17 @@ WHERE turn.branch = (SELECT ref FROM branch WHERE id = ?) AND turn.number > ? AN
 ORDER BY turn.number DESC
 LIMIT ?;
 
+-- name: single_turns
+-- Turns of several branches, given as a JSON list of numbers: the ref of the branch above 32 bits, the number
+-- of the turn in them. Taken apart faster than pairs are.
+SELECT turn.id, turn.number,
+       coalesce(turn.parent, (
+           SELECT before.id FROM turn AS before
+           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+FROM json_each(?) AS single
+CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
+
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
 INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log)
@@ -150,7 +212,7 @@ SELECT log FROM turn WHERE id = ?;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.
-SELECT id, owner, conversation, branch, lease, fence, state, base,
+SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at
@@ -160,7 +222,7 @@ WHERE ended = ? AND id = ? AND owner = ?;
 -- name: attempts
 -- Those of a conversation, newest first: ids rise with time. The inner query reads one short list and one
 -- index.
-SELECT id, owner, conversation, branch, lease, fence, state, base,
+SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at
@@ -175,7 +237,7 @@ LIMIT ?2;
 
 -- name: running_of
 -- What the process of a lease is running.
-SELECT id, owner, conversation, branch, lease, fence, state, base,
+SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
        created_at, ended_at
@@ -186,11 +248,12 @@ ORDER BY id;
 -- name: add_attempt
 -- An attempt, with its input unless that is long. One of the same id may lie in the other half of the table,
 -- where the primary key does not see it: then there is no half for this one, which NOT NULL refuses.
-INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, input, on_stop,
+INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
                      ended_at)
 VALUES (iif(EXISTS (SELECT 1 FROM attempt WHERE ended = 1 - ?1 AND id = ?2), NULL, ?1),
-        ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20);
+        ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
+        ?21);
 
 -- name: add_attempt_input
 -- A long input, in a row of its own.
@@ -253,20 +316,20 @@ DELETE FROM event_log WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.
-SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
 FROM ticket
 WHERE branch = ?
 ORDER BY front DESC, number;
 
 -- name: ticket
 -- The one of an attempt.
-SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
 FROM ticket
 WHERE attempt = ?;
 
 -- name: tickets_of
 -- Those of a process.
-SELECT attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
+SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
 FROM ticket
 WHERE lease = ?
 ORDER BY attempt;
@@ -277,8 +340,20 @@ UPDATE branch SET last_ticket = last_ticket + 1 WHERE id = ? RETURNING last_tick
 
 -- name: add_ticket
 -- A place in the queue.
-INSERT INTO ticket (attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO ticket (attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint,
+                    claimed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: move_tickets
+-- Put a queue behind another one, whose numbers it goes on.
+UPDATE ticket
+SET branch = ?1, number = number + (SELECT last_ticket FROM branch WHERE id = ?1)
+WHERE branch = ?2;
+
+-- name: go_on_numbering
+-- The numbers of a queue that took in another one.
+UPDATE branch SET last_ticket = last_ticket + (SELECT last_ticket FROM branch AS other WHERE other.id = ?2)
+WHERE id = ?1;
 
 -- name: drop_ticket
 -- Leave the queue.

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
+from struct import Struct
+from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Conversation, ConversationState, Ticket
+from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
+from turnledger.model.conversation import Branch, Conversation, ConversationState, Stretch, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
@@ -32,7 +37,7 @@ def raw_or_none(id: Id | None) -> bytes | None:
     return None if id is None else id.raw
 
 
-def _id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
+def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
     return None if raw is None else kind.trusted(raw)
 
 
@@ -72,22 +77,24 @@ def columns_of_conversation(conversation: Conversation) -> Row:
 
 
 def branch_of(id: BranchId, row: Row) -> Branch:
-    conversation, fence, head, length, running, unsettled, pending, last_ticket = row
+    conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket = row
     return Branch(
         id=id,
         conversation=ConversationId.trusted(conversation),
         fence=fence,
-        head=_id_or_none(TurnId, head),
+        head=id_or_none(TurnId, head),
         length=length,
-        running=_id_or_none(TurnId, running),
-        unsettled=_id_or_none(TurnId, unsettled),
+        running=id_or_none(TurnId, running),
+        unsettled=id_or_none(TurnId, unsettled),
         pending=codec.items(codec.decode(PendingCalls, pending).items) if pending else (),
+        start=start,
+        settled=settled,
         last_ticket=last_ticket,
     )
 
 
 def columns_of_branch(branch: Branch) -> Row:
-    """All columns but id and conversation, which never change."""
+    """All columns but id, conversation and start, which never change."""
     return (
         branch.fence,
         raw_or_none(branch.head),
@@ -95,7 +102,38 @@ def columns_of_branch(branch: Branch) -> Row:
         raw_or_none(branch.running),
         raw_or_none(branch.unsettled),
         _pending(branch.pending),
+        branch.settled,
     )
+
+
+_STRETCH = Struct(">16sqqq")
+"""The branch, its ref, and the numbers after and through which."""
+
+
+@lru_cache(maxsize=256)
+def line_of(raw: bytes | None) -> tuple[tuple[Stretch, ...], dict[BranchId, int]]:
+    """The stretches of an origin, which are one value, and the refs of their branches. Many branches of a
+    conversation share a long line, and it never changes: it is decoded once."""
+    try:
+        parts = tuple(_STRETCH.iter_unpack(raw or b""))
+    except StructError as problem:
+        raise StoreCorrupt(f"A stored line of turns cannot be read: {problem}.") from None
+    branches = {BranchId.trusted(branch): ref for branch, ref, _, _ in parts}
+    stretches = (Stretch(BranchId.trusted(branch), after, through) for branch, _, after, through in parts)
+    return tuple(stretches), branches
+
+
+def packed_line(line: tuple[Stretch, ...], refs: Iterable[int]) -> bytes | None:
+    parts = zip(line, refs, strict=True)
+    return (
+        b"".join(_STRETCH.pack(each.branch.raw, ref, each.after, each.through) for each, ref in parts) or None
+    )
+
+
+class ForkBody(codec.Document, frozen=True):
+    """Where an edit commits, as one value."""
+
+    fork: Fork
 
 
 def _pending(items: tuple[Item, ...]) -> bytes | None:
@@ -104,11 +142,11 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
 
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
     number, parent, kind, created_at, committed_at, body = columns
-    return Turn(id, branch, number, _id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+    return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
 
 
 def attempt_of(row: Row) -> Attempt:
-    id, owner, conversation, branch, lease, fence, state, base, input, on_stop, on_failure, *rest = row
+    id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at, ended_at = rest
     return Attempt(
         id=TurnId.trusted(id),
@@ -118,7 +156,8 @@ def attempt_of(row: Row) -> Attempt:
         lease=LeaseId.trusted(lease),
         fence=fence,
         state=AttemptState(state),
-        base=_id_or_none(TurnId, base),
+        base=id_or_none(TurnId, base),
+        fork=codec.decode(ForkBody, fork).fork if fork else None,
         input=codec.items(codec.decode(AttemptBody, input).input),
         on_stop=OnStop(on_stop),
         on_failure=OnFailure(on_failure),
@@ -149,6 +188,7 @@ def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
         attempt.fence,
         attempt.state.value,
         raw_or_none(attempt.base),
+        codec.encode(ForkBody(fork=attempt.fork)) if attempt.fork else None,
         input,
         attempt.on_stop.value,
         attempt.on_failure.value,
@@ -181,9 +221,10 @@ def changes_of_attempt(attempt: Attempt) -> Row:
 
 
 def ticket_of(row: Row) -> Ticket:
-    attempt, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed = row
+    attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed = row
     return Ticket(
         attempt=TurnId.trusted(attempt),
+        conversation=ConversationId.trusted(conversation),
         branch=BranchId.trusted(branch),
         number=number,
         front=bool(front),
@@ -191,13 +232,14 @@ def ticket_of(row: Row) -> Ticket:
         deadline=deadline,
         idempotency_key=idempotency_key,
         fingerprint=fingerprint,
-        claimed=_id_or_none(TurnId, claimed),
+        claimed=id_or_none(TurnId, claimed),
     )
 
 
 def columns_of_ticket(ticket: Ticket) -> Row:
     return (
         ticket.attempt.raw,
+        ticket.conversation.raw,
         ticket.branch.raw,
         ticket.number,
         int(ticket.front),

@@ -50,10 +50,26 @@ CREATE TABLE branch (
     running BLOB,
     unsettled BLOB,
     pending BLOB,                   -- a JSON document of items; NULL when there are none
-    last_ticket INTEGER NOT NULL DEFAULT 0
+    start INTEGER NOT NULL DEFAULT 0,       -- its own turns come after this number
+    settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
+    last_ticket INTEGER NOT NULL DEFAULT 0,
+    cleared INTEGER NOT NULL DEFAULT 0      -- 1 when its conversation has ended and its turns are gone
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
+
+-- How branches were made from others: written once, for those that were.
+CREATE TABLE origin (
+    branch INTEGER PRIMARY KEY,     -- its ref
+    conversation BLOB NOT NULL,
+    base BLOB,                      -- the turn it was made from; NULL for the very beginning
+    source INTEGER,                 -- the ref of the branch that this is a turn of
+    through INTEGER NOT NULL,       -- and its number
+    line BLOB                       -- the packed stretches before its own turns; NULL for none
+) STRICT;
+
+CREATE INDEX origin_of_base ON origin (conversation, base);
+CREATE INDEX origin_of_source ON origin (source);
 
 -- The history: rows are inserted and, when their conversation has ended, removed; never updated.
 CREATE TABLE turn (
@@ -81,6 +97,7 @@ CREATE TABLE attempt (
     fence INTEGER NOT NULL,
     state TEXT NOT NULL,
     base BLOB,
+    fork BLOB,                      -- a JSON document: where an edit commits; NULL behind the head
     input BLOB,                     -- a JSON document; NULL when it is long and lies in attempt_input
     on_stop TEXT NOT NULL,
     on_failure TEXT NOT NULL,
@@ -125,6 +142,7 @@ CREATE TABLE event_log (
 -- The queues of the branches.
 CREATE TABLE ticket (
     attempt BLOB PRIMARY KEY,
+    conversation BLOB NOT NULL,
     branch BLOB NOT NULL,
     number INTEGER NOT NULL,
     front INTEGER NOT NULL,

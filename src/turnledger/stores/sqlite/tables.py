@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import apsw
+import msgspec
 from msgspec.structs import replace
 
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
@@ -20,6 +22,10 @@ from turnledger.stores.sqlite.records import Row
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
 page, beyond which SQLite would give it an overflow page anyway."""
+
+
+LONG_STRETCH = 8
+"""Turns of one branch in a row from which a query of their own is worth while."""
 
 
 RUNNING, ENDED = 0, 1
@@ -81,18 +87,35 @@ class SqliteTables:
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
         self._run("touch_conversation", at, id.raw)
 
+    async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
+        return bool(self._rows("move_conversation", now.raw, id.raw, was.raw))
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 
     async def purge_ended(self, limit: int) -> int:
         removed = 0
         for ref, id in self._rows("unswept_conversations", limit):
-            removed += len(self._rows("purge_turns", id, limit - removed))
+            removed += self._purge_branches(id, limit - removed)
             attempts = self._rows("ended_attempts", id, limit - removed)
             removed += self._remove_attempts(attempts)
             if removed >= limit:
                 break
             self._run("mark_swept", ref)
+        return removed
+
+    def _purge_branches(self, conversation: bytes, limit: int) -> int:
+        """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
+        empty, nothing is left to do, and the one it was made from may have more to give."""
+        removed = 0
+        for ref, needed in self._rows("uncleared_branches", conversation):
+            removed += len(self._rows("purge_turns", ref, needed or 0, limit - removed))
+            if removed >= limit:
+                break
+            if needed is None:
+                self._run("clear_branch", ref)
+                for (source,) in self._rows("drop_origin", ref):
+                    self._run("sweep_again", source)
         return removed
 
     # Branches.
@@ -116,10 +139,54 @@ class SqliteTables:
 
     async def add_branch(self, branch: Branch) -> None:
         columns = records.columns_of_branch(branch)
-        self._run("add_branch", branch.id.raw, branch.conversation.raw, *columns)
+        self._run("add_branch", branch.id.raw, branch.conversation.raw, branch.start, *columns)
 
     async def save_branch(self, branch: Branch) -> None:
         self._run("save_branch", *records.columns_of_branch(branch), self._ref(branch.id))
+
+    async def first_branch(self, conversation: ConversationId) -> Branch | None:
+        row = self._row("first_branch", conversation.raw)
+        return None if row is None else self._branch_of(BranchId.trusted(row[0]), row[1:])
+
+    async def add_origin(self, origin: Origin) -> None:
+        source = origin.line[0] if origin.line else None
+        self._run(
+            "add_origin",
+            self._ref(origin.branch),
+            origin.conversation.raw,
+            records.raw_or_none(origin.base),
+            self._ref(source.branch) if source else None,
+            source.through if source else 0,
+            records.packed_line(origin.line, [self._ref(stretch.branch) for stretch in origin.line]),
+        )
+
+    async def origin(self, branch: BranchId) -> Origin | None:
+        row = self._row("origin", branch.raw)
+        if row is None:
+            return None
+        conversation, base, line = row
+        return Origin(
+            branch=branch,
+            conversation=ConversationId.trusted(conversation),
+            base=records.id_or_none(TurnId, base),
+            line=self._line_of(line),
+        )
+
+    def _line_of(self, raw: bytes | None) -> tuple[Stretch, ...]:
+        line, refs = records.line_of(raw)
+        self._refs.update(refs)
+        return line
+
+    async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
+        return [
+            Origin(
+                branch=BranchId.trusted(branch),
+                conversation=conversation,
+                base=base,
+                line=self._line_of(line),
+            )
+            for branch, line in self._rows("origins", conversation.raw, records.raw_or_none(base), limit)
+        ]
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
@@ -140,6 +207,26 @@ class SqliteTables:
     async def turns(self, branch: BranchId, after: int, through: int, limit: int) -> list[Turn]:
         rows = self._rows("turns", branch.raw, after, through, limit)
         return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
+
+    async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        # Where edits follow each other, a page is many stretches of a turn or two: one query for all those.
+        singles: list[int] = []
+        branches: dict[int, BranchId] = {}
+        found: list[Turn] = []
+        for stretch in stretches:
+            branch, after, through = stretch.branch, stretch.after, stretch.through
+            if through - after > LONG_STRETCH:
+                found += await self.turns(branch, after, through, through)
+                continue
+            ref = self._ref(branch)
+            branches[ref] = branch
+            for number in range(after + 1, through + 1):
+                singles.append(ref << 32 | number)
+        if singles:
+            rows = self._rows("single_turns", msgspec.json.encode(singles).decode())
+            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+        found.sort(key=attrgetter("number"))
+        return found
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
@@ -249,6 +336,11 @@ class SqliteTables:
         numbered = replace(ticket, number=number)
         self._run("add_ticket", *records.columns_of_ticket(numbered))
         return numbered
+
+    async def move_tickets(self, was: BranchId, now: BranchId) -> None:
+        self._run("move_tickets", now.raw, was.raw)
+        if self._cursor.connection.changes():
+            self._run("go_on_numbering", now.raw, was.raw)
 
     async def drop_ticket(self, attempt: TurnId) -> None:
         self._run("drop_ticket", attempt.raw)

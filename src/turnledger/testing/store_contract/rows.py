@@ -322,6 +322,7 @@ class Rows(Contract):
         def ticket(branch: BranchId, *, front: bool = False) -> Ticket:
             return Ticket(
                 attempt=IDS.new(TurnId),
+                conversation=found.id,
                 branch=branch,
                 front=front,
                 lease=lease,

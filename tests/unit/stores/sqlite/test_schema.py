@@ -73,5 +73,6 @@ def test_no_query_reads_a_table_that_grows_from_end_to_end(name: str, migrated: 
     bindings = [None] * (len({*names}) if names and names[0] != "?" else len(names))
     plan = [row[3] for row in migrated.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", bindings)]
     scans = [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
+    scans = [step for step in scans if "VIRTUAL TABLE" not in step]  # what the caller gave
     scans = [step for step in scans if "SUBQUERY" not in step and "(subquery" not in step]
     assert name in SMALL or scans == []

@@ -370,7 +370,14 @@ async def test_tickets_are_numbered_per_branch_and_never_twice(tables: Any) -> N
     lease = ids.new(LeaseId)
 
     def ticket(**details: Any) -> Ticket:
-        return Ticket(attempt=ids.new(TurnId), branch=branch.id, lease=lease, deadline=9, **details)
+        return Ticket(
+            attempt=ids.new(TurnId),
+            conversation=branch.conversation,
+            branch=branch.id,
+            lease=lease,
+            deadline=9,
+            **details,
+        )
 
     first = await tables.add_ticket(ticket(idempotency_key="i", fingerprint=b"f"))
     second = await tables.add_ticket(ticket())

@@ -39,10 +39,25 @@ CREATE TABLE branch (
     running BLOB,
     unsettled BLOB,
     pending BLOB,
-    last_ticket INTEGER NOT NULL DEFAULT 0
+    start INTEGER NOT NULL DEFAULT 0,
+    settled INTEGER NOT NULL DEFAULT 0,
+    last_ticket INTEGER NOT NULL DEFAULT 0,
+    cleared INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
+
+CREATE TABLE origin (
+    branch INTEGER PRIMARY KEY,
+    conversation BLOB NOT NULL,
+    base BLOB,
+    source INTEGER,
+    through INTEGER NOT NULL,
+    line BLOB
+) STRICT;
+
+CREATE INDEX origin_of_base ON origin (conversation, base);
+CREATE INDEX origin_of_source ON origin (source);
 
 CREATE TABLE turn (
     ref INTEGER PRIMARY KEY,
@@ -67,6 +82,7 @@ CREATE TABLE attempt (
     fence INTEGER NOT NULL,
     state TEXT NOT NULL,
     base BLOB,
+    fork BLOB,
     input BLOB,
     on_stop TEXT NOT NULL,
     on_failure TEXT NOT NULL,
@@ -99,6 +115,7 @@ CREATE TABLE journal (
 
 CREATE TABLE ticket (
     attempt BLOB PRIMARY KEY,
+    conversation BLOB NOT NULL,
     branch BLOB NOT NULL,
     number INTEGER NOT NULL,
     front INTEGER NOT NULL,

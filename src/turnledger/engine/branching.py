@@ -1,0 +1,180 @@
+"""Branching: where an edit commits, and the branch that is made with it.
+
+An edit holds the lane of the current branch and leaves that branch as it is. Its commit makes the new branch
+and moves the conversation there, in one transaction: the pointer moves only with the commit that earned it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from msgspec import Struct
+
+from turnledger.engine import line
+from turnledger.engine.ports import Tables
+from turnledger.errors import InvalidInput, Superseded, TurnNotFound
+from turnledger.model.attempt import Fork
+from turnledger.model.conversation import Branch, Origin
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.pairing import closed, left_open
+from turnledger.model.turn import Turn, TurnKind
+
+
+class Divergence(Struct, frozen=True, kw_only=True):
+    """Asks to go on from an earlier turn of the current branch, on a branch of its own."""
+
+    branch: BranchId
+    """The one to be made, named by the caller so that begin can be repeated."""
+    after: TurnId | None = None
+    """The turn to go on from; None for the very beginning."""
+    replaces: TurnId | None = None
+    """Or the turn to put another one in the place of."""
+    regenerates: bool = False
+    """Whether the input is that of the turn replaced: by default the last one that was not settled."""
+    forget: bool = False
+    """Whether settled turns that come later are left behind."""
+
+
+async def last_turn(tables: Tables, lane: Branch) -> Turn:
+    """The last turn of the line that was not settled: the one that a person takes for the last.
+    Raises TurnNotFound if there is none."""
+    number = lane.length
+    while number:
+        turn = await line.turn_at(tables, lane, number)
+        if turn is not None and turn.kind is not TurnKind.SETTLED:
+            return turn
+        number -= 1
+    raise TurnNotFound("There is no turn yet.")
+
+
+async def replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -> Turn | None:
+    """The turn that another one is to take the place of, if it is on the line. Raises TurnNotFound, and
+    InvalidInput if it cannot be run again."""
+    if wish.replaces is None:
+        return await last_turn(tables, lane) if wish.regenerates else None
+    turn = await turn_on(tables, owner, lane, wish.replaces)
+    if wish.regenerates and turn.kind is TurnKind.SETTLED:
+        raise InvalidInput("A settled turn tells what tools did, and cannot be run again. Ask anew instead.")
+    return turn
+
+
+async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:
+    """The turn of this id, if it is on the line; raises TurnNotFound."""
+    turn = await tables.turn(owner, id)
+    if turn is None:
+        raise TurnNotFound
+    await line.up_to(tables, lane, turn)
+    return turn
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a turn goes that does not go behind the head: a fork, and the settled turns carried over."""
+
+    fork: Fork
+    carried: tuple[Turn, ...]
+    pending: tuple[Item, ...]
+    """The calls that wait for the turn's input to answer them."""
+
+    @property
+    def head(self) -> TurnId | None:
+        return self.carried[-1].id if self.carried else self.fork.base
+
+    @property
+    def length(self) -> int:
+        return self.fork.number + len(self.carried)
+
+
+async def fork_at(
+    tables: Tables, owner: str, lane: Branch, wish: Divergence, instead_of: Turn | None = None
+) -> Fork:
+    """Find the turn that the new branch is made from: the one before the turn replaced, or the one asked for,
+    or the last of the settled turns that directly follow it. Raises TurnNotFound if it is not on the line."""
+    base, number = wish.after, 0
+    if instead_of is not None:
+        base, number = instead_of.parent, instead_of.number - 1
+    elif base is not None:
+        number = (await turn_on(tables, owner, lane, base)).number
+    if not wish.forget:
+        while number < lane.settled:
+            follower = await line.turn_at(tables, lane, number + 1)
+            if follower is None or follower.kind is not TurnKind.SETTLED:
+                break
+            base, number = follower.id, follower.number
+    return Fork(branch=wish.branch, base=base, number=number, forget=wish.forget)
+
+
+async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Place:
+    """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked."""
+    base = await tables.turn(owner, fork.base) if fork.base is not None else None
+    pending = left_open(base.items) if base is not None else ()
+    carried: list[Turn] = []
+    if not fork.forget and lane.settled > fork.number:
+        behind = await line.turns_of(tables, lane, fork.number, lane.settled, lane.settled - fork.number)
+        for turn in behind:
+            if turn.kind is TurnKind.SETTLED:
+                before = carried[-1].id if carried else fork.base
+                carried.append(_carried(turn, fork, before, fork.number + len(carried) + 1, pending))
+                pending = ()
+    return Place(fork=fork, carried=tuple(carried), pending=pending)
+
+
+def _carried(turn: Turn, fork: Fork, parent: TurnId | None, number: int, pending: tuple[Item, ...]) -> Turn:
+    """A settled turn as it stands on another branch: what happened, happened there, too. It closes the calls
+    that wait there, and answers none of those that waited where it was."""
+    return Turn.of(
+        id=_derived(turn.id, fork.branch),
+        branch=fork.branch,
+        number=number,
+        parent=parent,
+        kind=TurnKind.SETTLED,
+        created_at=turn.created_at,
+        committed_at=turn.committed_at,
+        input=(*closed(pending), *(item for item in turn.input if not item.is_result)),
+        output=turn.output,
+    )
+
+
+def asked_again(place: Place, turn: Turn) -> tuple[Item, ...]:
+    """The input of a turn, to be asked again at another place. Where settled turns came between, they have
+    closed the calls that its results were for."""
+    input = tuple(item for item in turn.input if not place.carried or not item.is_result)
+    if not input:
+        raise InvalidInput("Only tool results were the input of that turn, and they have no place any more.")
+    return input
+
+
+def _derived(id: TurnId, branch: BranchId) -> TurnId:
+    """An id that is the same for the same turn and branch: it may be asked for twice, and is made once. It
+    keeps the time of the turn."""
+    random = hashlib.sha256(id.raw + branch.raw).digest()
+    number = int.from_bytes(id.raw[:6] + random[:10])
+    marks, places = 7 << 76 | 0b10 << 62, 0xF << 76 | 0b11 << 62
+    return TurnId.trusted((number & ~places | marks).to_bytes(16))
+
+
+async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) -> Branch:
+    """Make the branch of a fork, with the turns it begins with, and the conversation's current one. The
+    caller holds the lane, and saves both branches when it has added what goes behind."""
+    fork = place.fork
+    base = await tables.turn(owner, fork.base) if fork.base is not None else None
+    shared = await line.up_to(tables, lane, base) if base is not None else ()
+    made = Branch(
+        id=fork.branch,
+        conversation=lane.conversation,
+        head=place.head,
+        length=place.length,
+        start=fork.number,
+        settled=place.length if place.carried else min(lane.settled, fork.number),
+        pending=place.pending,
+    )
+    await tables.add_branch(made)
+    await tables.add_origin(
+        Origin(branch=made.id, conversation=lane.conversation, base=fork.base, line=shared)
+    )
+    for turn in place.carried:
+        await tables.add_turn(turn)
+    if not await tables.move_conversation(lane.conversation, lane.id, made.id):
+        raise Superseded
+    await tables.move_tickets(lane.id, made.id)
+    return made

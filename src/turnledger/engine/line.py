@@ -1,0 +1,73 @@
+"""The line of a branch: its own turns, and before them those of the branches it was made from.
+
+A branch that was made from another knows the last stretches of its line; each covers at least one turn, so a
+page of turns is found by one look, however often the conversation was edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from turnledger.engine.ports import Tables
+from turnledger.errors import TurnNotFound
+from turnledger.model.conversation import Branch, Stretch
+from turnledger.model.ids import BranchId
+from turnledger.model.turn import Turn
+
+STRETCHES_KEPT = 64
+"""How many stretches an origin lists: more than the turns of a usual page."""
+
+
+async def turns_of(tables: Tables, branch: Branch, after: int, through: int, limit: int) -> list[Turn]:
+    """The last `limit` turns of the line numbered after < number <= through, in order."""
+    through = min(through, branch.length)
+    after = max(after, through - limit)
+    if after >= branch.start:
+        return await tables.turns(branch.id, after, through, limit)
+    return await tables.turns_in(await _stretches(tables, branch, after, through))
+
+
+async def turn_at(tables: Tables, branch: Branch, number: int) -> Turn | None:
+    """The turn of this number on the line, if it has come so far."""
+    found = await turns_of(tables, branch, number - 1, number, 1)
+    return found[0] if found else None
+
+
+async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -> list[Stretch]:
+    """Which turns of which branches are numbered after < number <= through, the newest first."""
+    found: list[Stretch] = []
+    line: Sequence[Stretch] = (_own(branch),)
+    while line:
+        for stretch in line:
+            if stretch.through <= after:
+                break
+            if after <= stretch.after and stretch.through <= through:
+                found.append(stretch)
+            elif stretch.after < through:
+                first, last = max(after, stretch.after), min(through, stretch.through)
+                found.append(Stretch(stretch.branch, first, last))
+        line = await _before(tables, line[-1].branch) if line[-1].after > after else ()
+    return found
+
+
+async def up_to(tables: Tables, branch: Branch, turn: Turn) -> tuple[Stretch, ...]:
+    """The line of a branch that is made from this turn, the newest stretch first.
+    Raises TurnNotFound if the turn is not on the line."""
+    line: tuple[Stretch, ...] = (_own(branch),)
+    while line:
+        before = await _before(tables, line[-1].branch)
+        for place, stretch in enumerate(line):
+            if stretch.branch == turn.branch and stretch.after < turn.number <= stretch.through:
+                shared = Stretch(turn.branch, stretch.after, turn.number)
+                return (shared, *line[place + 1 :], *before)[:STRETCHES_KEPT]
+        line = before
+    raise TurnNotFound
+
+
+def _own(branch: Branch) -> Stretch:
+    return Stretch(branch.id, branch.start, branch.length)
+
+
+async def _before(tables: Tables, branch: BranchId) -> tuple[Stretch, ...]:
+    origin = await tables.origin(branch)
+    return origin.line if origin is not None else ()
