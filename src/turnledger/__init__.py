@@ -17,6 +17,7 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
@@ -32,6 +33,7 @@ __all__ = [
     "Conversation",
     "Flags",
     "Item",
+    "ItemDone",
     "Ledger",
     "Limits",
     "OnBusy",
@@ -40,7 +42,10 @@ __all__ = [
     "ResetPolicy",
     "Runner",
     "RunningTurn",
+    "TextDelta",
     "Turn",
+    "TurnFinished",
     "TurnKind",
+    "TurnStarted",
     "errors",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
@@ -40,6 +40,7 @@ from turnledger.engine.entering import relocate
 from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
+from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import (
     ForkRequest,
     Move,
@@ -58,12 +59,13 @@ from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.showing import flagged_page, in_force, shown_to_user
 from turnledger.engine.stopping import stop_turn
 from turnledger.engine.stops import StopRequest
+from turnledger.engine.stream import read_events
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.engine.transaction import EventSink
 from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
 from turnledger.model.item import Item
@@ -120,7 +122,7 @@ class Ledger:
     async def _close(self) -> None:
         process = self._process
         process.is_closed = True
-        process.bells.wake_everyone()
+        process.wake_everyone()
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
@@ -128,6 +130,7 @@ class Ledger:
             await process.drained()
         finally:
             await self._tending.close()
+            await process.flushing.close()
             await process.store.close()
 
     async def __aenter__(self) -> Self:
@@ -451,6 +454,19 @@ class Chat:
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
         return await stop_turn(process, request)
+
+    def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.
+
+        Yields every event numbered above `after`, in order, and ends behind TurnFinished, which comes in any
+        case: also if `after` lies beyond it, as it may for who heard more from a process that died before
+        writing it down. The turn may be running, in this process or another, have ended, or be queued:
+        then this waits until it begins, and ends without an event if it is withdrawn. Raises TurnNotFound,
+        ConversationDeleted, ConversationExpired, TooManyReaders and, when the ledger is closed, LedgerClosed.
+        """
+        if after < 0:
+            raise InvalidInput("after is the number of an event, or 0 for all of them.")
+        return read_events(self._process, self.owner, self.id, TurnId(turn), after)
 
     async def info(self) -> Conversation:
         """The conversation as it is: title, metadata, revision, times."""

@@ -10,6 +10,8 @@ from turnledger.engine.begin import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.recording import RecordRequest
+from turnledger.engine.telling import Told
+from turnledger.model import event_log
 from turnledger.model.attempt import Failure, OnStop
 from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, result_of
@@ -133,7 +135,7 @@ class Asked:
             fence=self.fence - late,
             failure=failure,
             on_stop=on_stop,
-            partial="so far" if failure else "",
+            told=Told(bytes([event_log.DELTA + 6]), 0, "so far") if failure else Told(b"", 0, ""),
             now=now,
         )
 

@@ -161,6 +161,7 @@ class AddTurn:
     kind: TurnKind
     items: tuple[Item, ...]
     is_next: bool
+    log: bytes = b""
 
     async def take(self, tables: Tables) -> None:
         branch = BRANCHES[self.place]
@@ -179,7 +180,7 @@ class AddTurn:
             input=self.items[:1],
             output=self.items[1:],
         )
-        await tables.add_turn(turn)
+        await tables.add_turn(turn, self.log)
 
 
 @dataclass(frozen=True)

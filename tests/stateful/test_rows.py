@@ -76,7 +76,14 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         st.integers(0, 3),
     ),
     st.builds(
-        steps.AddTurn, places, turns, st.none() | turns, st.sampled_from(TurnKind), items, st.booleans()
+        steps.AddTurn,
+        places,
+        turns,
+        st.none() | turns,
+        st.sampled_from(TurnKind),
+        items,
+        st.booleans(),
+        st.sampled_from([b"", b"log"]),
     ),
     st.builds(
         steps.AddAttempt,
@@ -104,6 +111,8 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     do("drop_attempt", turns),
     do("add_records", turns, st.integers(0, 2), st.lists(st.sampled_from([b"", b"one", b"two"]), max_size=3)),
     do("drop_journal", turns),
+    do("add_log_chunk", turns, st.integers(0, 2), st.sampled_from([b"", b"one", b"two"])),
+    do("drop_log", turns),
     st.builds(
         steps.AddTicket,
         turns,

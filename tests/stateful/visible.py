@@ -41,6 +41,9 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
         yield f"tickets of {number}", await tables.tickets(branch)
     for number, id in enumerate(TURNS, 1):
         yield f"journal {number}", await tables.journal(id)
+        for first, limit in ((0, ALL), (1, 1)):
+            yield f"log {number} from {first}", await tables.log_chunks(id, first, limit)
+        yield f"turn log {number}", await tables.turn_log(id) or None
         yield f"ticket {number}", await tables.ticket(id)
     # The tables promise no order for these.
     for number, lease in enumerate(LEASES, 1):

@@ -22,6 +22,7 @@ def test_these_names_are_exported() -> None:
         "Conversation",
         "Flags",
         "Item",
+        "ItemDone",
         "Ledger",
         "Limits",
         "OnBusy",
@@ -30,8 +31,11 @@ def test_these_names_are_exported() -> None:
         "ResetPolicy",
         "Runner",
         "RunningTurn",
+        "TextDelta",
         "Turn",
+        "TurnFinished",
         "TurnKind",
+        "TurnStarted",
         "errors",
     ]
 
@@ -57,6 +61,7 @@ def test_a_chat_can_do_this() -> None:
         "edit",
         "flag",
         "flags",
+        "events",
         "fork",
         "history",
         "id",
@@ -101,6 +106,8 @@ def test_a_running_turn_can_do_this() -> None:
         "take_back_cancellation",
         "to_commit",
         "to_end",
+        "to_flush",
+        "was_flushed",
     }
     assert public(RunningTurn) == for_the_block | for_the_engine
 

@@ -37,6 +37,10 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     journaled: int
     is_interaction: bool
     now: int
+    log: bytes = b""
+    """The events of the turn, as they are kept with it."""
+    is_flushed: bool = False
+    """Whether parts of the log were written before."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         return committed
     if request.fork is not None:
         branch = await _diverge(tables, branch, request.owner, request.fork)
-    await tables.add_turn(turn)
+    await tables.add_turn(turn, request.log)
     await tables.save_branch(
         replace(
             branch,
@@ -81,6 +85,8 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
+    if request.is_flushed:
+        await tables.drop_log(turn.id)
     if request.idempotency_key is not None:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:

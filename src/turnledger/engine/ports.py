@@ -98,7 +98,13 @@ class Tables(Protocol):
         """All turns of these stretches, in order of number."""
         ...
 
-    async def add_turn(self, turn: Turn) -> None: ...
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
+        """Insert, with the log of its events."""
+        ...
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        """The log of a turn's events; empty if it has none."""
+        ...
 
     # Flags of items, where there are any. They go when their turn is purged.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
@@ -127,7 +133,7 @@ class Tables(Protocol):
 
     async def drop_attempt(self, id: TurnId) -> None: ...
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
-        """Remove ended attempts of that age with their journals, but never one that is unsettled."""
+        """Remove ended attempts of that age with journals and logs, but never one that is unsettled."""
         ...
 
     # The journal: records of one attempt in order.
@@ -137,6 +143,17 @@ class Tables(Protocol):
         ...
 
     async def drop_journal(self, attempt: TurnId) -> None: ...
+
+    # Event logs: of running attempts, and of those kept aside.
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        """The chunks numbered from `first`, up to so many, in order."""
+        ...
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        """Insert; one of that number that is there already is left as it is."""
+        ...
+
+    async def drop_log(self, attempt: TurnId) -> None: ...
 
     # Tickets.
     async def tickets(self, branch: BranchId) -> list[Ticket]:

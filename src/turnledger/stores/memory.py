@@ -6,10 +6,9 @@ Several stores may share one `Database`, as several processes share a file; test
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -31,12 +30,10 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.stores.undo_log import UndoLog
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
-
-Name = TypeVar("Name")
-Row = TypeVar("Row")
 
 
 @dataclass
@@ -51,11 +48,13 @@ class Database:
     branches: dict[BranchId, Branch] = field(default_factory=dict)
     origins: dict[BranchId, Origin] = field(default_factory=dict)
     turns: dict[TurnId, Turn] = field(default_factory=dict)
+    turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
     flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
     flag_versions: dict[str, int] = field(default_factory=dict)
     attempts: dict[TurnId, Attempt] = field(default_factory=dict)
     journals: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
+    logs: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
     tickets: dict[TurnId, Ticket] = field(default_factory=dict)
     last_ticket: dict[BranchId, int] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
@@ -63,34 +62,12 @@ class Database:
     watchers: list[tuple[MemoryStore, Callable[[], None], Context]] = field(default_factory=list)
 
 
-class MemoryTables:
+class MemoryTables(UndoLog):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self._db = database
-        self._undo: list[Callable[[], object]] = []
-
-    @property
-    def has_written(self) -> bool:
-        return bool(self._undo)
-
-    def undo(self) -> None:
-        """Put everything back as it was."""
-        while self._undo:
-            self._undo.pop()()
-
-    def _put(self, table: MutableMapping[Name, Row], name: Name, row: Row) -> None:
-        if name in table:
-            before = table[name]
-            self._undo.append(lambda: table.__setitem__(name, before))
-        else:
-            self._undo.append(lambda: table.pop(name))
-        table[name] = row
-
-    def _remove(self, table: MutableMapping[Name, Row], name: Name) -> None:
-        if name in table:
-            before = table.pop(name)
-            self._undo.append(lambda: table.__setitem__(name, before))
 
     # Conversations.
 
@@ -189,8 +166,7 @@ class MemoryTables:
                 removed += self._purge_branch(branch, limit - removed)
             for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
                 if attempt.state is not AttemptState.RUNNING and removed < limit:
-                    self._remove(self._db.journals, attempt.id)
-                    self._remove(self._db.attempts, attempt.id)
+                    self._remove_attempt(attempt.id)
                     removed += 1
         for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
             self._drop_tombstone(self._db.conversations[id])
@@ -208,6 +184,7 @@ class MemoryTables:
         unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
         owner = self._db.conversations[branch.conversation].owner
         for number in unneeded:
+            self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
@@ -294,7 +271,7 @@ class MemoryTables:
             found += await self.turns(part.branch, part.after, part.through, part.through)
         return found
 
-    async def add_turn(self, turn: Turn) -> None:
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:
             self._put(self._db.lines, turn.branch, {})
         line = self._db.lines[turn.branch]
@@ -302,6 +279,11 @@ class MemoryTables:
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
+        if log:
+            self._put(self._db.turn_logs, turn.id, log)
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        return self._db.turn_logs.get(id, b"")
 
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         return {turn: self._db.flags[owner, turn] for turn in turns if (owner, turn) in self._db.flags}
@@ -353,9 +335,13 @@ class MemoryTables:
             and self._db.branches[each.branch].unsettled != each.id
         ][:limit]
         for attempt in old:
-            self._remove(self._db.journals, attempt.id)
-            self._remove(self._db.attempts, attempt.id)
+            self._remove_attempt(attempt.id)
         return len(old)
+
+    def _remove_attempt(self, id: TurnId) -> None:
+        self._remove(self._db.journals, id)
+        self._remove(self._db.logs, id)
+        self._remove(self._db.attempts, id)
 
     # The journal.
 
@@ -363,15 +349,31 @@ class MemoryTables:
         return [record for _, record in sorted(self._db.journals.get(attempt, {}).items())]
 
     async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
-        if attempt not in self._db.journals:
-            self._put(self._db.journals, attempt, {})
-        journal = self._db.journals[attempt]
+        self._append(self._db.journals, attempt, first, records)
+
+    def _append(
+        self, table: dict[TurnId, dict[int, bytes]], attempt: TurnId, first: int, records: Sequence[bytes]
+    ) -> None:
+        if attempt not in table:
+            self._put(table, attempt, {})
         for number, record in enumerate(records, first):
-            if number not in journal:
-                self._put(journal, number, record)
+            if number not in table[attempt]:
+                self._put(table[attempt], number, record)
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._remove(self._db.journals, attempt)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        chunks = sorted(self._db.logs.get(attempt, {}).items())
+        return [chunk for number, chunk in chunks if number >= first][:limit]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        self._append(self._db.logs, attempt, number, [chunk])
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._remove(self._db.logs, attempt)
 
     # Tickets.
 

@@ -205,10 +205,14 @@ CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.val
 
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
-INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body)
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log)
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
-        ?5, ?6, ?7, ?8);
+        ?5, ?6, ?7, ?8, ?9);
+
+-- name: turn_log
+-- The log of a turn's events.
+SELECT log FROM turn WHERE id = ?;
 
 -- name: flags
 -- Those of one turn, if it is this owner's.
@@ -321,6 +325,18 @@ INSERT OR IGNORE INTO journal (attempt, number, record) VALUES (?, ?, ?);
 -- name: drop_journal
 -- Remove the records of one attempt.
 DELETE FROM journal WHERE attempt = ?;
+
+-- name: log_chunks
+-- A stretch of the log of one attempt, in order.
+SELECT chunk FROM event_log WHERE attempt = ? AND number >= ? ORDER BY number LIMIT ?;
+
+-- name: add_log_chunk
+-- One that is there already stays as it is.
+INSERT OR IGNORE INTO event_log (attempt, number, chunk) VALUES (?, ?, ?);
+
+-- name: drop_log
+-- Remove the log of one attempt.
+DELETE FROM event_log WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.

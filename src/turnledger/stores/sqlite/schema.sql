@@ -85,6 +85,7 @@ CREATE TABLE turn (
     created_at INTEGER NOT NULL,
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
+    log BLOB,                       -- of its events; NULL when the body alone tells as much
     UNIQUE (branch, number)
 ) STRICT;
 
@@ -147,6 +148,14 @@ CREATE TABLE journal (
     attempt BLOB NOT NULL,
     number INTEGER NOT NULL,
     record BLOB NOT NULL,
+    PRIMARY KEY (attempt, number)
+) STRICT, WITHOUT ROWID;
+
+-- What running attempts have told their readers, in chunks; of those kept aside, all of it in one.
+CREATE TABLE event_log (
+    attempt BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    chunk BLOB NOT NULL,
     PRIMARY KEY (attempt, number)
 ) STRICT, WITHOUT ROWID;
 

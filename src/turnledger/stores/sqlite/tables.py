@@ -232,7 +232,7 @@ class SqliteTables:
         found.sort(key=attrgetter("number"))
         return found
 
-    async def add_turn(self, turn: Turn) -> None:
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
             "add_turn",
             turn.id.raw,
@@ -243,7 +243,12 @@ class SqliteTables:
             turn.created_at,
             turn.committed_at,
             turn.body,
+            log or None,
         )
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        row = self._row("turn_log", id.raw)
+        return (row[0] or b"") if row else b""
 
     # Flags.
 
@@ -312,6 +317,7 @@ class SqliteTables:
         for (id,) in rows:
             self._drop_attempt(id)
             self._run("drop_journal", id)
+            self._run("drop_log", id)
         return len(rows)
 
     # The journal.
@@ -325,6 +331,17 @@ class SqliteTables:
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._run("drop_journal", attempt.raw)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        return [chunk for (chunk,) in self._rows("log_chunks", attempt.raw, first, limit)]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        self._run("add_log_chunk", attempt.raw, number, chunk)
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._run("drop_log", attempt.raw)
 
     # Tickets.
 

@@ -25,6 +25,8 @@ PARTS = (
     "busy",
     "context",
     "flags",
+    "event_ends",
+    "events",
     "forgotten",
     "house_keeping",
     "instructions",
@@ -33,6 +35,7 @@ PARTS = (
     "one_at_a_time",
     "one_key",
     "resets",
+    "readers",
     "resuming",
     "rows",
     "stage",
@@ -49,6 +52,8 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
+from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
+from turnledger.testing.store_contract.events import Events  # noqa: E402
 from turnledger.testing.store_contract.flags import Flagged  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
@@ -76,6 +81,8 @@ class StoreContract(
     Busy,
     ContextShown,
     Flagged,
+    EventEnds,
+    Events,
     NothingForgotten,
     HouseKeeping,
     InstructionsInForce,

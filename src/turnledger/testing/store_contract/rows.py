@@ -334,6 +334,27 @@ class Rows(Contract):
         await write(here, do("drop_journal", first.id))
         assert await read(there, do("journal", first.id)) == []
 
+    async def test_an_event_log_keeps_its_chunks_in_order_and_each_once(self, stores: list[Store]) -> None:
+        here, there = stores
+        first, second = IDS.new(TurnId), IDS.new(TurnId)
+        chunks = [f"chunk {number}".encode() for number in range(12)]
+        for number, chunk in enumerate(chunks):
+            await write(stores[number % 2], do("add_log_chunk", first, number, chunk))
+        await write(there, do("add_log_chunk", first, 3, b"other"))
+        assert await read(there, do("log_chunks", first, 0, 99)) == chunks
+        assert await read(here, do("log_chunks", first, 9, 2)) == chunks[9:11]
+        assert await read(here, do("log_chunks", second, 0, 99)) == []
+        await write(here, do("drop_log", first))
+        assert await read(there, do("log_chunks", first, 0, 99)) == []
+
+    async def test_a_turn_has_the_log_it_was_added_with(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        first = turn(found.branch, 1)
+        second = turn(found.branch, 2, first.id)
+        await write(stores[0], do("add_turn", first, b"\x00log"), do("add_turn", second))
+        for each, log in ((first.id, b"\x00log"), (second.id, b""), (IDS.new(TurnId), b"")):
+            assert await read(stores[1], do("turn_log", each)) == log
+
     async def test_tickets_are_numbered_by_the_store_and_front_ones_come_first(
         self, stores: list[Store]
     ) -> None:

@@ -72,6 +72,7 @@ CREATE TABLE turn (
     created_at INTEGER NOT NULL,
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
+    log BLOB,
     UNIQUE (branch, number)
 ) STRICT;
 
@@ -128,6 +129,13 @@ CREATE TABLE journal (
     attempt BLOB NOT NULL,
     number INTEGER NOT NULL,
     record BLOB NOT NULL,
+    PRIMARY KEY (attempt, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event_log (
+    attempt BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    chunk BLOB NOT NULL,
     PRIMARY KEY (attempt, number)
 ) STRICT, WITHOUT ROWID;
 
