@@ -23,9 +23,11 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "editing",
     "forgotten",
     "house_keeping",
     "metadata",
+    "moving",
     "once",
     "one_at_a_time",
     "one_key",
@@ -34,6 +36,7 @@ PARTS = (
     "stage",
     "stops",
     "superseded",
+    "unfinished_edits",
     "unknown_outcome",
     "well_formed",
     "what_happened",
@@ -44,9 +47,11 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.editing import Editing  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
+from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
@@ -55,6 +60,7 @@ from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
@@ -66,9 +72,11 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    Editing,
     NothingForgotten,
     HouseKeeping,
     Metadata,
+    Moving,
     Once,
     OneAtATime,
     OneKey,
@@ -76,6 +84,7 @@ class StoreContract(
     Rows,
     Stops,
     Superseding,
+    UnfinishedEdits,
     UnknownOutcome,
     WellFormed,
     WhatHappened,
