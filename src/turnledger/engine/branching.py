@@ -35,6 +35,10 @@ class Divergence(Struct, frozen=True, kw_only=True):
     forget: bool = False
     """Whether settled turns that come later are left behind."""
 
+    def may_mean(self, last: TurnId) -> bool:
+        """Whether it replaces this turn if that is the last one."""
+        return self.replaces == last or (self.replaces is None and self.regenerates)
+
 
 async def last_turn(tables: Tables, lane: Branch) -> Turn:
     """The last turn of the line that was not settled: the one that a person takes for the last.

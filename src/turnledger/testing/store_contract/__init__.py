@@ -23,8 +23,10 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "crossing",
     "editing",
     "forgotten",
+    "forks",
     "house_keeping",
     "metadata",
     "moving",
@@ -47,8 +49,10 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
+from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.moving import Moving  # noqa: E402
@@ -72,7 +76,9 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    Crossing,
     Editing,
+    Forks,
     NothingForgotten,
     HouseKeeping,
     Metadata,

@@ -9,6 +9,7 @@ import pytest
 from turnledger.engine.commit import commit
 from turnledger.errors import (
     IdempotencyMismatch,
+    InvalidId,
     InvalidInput,
     MissingToolResults,
     NoNewInput,
@@ -141,9 +142,10 @@ class Editing(Contract):
 
     async def test_what_is_no_turn_id_is_refused_as_such(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
-        for use in (chat.edit, chat.regenerate):
-            with pytest.raises(InvalidInput):
-                use("turn_1", "q") if use == chat.edit else use("turn_1")
+        with pytest.raises(InvalidId):
+            chat.edit("turn_1", "q")
+        with pytest.raises(InvalidId):
+            chat.regenerate("turn_1")
 
     @pytest.mark.parametrize("input", ["  ", []])
     async def test_an_edit_needs_something_new_and_a_refused_one_settles_nothing(
