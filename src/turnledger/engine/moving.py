@@ -16,7 +16,7 @@ from turnledger.engine.branching import Divergence, fork_at, last_turn, open_bra
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import settle
 from turnledger.engine.ports import Tables
-from turnledger.errors import BranchNotFound, Superseded
+from turnledger.errors import BranchNotFound, InvalidInput, Superseded
 from turnledger.model.conversation import Branch, Conversation, Origin
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.pairing import left_open
@@ -108,7 +108,8 @@ class ForkRequest:
 
 async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     """Make a conversation that shares its beginning with another. It copies nothing, and what becomes of the
-    other one later is no matter. A running turn goes on; effects that wait are settled first."""
+    other one later is no matter. A running turn goes on; effects that wait are settled first. Raises
+    TurnNotFound, and InvalidInput if the conversation_key is taken."""
     again = await tables.conversation(request.owner, request.fresh.id)
     if again is not None:
         return again
@@ -121,6 +122,9 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if waiting is not None and lane.running is None:
         lane = await settle(tables, lane, waiting, request.now)
         await tables.save_branch(lane)
+    key = request.fresh.conversation_key
+    if key is not None and await tables.conversation_by_key(request.owner, key) is not None:
+        raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
     await _begin_as(tables, request, lane)
     return request.fresh
 

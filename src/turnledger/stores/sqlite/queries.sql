@@ -69,13 +69,13 @@ LIMIT ?;
 SELECT ref, id FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
 
 -- name: uncleared_branches
--- Branches of an ended conversation that may still have turns, the last made first, and up to which number
--- the branches made from them need those turns.
-SELECT branch.ref, (
-    SELECT max(origin.through) FROM origin WHERE origin.source = branch.ref)
-FROM branch
-WHERE branch.conversation = ? AND branch.cleared = 0
-ORDER BY branch.ref DESC;
+-- Branches of an ended conversation that may still have turns, the last made first: what was made from a
+-- branch is looked at before it.
+SELECT ref FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
+
+-- name: needed_through
+-- Up to which number the branches made from this one need its turns; NULL if there are none.
+SELECT max(through) FROM origin WHERE source = ?;
 
 -- name: purge_turns
 -- Turns of a branch that no other one needs.

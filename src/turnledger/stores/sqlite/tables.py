@@ -108,7 +108,8 @@ class SqliteTables:
         """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
         empty, nothing is left to do, and the one it was made from may have more to give."""
         removed = 0
-        for ref, needed in self._rows("uncleared_branches", conversation):
+        for (ref,) in self._rows("uncleared_branches", conversation):
+            ((needed,),) = self._rows("needed_through", ref)
             removed += len(self._rows("purge_turns", ref, needed or 0, limit - removed))
             if removed >= limit:
                 break

@@ -6,9 +6,16 @@ from dataclasses import replace
 
 import pytest
 
+from turnledger.engine.limits import Limits
 from turnledger.engine.moving import fork
 from turnledger.engine.ports import Tables
-from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound, InvalidInput, TurnNotFound
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    ConversationNotFound,
+    InvalidInput,
+    TurnNotFound,
+)
 from turnledger.ledger import Chat
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn
@@ -52,9 +59,7 @@ class Forks(Contract):
         chat = await here.chat(title="T")
         before = await chain(chat, 3)
         forked = await soon(
-            chat.fork(
-                None if place is None else before[place].id, conversation_key="k", metadata={"a": "b"}
-            )
+            chat.fork(None if place is None else before[place].id, conversation_key="k", metadata={"a": "b"})
         )
         expected = before if place is None else before[: place + 1]
         assert forked.id != chat.id
@@ -203,7 +208,7 @@ class Forks(Contract):
             lambda: eve.siblings(turns[0].id),
         ):
             with pytest.raises(ConversationNotFound):
-                await soon(attempt())  # type: ignore[no-untyped-call]
+                await soon(attempt())
         assert await chat.turns() == before
         assert await chat.info() == found
         own = await here.chat(owner="eve")
@@ -246,9 +251,10 @@ class Forks(Contract):
         assert await asked(forked) == ["q1", "early"]
         assert await places_of(forked, (await forked.turns())[1].id) == ["q2", "early"]
 
+    @pytest.mark.parametrize("limits", [FEW, LIMITS], ids=["few", "many"])
     @pytest.mark.parametrize("order", ["source first", "fork first", "together"])
-    async def test_nothing_is_left_when_all_are_gone(self, stage: Stage, order: str) -> None:
-        here = await stage.process(FEW)
+    async def test_nothing_is_left_when_all_are_gone(self, stage: Stage, order: str, limits: Limits) -> None:
+        here = await stage.process(limits)
         chat = await here.chat()
         turns = await chain(chat, 5)
         for number in (4, 3, 1):
@@ -297,7 +303,7 @@ class Forks(Contract):
             await soon(chat.fork(first.id))
         for use in (lambda: chat.undo(), lambda: chat.siblings(first.id), lambda: tell(chat.regenerate())):
             with pytest.raises(ConversationExpired):
-                await soon(use())  # type: ignore[no-untyped-call]
+                await soon(use())
 
     async def test_it_is_all_there_after_a_restart(self, stage: Stage) -> None:
         if not self.capabilities.survives_restart:

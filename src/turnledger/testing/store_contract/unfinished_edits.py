@@ -433,4 +433,3 @@ def _results_follow_their_calls(model: ScriptedModel) -> bool:
             return False
         waiting |= {each["id"] for each in message.get("tool_calls", ())}
     return not waiting
-
