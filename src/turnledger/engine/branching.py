@@ -114,12 +114,10 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
     pending = left_open(base.items) if base is not None else ()
     carried: list[Turn] = []
     if not fork.forget and lane.settled > fork.number:
-        behind = await line.turns_of(tables, lane, fork.number, lane.settled, lane.settled - fork.number)
-        for turn in behind:
-            if turn.kind is TurnKind.SETTLED:
-                before = carried[-1].id if carried else fork.base
-                carried.append(_carried(turn, fork, before, fork.number + len(carried) + 1, pending))
-                pending = ()
+        for turn in await line.settled_of(tables, lane, fork.number, lane.settled):
+            before = carried[-1].id if carried else fork.base
+            carried.append(_carried(turn, fork, before, fork.number + len(carried) + 1, pending))
+            pending = ()
     return Place(fork=fork, carried=tuple(carried), pending=pending)
 
 

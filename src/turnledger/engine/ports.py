@@ -97,6 +97,11 @@ class Tables(Protocol):
         """All turns of these stretches, in order of number."""
         ...
 
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        """The settled turns of these stretches, in order of number. They are few: it must not cost what
+        reading all turns would."""
+        ...
+
     async def add_turn(self, turn: Turn) -> None: ...
 
     # Attempts: the running ones and those kept aside. One that commits is removed: the turn speaks for it.

@@ -85,6 +85,9 @@ CREATE TABLE turn (
     UNIQUE (branch, number)
 ) STRICT;
 
+-- What tools did, wherever in a long line: it goes along to branches that leave it behind.
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (
     ended INTEGER NOT NULL,         -- 0 while it runs: those lie side by side, without an index

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import apsw
@@ -228,6 +228,13 @@ class SqliteTables:
             found += [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
         found.sort(key=attrgetter("number"))
         return found
+
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        branches = {self._ref(each.branch): each.branch for each in stretches}
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        rows = self._rows("settled_turns", msgspec.json.encode(asked).decode())
+        rows.sort(key=itemgetter(1))
+        return [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
 
     async def add_turn(self, turn: Turn) -> None:
         self._run(

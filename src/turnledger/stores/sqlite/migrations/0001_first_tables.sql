@@ -72,6 +72,8 @@ CREATE TABLE turn (
     UNIQUE (branch, number)
 ) STRICT;
 
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+
 CREATE TABLE attempt (
     ended INTEGER NOT NULL,
     id BLOB NOT NULL,
