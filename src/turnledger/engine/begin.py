@@ -16,10 +16,10 @@ from turnledger.engine import closing, conversations, idempotency
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
 from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
-from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
+from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
 from turnledger.engine.lane import Dead, is_dead, queue_before
-from turnledger.engine.moving import Move, Moved, move, moved_before
+from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
@@ -123,7 +123,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         target = await _where_it_waits(tables, target, waiting_with)
     conversation, branch, flagged = await _lane(tables, target, request)
     if request.move is not None and request.is_repeated:
-        moved = await moved_before(tables, branch, request.move)
+        moved = await moved_before(tables, branch, request.move, request.attempt)
         if moved is not None:
             return moved
     if branch.running is not None:
@@ -220,7 +220,7 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
     if own is None:
         _check_room(request, len(before))
         if running is not None and front:
-            await _check_before_stopping(tables, branch, request)
+            await _check_before_stopping(tables, branch, running, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
@@ -230,13 +230,22 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
     return Queued(own, tuple(seen), running.id if running and front else None)
 
 
-async def _check_before_stopping(tables: Tables, branch: Branch, request: BeginRequest) -> None:
+async def _check_before_stopping(
+    tables: Tables, branch: Branch, running: Attempt, request: BeginRequest
+) -> None:
     """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
-    leaves no call open."""
-    if request.diverge is not None:
-        await _find_place(tables, branch, request, request.diverge)
-    elif request.move is None:
-        admit(branch.pending if request.on_busy is OnBusy.ROLLBACK else (), request.input)
+    leaves no call open, and may be the very one that is to be replaced."""
+    keeps_running = request.on_busy is OnBusy.INTERRUPT
+    wish = request.diverge
+    if request.move is not None:
+        await check_move(tables, branch, request.move, keeps_running=keeps_running)
+    elif wish is None:
+        admit(() if keeps_running else branch.pending, request.input)
+    elif not (keeps_running and wish.may_mean(running.id)):
+        await _find_place(tables, branch, request, wish)
+    elif not wish.regenerates:
+        place = await place_of(tables, running.owner, branch, running.fork) if running.fork else branch
+        admit(place.pending, request.input)
 
 
 async def _move(
@@ -335,7 +344,8 @@ async def _ready(
     if waiting is None:
         return branch, admit(branch.pending, request.input)
     told = closing.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
-    admitted = admit(open_calls((*branch.pending, *waiting.input, *told)), request.input)
+    asked = input_on(branch, waiting)
+    admitted = admit(open_calls((*branch.pending, *asked, *told)), request.input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.now), admitted
 

@@ -98,6 +98,11 @@ class Tables(Protocol):
         """All turns of these stretches, in order of number."""
         ...
 
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        """The settled turns of these stretches, in order of number. They are few: it must not cost what
+        reading all turns would."""
+        ...
+
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         """Insert, with the log of its events."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from turnledger.engine.branching import Place
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
-from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
+from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
 from turnledger.engine.lane import Bells, Waiter
 from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
@@ -84,6 +84,10 @@ class Process:
         head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
         history = self.cache.prefix(branch.id, head, length)
         if len(history) < length:
+            if not history and branch.start:
+                # Fresh from an undo, a switch or a fork: most of it may be here, as another branch's.
+                origin = await self.store.read(read_origin, branch.id)
+                history = self.cache.shared(origin.line if origin else (), length)
             missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), length))
             history = history.followed_by(missing)
             if len(history) != length or history.head != head:

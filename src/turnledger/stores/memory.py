@@ -29,7 +29,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.undo_log import UndoLog
 
 KEPT_TOMBSTONES = 10_000
@@ -270,6 +270,9 @@ class MemoryTables(UndoLog):
         for part in reversed(stretches):
             found += await self.turns(part.branch, part.after, part.through, part.through)
         return found
+
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        return [turn for turn in await self.turns_in(stretches) if turn.kind is TurnKind.SETTLED]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:

@@ -69,13 +69,13 @@ LIMIT ?;
 SELECT ref, id FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
 
 -- name: uncleared_branches
--- Branches of an ended conversation that may still have turns, the last made first, and up to which number
--- the branches made from them need those turns.
-SELECT branch.ref, (
-    SELECT max(origin.through) FROM origin WHERE origin.source = branch.ref)
-FROM branch
-WHERE branch.conversation = ? AND branch.cleared = 0
-ORDER BY branch.ref DESC;
+-- Branches of an ended conversation that may still have turns, the last made first: what was made from a
+-- branch is looked at before it.
+SELECT ref FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
+
+-- name: needed_through
+-- Up to which number the branches made from this one need its turns; NULL if there are none.
+SELECT max(through) FROM origin WHERE source = ?;
 
 -- name: purge_turns
 -- Turns of a branch that no other one needs.
@@ -202,6 +202,17 @@ SELECT turn.id, turn.number,
        turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
 FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
+
+-- name: settled_turns
+-- The settled ones (kind 2) of several stretches, given as JSON: [[ref, after, through], …].
+SELECT turn.id, turn.number,
+       coalesce(turn.parent, (
+           SELECT before.id FROM turn AS before
+           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+FROM json_each(?) AS stretch
+CROSS JOIN turn INDEXED BY turn_settled ON turn.kind = 2 AND turn.branch = stretch.value ->> 0
+    AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
 
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.

@@ -89,6 +89,9 @@ CREATE TABLE turn (
     UNIQUE (branch, number)
 ) STRICT;
 
+-- What tools did, wherever in a long line: it goes along to branches that leave it behind.
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+
 -- Items that are not shown to everybody. In rows of their own, which no commit writes.
 CREATE TABLE item_flag (
     turn BLOB NOT NULL,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import apsw
@@ -109,7 +109,8 @@ class SqliteTables:
         """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
         empty, nothing is left to do, and the one it was made from may have more to give."""
         removed = 0
-        for ref, needed in self._rows("uncleared_branches", conversation):
+        for (ref,) in self._rows("uncleared_branches", conversation):
+            ((needed,),) = self._rows("needed_through", ref)
             turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
             for (turn,) in turns:
                 self._run("drop_flags", turn)
@@ -231,6 +232,13 @@ class SqliteTables:
             found += [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
         found.sort(key=attrgetter("number"))
         return found
+
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        branches = {self._ref(each.branch): each.branch for each in stretches}
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        rows = self._rows("settled_turns", msgspec.json.encode(asked).decode())
+        rows.sort(key=itemgetter(1))
+        return [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
 
     async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(

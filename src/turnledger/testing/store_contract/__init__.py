@@ -27,10 +27,14 @@ PARTS = (
     "flags",
     "event_ends",
     "events",
+    "crossing",
+    "editing",
     "forgotten",
+    "forks",
     "house_keeping",
     "instructions",
     "metadata",
+    "moving",
     "once",
     "one_at_a_time",
     "one_key",
@@ -41,6 +45,7 @@ PARTS = (
     "stage",
     "stops",
     "superseded",
+    "unfinished_edits",
     "unknown_outcome",
     "well_formed",
     "what_happened",
@@ -52,13 +57,17 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
+from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
+from turnledger.testing.store_contract.editing import Editing  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
 from turnledger.testing.store_contract.flags import Flagged  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
+from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
+from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
@@ -68,6 +77,7 @@ from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
@@ -83,10 +93,14 @@ class StoreContract(
     Flagged,
     EventEnds,
     Events,
+    Crossing,
+    Editing,
+    Forks,
     NothingForgotten,
     HouseKeeping,
     InstructionsInForce,
     Metadata,
+    Moving,
     Once,
     OneAtATime,
     OneKey,
@@ -95,6 +109,7 @@ class StoreContract(
     Rows,
     Stops,
     Superseding,
+    UnfinishedEdits,
     UnknownOutcome,
     WellFormed,
     WhatHappened,

@@ -76,6 +76,8 @@ CREATE TABLE turn (
     UNIQUE (branch, number)
 ) STRICT;
 
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+
 CREATE TABLE item_flag (
     turn BLOB NOT NULL,
     place INTEGER NOT NULL,
