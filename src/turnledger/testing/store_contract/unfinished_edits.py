@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from turnledger.engine.begin import begin
+from turnledger.engine.block import TurnBlock
 from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.ending import end
 from turnledger.engine.stops import request_stop
@@ -19,7 +20,6 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
-from turnledger.ledger import TurnBlock
 from turnledger.model.attempt import AttemptState
 from turnledger.model.pairing import NOT_ANSWERED, open_calls
 from turnledger.model.turn import TurnKind
