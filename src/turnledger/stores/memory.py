@@ -30,6 +30,7 @@ from turnledger.model.conversation import (
 )
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.stores.memory_overview import Overview, made_from
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
@@ -60,7 +61,7 @@ class Database:
     watchers: list[tuple[MemoryStore, Callable[[], None], Context]] = field(default_factory=list)
 
 
-class MemoryTables:
+class MemoryTables(Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -186,17 +187,12 @@ class MemoryTables:
                     self._remove(self._db.journals, attempt.id)
                     self._remove(self._db.attempts, attempt.id)
                     removed += 1
-        for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
-            self._drop_tombstone(self._db.conversations[id])
+        self._drop_tombstones()
         return removed
 
     def _purge_branch(self, branch: Branch, limit: int) -> int:
         """Remove the turns of a branch that no other one needs; when it is empty, it needs none itself."""
-        made_from_it = [
-            origin.line[0].through
-            for origin in self._db.origins.values()
-            if origin.line and origin.line[0].branch == branch.id
-        ]
+        made_from_it = made_from(self._db, branch.id)
         line = self._db.lines.get(branch.id, {})
         unneeded = [number for number in line if number > max(made_from_it, default=0)][:limit]
         for number in unneeded:
@@ -205,6 +201,14 @@ class MemoryTables:
         if not made_from_it and not line:
             self._remove(self._db.origins, branch.id)
         return len(unneeded)
+
+    def _drop_tombstones(self) -> None:
+        """Forget the oldest, but for those that the retry of a request would still have to hear of."""
+        too_old = list(self._db.ended)[:-KEPT_TOMBSTONES]
+        claimed = {claim.conversation for claim in self._db.claims.values()} if too_old else set()
+        for id in too_old:
+            if id not in claimed:
+                self._drop_tombstone(self._db.conversations[id])
 
     def _drop_tombstone(self, conversation: Conversation) -> None:
         branches = [each.id for each in self._db.branches.values() if each.conversation == conversation.id]
