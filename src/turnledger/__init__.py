@@ -16,6 +16,7 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.finding import Finding, Rule
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
 
@@ -26,12 +27,14 @@ __all__ = [
     "AttemptState",
     "Chat",
     "Conversation",
+    "Finding",
     "Item",
     "Ledger",
     "Limits",
     "OnBusy",
     "OnFailure",
     "OnStop",
+    "Rule",
     "Runner",
     "RunningTurn",
     "Turn",

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeAlias, TypeVar
 
 from turnledger.engine.begin import BeginRequest
 from turnledger.engine.branching import Divergence
+from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
     DeleteRequest,
     ListRequest,
@@ -56,6 +57,7 @@ from turnledger.errors import (
 )
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.finding import Finding
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
@@ -228,6 +230,16 @@ class Ledger:
         target = self._target(conversation, conversation_key, owner, create=True)
         request = begin_request(self._process, target, input, idempotency_key, on_busy, on_stop, on_failure)
         return await run_turn(self._process, request, runner, on_event)
+
+    async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
+        """Look whether everything stored keeps the promises, of all owners; return what is wrong.
+
+        `at_rest` says that nobody should be at work: then what still runs or waits is reported as well,
+        though not as damage. Changes nothing. It is one long read on one view of the store: on SQLite, commits
+        go on beside it, and other reads of this ledger wait.
+        """
+        request = CheckRequest(at_rest=at_rest, limit=_check_limit(limit))
+        return (await self._process.store.read(check, request)).findings
 
 
 class Chat:

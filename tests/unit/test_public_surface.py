@@ -19,12 +19,14 @@ def test_these_names_are_exported() -> None:
         "AttemptState",
         "Chat",
         "Conversation",
+        "Finding",
         "Item",
         "Ledger",
         "Limits",
         "OnBusy",
         "OnFailure",
         "OnStop",
+        "Rule",
         "Runner",
         "RunningTurn",
         "Turn",
@@ -43,7 +45,7 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 
 
 def test_a_ledger_can_do_this() -> None:
-    assert public(Ledger) == {"open", "over", "close", "conversation", "conversations", "run"}
+    assert public(Ledger) == {"check", "close", "conversation", "conversations", "open", "over", "run"}
 
 
 def test_a_chat_can_do_this() -> None:

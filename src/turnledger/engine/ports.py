@@ -157,8 +157,8 @@ class Tables(Protocol):
 
     async def drop_lease(self, id: LeaseId) -> None: ...
 
-    # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that cannot
-    # be read has a name, too; `after` is the last one of the page before.
+    # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
+    # cannot be read has a name, too; `after` is the last one of the page before.
     async def all_conversations(
         self, after: ConversationId | None, limit: int
     ) -> list[tuple[str, ConversationId]]:
@@ -173,7 +173,10 @@ class Tables(Protocol):
         """Each with its owner."""
         ...
 
-    async def all_tickets(self, after: TurnId | None, limit: int) -> list[Ticket]: ...
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+        """Each with the owner of its conversation, or None if that is not there."""
+        ...
+
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]: ...
     async def needed_through(self, branch: BranchId) -> int:
         """The number of the last turn of this branch that a branch made from it needs; 0 for none."""

@@ -27,17 +27,19 @@ class Overview:
         return [(rows[id].owner, id) for id in _page(rows, after, limit)]
 
     async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
-        found: list[tuple[str | None, BranchId]] = []
-        for id in _page(self._db.branches, after, limit):
-            conversation = self._db.conversations.get(self._db.branches[id].conversation)
-            found.append((conversation.owner if conversation else None, id))
-        return found
+        rows = self._db.branches
+        return [(self._owner(rows[id].conversation), id) for id in _page(rows, after, limit)]
+
+    def _owner(self, id: ConversationId) -> str | None:
+        found = self._db.conversations.get(id)
+        return found.owner if found else None
 
     async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
         return [(self._db.attempts[id].owner, id) for id in _page(self._db.attempts, after, limit)]
 
-    async def all_tickets(self, after: TurnId | None, limit: int) -> list[Ticket]:
-        return [self._db.tickets[id] for id in _page(self._db.tickets, after, limit)]
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+        rows = self._db.tickets
+        return [(self._owner(rows[id].conversation), rows[id]) for id in _page(rows, after, limit)]
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else None
@@ -71,6 +73,8 @@ def _oddities(db: Database) -> Iterator[str]:
     for turn in db.turns.values():
         if turn.branch not in db.branches:
             yield f"{turn.id} stands on {turn.branch}, which is not there: nobody can read it."
+        elif turn.number <= db.branches[turn.branch].start:
+            yield f"{turn.id} stands before the start of its branch: it is on no line."
         if db.lines.get(turn.branch, {}).get(turn.number) is not turn:
             yield f"{turn.id} is not number {turn.number} of its branch: its line was not kept with it."
     for branch, line in db.lines.items():
@@ -86,7 +90,7 @@ def _oddities(db: Database) -> Iterator[str]:
     for (owner, conversation_key), id in db.by_key.items():
         found = db.conversations.get(id)
         if found is None or (found.owner, found.conversation_key) != (owner, conversation_key):
-            yield f"The conversation_key {conversation_key!r} of {owner!r} names {id}, which does not bear it."
+            yield f"The conversation_key {conversation_key!r} of {owner!r} names {id}, which lacks it."
     for conversation in db.conversations.values():
         if (conversation.state is ConversationState.LIVE) is (conversation.id in db.ended):
             yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."

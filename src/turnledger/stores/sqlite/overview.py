@@ -19,6 +19,7 @@ QUERIES = named_queries(sql_text("overview.sql"))
 ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
     {
         "turns_without_branch": (TurnId, "{} stands on a branch that is not there: nobody can read it."),
+        "turns_before_their_branch": (TurnId, "{} stands before the start of its branch: it is on no line."),
         "origins_without_branch": (
             TurnId,
             "There is an origin at {} of a branch that is not there: it keeps turns for nobody.",
@@ -66,9 +67,9 @@ class Overview:
         rows = self._all("all_attempts", records.raw_or_none(after), limit)
         return [(owner, TurnId.trusted(id)) for owner, id in rows]
 
-    async def all_tickets(self, after: TurnId | None, limit: int) -> list[Ticket]:
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
         rows = self._all("all_tickets", records.raw_or_none(after), limit)
-        return [records.ticket_of(row) for row in rows]
+        return [(row[0], records.ticket_of(row[1:])) for row in rows]
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else (None, None)

@@ -24,11 +24,12 @@ ORDER BY ended, id
 LIMIT ?2;
 
 -- name: all_tickets
--- A page of all there are.
-SELECT attempt, conversation, branch, number, front, lease, deadline, idempotency_key, fingerprint, claimed
-FROM ticket
-WHERE attempt > coalesce(?1, x'')
-ORDER BY attempt
+-- A page of all there are, with the owner of their conversation if that is there.
+SELECT conversation.owner, ticket.attempt, ticket.conversation, ticket.branch, ticket.number, ticket.front, ticket.lease,
+       ticket.deadline, ticket.idempotency_key, ticket.fingerprint, ticket.claimed
+FROM ticket LEFT JOIN conversation ON conversation.id = ticket.conversation
+WHERE ticket.attempt > coalesce(?1, x'')
+ORDER BY ticket.attempt
 LIMIT ?2;
 
 -- name: all_claims
@@ -45,11 +46,15 @@ SELECT coalesce(max(through), 0) FROM origin WHERE source = (SELECT ref FROM bra
 
 -- name: integrity
 -- What SQLite itself finds wrong with the file; one row that says ok if nothing is.
-SELECT integrity_check FROM pragma_integrity_check(?);
+SELECT integrity_check FROM pragma_integrity_check LIMIT ?;
 
 -- name: turns_without_branch
 -- Nobody can read them: one of each such branch.
 SELECT min(id) FROM turn WHERE branch NOT IN (SELECT ref FROM branch) GROUP BY branch LIMIT ?;
+
+-- name: turns_before_their_branch
+-- They are on no line.
+SELECT turn.id FROM turn JOIN branch ON branch.ref = turn.branch WHERE turn.number <= branch.start LIMIT ?;
 
 -- name: origins_without_branch
 -- They keep turns from being purged, for nobody.
