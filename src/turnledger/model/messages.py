@@ -1,77 +1,278 @@
-"""Items as chat messages: the shape that chat-completions models and most frameworks take."""
+"""Chat messages and items: the shape that chat-completions models and most frameworks speak, both ways.
+
+An assistant message with content and calls is several items: a message, then its calls. Its refusal and its
+audio are parts of the content. What only the chat shape has a word for stands in the field `chat_only` of an
+item (see `ChatOnly`), so that it comes back; what only items have a word for is left out of messages.
+
+messages -> items -> messages gives the same messages, but for this:
+- a known field that is null, and a list of calls that is empty, are left out; an assistant's `content` that
+  is absent is null; a tool call without `type` is a function;
+- a result that stands apart from its call is put directly behind the message of that call, as models demand;
+- a part in Responses shape (`input_text`, `input_image`, `input_file`) comes back in chat shape.
+
+items -> messages -> items gives the same items, but for this:
+- reasoning, hosted calls and unknown items have no message; nor have ids, statuses and annotations a place;
+- a message or a result of text alone has one text, in however many parts it was; results move as above;
+- calls of other types than function and custom come back as functions, results that are not text as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal
 
 import msgspec
 
+from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
+from turnledger.model.message_shape import CALL_BODIES, TRANSLATED, Message, MessageLike, checked_messages
+from turnledger.model.parts import are_parts, chat_content, chat_parts, responses_parts, text_part
 
-Message: TypeAlias = dict[str, Any]
+__all__ = ["CHAT_ONLY", "ChatOnly", "Message", "MessageLike", "items_of_messages", "messages_of"]
+
+CHAT_ONLY = "chat_only"
+"""The field of an item that no Responses API knows: take it out before sending items to one."""
+
+_CALL_TYPES = {"function": "function_call", "custom": "custom_tool_call"}
+
+
+class ChatOnly(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an item remembers of the chat message it was made from, where the items alone do not tell."""
+
+    content: Literal["parts", "null", "empty"] | None = None  # its form, where another would be taken
+    apart: tuple[Literal["refusal", "audio"], ...] = ()  # the last parts, if they were fields of the message
+    begins: bool = False  # this call begins a message, though it could join the one before
+    message: dict[str, Any] = {}  # other fields of the message
+    call: dict[str, Any] = {}  # other fields of the tool call
+    body: dict[str, Any] = {}  # other fields of its `function` or `custom`
+
+
+_NOTHING = ChatOnly()
 
 
 def messages_of(items: Iterable[Item]) -> list[Message]:
     """Return the items as chat messages. Calls become part of the assistant message before them, and results
     stand directly behind the message of their calls, as models demand; reasoning has no place in this shape
-    and is left out."""
+    and is left out. Shapes are converted, nothing more: pairing is checked elsewhere."""
     blocks: list[list[Message]] = []
-    block_of_call: dict[str | None, list[Message]] = {}
+    waiting: dict[str | None, list[list[Message]]] = {}
     for item in items:
         if item.type == "message":
             blocks.append([_message(item)])
         elif item.is_call:
-            if not blocks or blocks[-1][-1]["role"] != "assistant":
-                blocks.append([{"role": "assistant", "content": None}])
-            blocks[-1][0].setdefault("tool_calls", []).append(_call(item))
-            block_of_call[item.call_id] = blocks[-1]
-        elif item.is_result and item.call_id in block_of_call:
-            output = _content(item.fields.get("output"))
-            block_of_call[item.call_id].append(
-                {"role": "tool", "tool_call_id": item.call_id, "content": output}
-            )
+            fields = item.fields
+            only = _chat_only(fields)
+            if only.begins or not blocks or blocks[-1][-1]["role"] != "assistant":
+                content = "" if only.content == "empty" else None
+                blocks.append([{**_others(only), "role": "assistant", "content": content}])
+            blocks[-1][0].setdefault("tool_calls", []).append(_call(item, fields, only))
+            waiting.setdefault(item.call_id, []).append(blocks[-1])
+        elif item.is_result:
+            answered = waiting.get(item.call_id)
+            if answered:
+                answered.pop().append(_result(item))
+            else:
+                blocks.append([_result(item)])
     return [message for block in blocks for message in block]
 
 
+def items_of_messages(messages: Iterable[MessageLike] | bytes | msgspec.Raw) -> tuple[Item, ...]:
+    """Return chat messages, given as mappings or as JSON, as items of the Responses shape.
+
+    Shapes are converted, nothing more: pairing is checked elsewhere. Raises MalformedItems, which names the
+    place and the remedy, for what is no chat message; also for `function_call` and the role `function` of
+    old, which have no call ids.
+    """
+    reading = _Reading()
+    for number, message in enumerate(checked_messages(messages)):
+        reading.add(f"messages[{number}]", message)
+    return tuple(reading.items)
+
+
+# From items to messages.
+
+
+def _chat_only(fields: Mapping[str, Any]) -> ChatOnly:
+    """What the item remembers; a field of that name that somebody else wrote says nothing."""
+    if CHAT_ONLY not in fields:
+        return _NOTHING
+    try:
+        return msgspec.convert(fields[CHAT_ONLY], ChatOnly)
+    except msgspec.ValidationError:
+        return _NOTHING
+
+
+def _others(only: ChatOnly) -> dict[str, Any]:
+    """The other fields of the message: none of those that the items themselves decide."""
+    return _without(only.message, TRANSLATED)
+
+
 def _message(item: Item) -> Message:
-    content = item.fields.get("content")
-    message: Message = {"role": item.role, "content": _content(content)}
-    if isinstance(content, list) and len(content) == 1 and content[0].get("type") == "refusal":
-        message["content"], message["refusal"] = None, content[0].get("refusal")
-    if "name" in item.fields:
-        message["name"] = item.fields["name"]
+    fields = item.fields
+    only = _chat_only(fields)
+    message: Message = {**_others(only), "role": item.role, **_said(fields["content"], only)}
+    if "name" in fields:
+        message["name"] = fields["name"]
     return message
 
 
-def _call(item: Item) -> dict[str, Any]:
+def _said(content: Any, only: ChatOnly) -> Message:
+    """The content of a message, and what stands apart from it."""
+    if isinstance(content, str):
+        return {"content": content}
+    said: Message = {}
+    parts, apart = list(content), only.apart
+    if not apart and only.content is None and _is_refusal(parts):
+        apart = ("refusal",)
+    for name in reversed(apart):
+        if parts and name in parts[-1]:
+            said[name] = parts.pop()[name]
+    if only.content == "parts":
+        return {"content": chat_parts(parts), **said}
+    if not parts and (said or only.content == "null"):
+        return {"content": None, **said}
+    return {"content": chat_content(parts), **said}
+
+
+def _is_refusal(parts: list[dict[str, Any]]) -> bool:
+    return len(parts) == 1 and parts[0].get("type") == "refusal" and "refusal" in parts[0]
+
+
+def _call(item: Item, fields: Mapping[str, Any], only: ChatOnly) -> dict[str, Any]:
+    kind = "custom" if item.type == "custom_tool_call" else "function"
+    body = {"name": fields.get("name", item.type)}
+    if kind == "custom":
+        body["input"] = fields["input"]
+    else:
+        body["arguments"] = fields.get("arguments", "{}")
+    return {**only.call, "id": item.call_id, "type": kind, kind: {**only.body, **body}}
+
+
+def _result(item: Item) -> Message:
     fields = item.fields
-    if item.type == "custom_tool_call":
-        custom = {"name": fields.get("name"), "input": fields.get("input")}
-        return {"id": item.call_id, "type": "custom", "custom": custom}
-    function = {"name": fields.get("name", item.type), "arguments": fields.get("arguments", "{}")}
-    return {"id": item.call_id, "type": "function", "function": function}
+    only, output = _chat_only(fields), fields.get("output")
+    if only.content == "parts" and are_parts(output):
+        content = chat_parts(output)
+    else:
+        content = chat_content(output)
+    return {**_others(only), "role": "tool", "tool_call_id": item.call_id, "content": content}
 
 
-def _content(content: Any) -> Any:
-    """Text alone is sent as a text; anything richer as parts, unknown ones verbatim."""
-    if isinstance(content, str) or content is None:
-        return content
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        return msgspec.json.encode(content).decode()
-    parts = [_part(part) for part in content]
-    if all(part.get("type") == "text" for part in parts):
-        return "".join(part["text"] for part in parts)
-    return parts
+# From messages to items.
 
 
-def _part(part: dict[str, Any]) -> dict[str, Any]:
-    kind = part.get("type")
-    if kind in ("input_text", "output_text", "text"):
-        return {"type": "text", "text": part.get("text", "")}
-    if kind == "input_image" and part.get("image_url") is not None:
-        image = {"url": part["image_url"]} | ({"detail": part["detail"]} if "detail" in part else {})
-        return {"type": "image_url", "image_url": image}
-    if kind == "input_file":
-        return {"type": "file", "file": {name: value for name, value in part.items() if name != "type"}}
-    return dict(part)
+class _Reading:
+    """The items of the messages read so far."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self._types: dict[str, str] = {}  # of the latest call of each id
+        self._waiting: dict[str, list[str]] = {}  # for each id, the places of messages that await a result
+        self._joinable: str | None = (
+            None  # the place of the message that a next call would be taken for part of
+        )
+
+    def add(self, place: str, message: Message) -> None:
+        """Add the items of one message, which has been checked."""
+        role = message["role"]
+        if role == "assistant":
+            self._add_answer(place, message)
+        elif role == "tool":
+            self._add_result(place, message)
+        else:
+            self.items.append(_message_item(place, message))
+            self._joinable = None
+
+    def _add_answer(self, place: str, message: Message) -> None:
+        calls = message.get("tool_calls", [])
+        content = message.get("content")
+        first = _NOTHING
+        if not calls or content not in (None, "") or "refusal" in message or "audio" in message:
+            self.items.append(_message_item(place, message))
+        else:
+            others = _without(message, TRANSLATED)
+            first = ChatOnly(
+                content=None if content is None else "empty",
+                begins=content is not None or bool(others) or self._joinable is not None,
+                message=others,
+            )
+        for number, call in enumerate(calls):
+            only = _NOTHING if number else first
+            self.items.append(_call_item(f"{place}.tool_calls[{number}]", call, only))
+            self._types[call["id"]] = self.items[-1].type
+            self._waiting.setdefault(call["id"], []).append(place)
+        self._joinable = place
+
+    def _add_result(self, place: str, message: Message) -> None:
+        call_id, content = message["tool_call_id"], message["content"]
+        kind = self._types.get(call_id, "function_call")
+        output, form = content, None
+        if isinstance(content, list):
+            output = responses_parts(f"{place}.content", "tool", content)
+            form = _form_of(output)
+        only = ChatOnly(content=form, message=_without(message, TRANSLATED))
+        self.items.append(
+            _item(place, {"type": f"{kind}_output", "call_id": call_id, "output": output}, only)
+        )
+        # A result of an earlier message will be put behind that one, so nothing stands between here.
+        waiting = self._waiting.get(call_id)
+        if not waiting or waiting.pop() == self._joinable:
+            self._joinable = None
+
+
+def _message_item(place: str, message: Message) -> Item:
+    role, content = message["role"], message.get("content")
+    form: Literal["parts", "null"] | None = None
+    if isinstance(content, str):
+        parts = [text_part(role, content)]
+    else:
+        parts = responses_parts(f"{place}.content", role, content or [])
+        form = _form_of(parts) if content is not None else None
+    apart: list[Literal["refusal", "audio"]] = []
+    if "refusal" in message:
+        parts.append({"type": "refusal", "refusal": message["refusal"]})
+        apart.append("refusal")
+    if "audio" in message:
+        parts.append({"type": "output_audio", "audio": message["audio"]})
+        apart.append("audio")
+    if content is None and not apart:
+        form = "null"
+    if content is None and _is_refusal(parts):
+        apart.clear()  # alone it stands apart anyway
+    fields = {"type": "message", "role": role, "content": parts}
+    if "name" in message:
+        fields["name"] = message["name"]
+    others = _without(message, TRANSLATED | {"name"})
+    return _item(place, fields, ChatOnly(content=form, apart=tuple(apart), message=others))
+
+
+def _form_of(parts: list[dict[str, Any]]) -> Literal["parts"] | None:
+    """The word that these need to come back as parts, if they need one."""
+    return None if isinstance(chat_content(parts), list) and not _is_refusal(parts) else "parts"
+
+
+def _call_item(place: str, call: dict[str, Any], first: ChatOnly) -> Item:
+    kind = call["type"]
+    body, wanted = call[kind], CALL_BODIES[kind]
+    fields = {
+        "type": _CALL_TYPES[kind],
+        "call_id": call["id"],
+        "name": body["name"],
+        wanted: body[wanted],
+    }
+    others = _without(call, {"id", "type", kind})
+    only = msgspec.structs.replace(first, call=others, body=_without(body, {"name", wanted}))
+    return _item(place, fields, only)
+
+
+def _item(place: str, fields: dict[str, Any], only: ChatOnly) -> Item:
+    words = {name: getattr(only, name) for name in only.__struct_fields__}
+    remembered = {name: word for name, word in words.items() if word}
+    try:
+        return Item.of({**fields, CHAT_ONLY: remembered} if remembered else fields)
+    except MalformedItems as problem:
+        raise MalformedItems(f"{place}: {problem}") from None
+
+
+def _without(mapping: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in mapping.items() if name not in names}

@@ -17,7 +17,7 @@ def open_calls(items: Iterable[Item]) -> tuple[Item, ...]:
     waiting: dict[str, Item] = {}
     reasoning: Item | None = None
     for item in items:
-        if reasoning is not None and not item.is_reasoning and not _can_follow_reasoning(item):
+        if reasoning is not None and not item.is_reasoning and not can_follow_reasoning(item):
             raise MalformedItems(f"A reasoning item is followed by a {item.type}, not by what it led to.")
         reasoning = item if item.is_reasoning else None
         if item.type == "message":
@@ -54,7 +54,8 @@ def closed(pending: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(result_of(call, NOT_ANSWERED) for call in pending)
 
 
-def _can_follow_reasoning(item: Item) -> bool:
+def can_follow_reasoning(item: Item) -> bool:
+    """Whether a model makes such items: what others say and results never come of reasoning."""
     return not item.is_result and item.role in (None, "assistant")
 
 

@@ -1,0 +1,189 @@
+"""Repair of histories that were made elsewhere, so that models accept them: well formed as in `open_calls`.
+
+Repair only takes out and moves. Items that stay are the ones given, and no result is made up: nobody here
+knows what became of a call that has none. All that stays keeps its order, but for results that are moved.
+
+- A result answers the latest call of its id and type before it; of parallel calls that share an id, the first
+  that has none yet. When a later step uses an id again, the calls before it wait no longer.
+- A call that nothing answers is dropped. Those after the last message of the other side may still be answered
+  by a client, and are kept unless `pending` says otherwise; of several with one id, the last.
+- A result that answers no call is dropped: a stray one, one before its call, of another type, a second one.
+- An assistant message that says and shows nothing is dropped. Blank messages of others stay: they were sent.
+- Reasoning is dropped with what it led to, the item after it (of parallel calls: all of them), and where
+  there is no such item. It never comes to stand before an item that it did not lead to.
+- A result is moved directly behind its call if it stands between reasoning and what that led to, or if the id
+  of its call is used again before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from turnledger.model.item import Item
+from turnledger.model.pairing import can_follow_reasoning
+
+
+class Pending(StrEnum):
+    """What becomes of unanswered calls after the last message of the other side."""
+
+    KEEP = "keep"  # a client may still answer them
+    DROP = "drop"  # nobody will
+
+
+class Action(StrEnum):
+    """What was done with an item."""
+
+    DROPPED = "dropped"
+    MOVED = "moved"  # directly behind its call
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One change: `place` is the index of the item in what was given, `why` a sentence for people."""
+
+    place: int
+    action: Action
+    why: str
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """A well-formed history, and what was changed to make it so, in the order of the places."""
+
+    items: tuple[Item, ...]
+    changes: tuple[Change, ...]
+
+
+def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> Repaired:
+    """Return the items as a history that a model accepts, and why each change was made.
+
+    The same items give the same answer, and a repaired history is not changed again. Raises ValueError for
+    an unknown `pending`, and nothing else.
+    """
+    return _Repair(tuple(items), Pending(pending)).repaired()
+
+
+class _Repair:
+    """The places of a history, and what has been decided about them. Each method decides one thing, on what
+    those before it have decided."""
+
+    def __init__(self, given: Sequence[Item], pending: Pending) -> None:
+        self._given = given
+        self._changes: dict[int, Change] = {}
+        self._answers: dict[int, int] = {}  # the place of a call -> the place of its result
+        self._drop_empty_messages()
+        self._pair()
+        self._drop_unanswered(pending)
+        self._part_calls_of_one_id()
+        self._keep_reasoning_with_its_item()
+
+    def repaired(self) -> Repaired:
+        items: list[Item] = []
+        for place, item in enumerate(self._given):
+            if place not in self._changes:
+                items.append(item)
+                answer = self._answers.get(place)
+                if answer is not None and answer in self._changes:
+                    items.append(self._given[answer])
+        return Repaired(tuple(items), tuple(self._changes[place] for place in sorted(self._changes)))
+
+    def _backwards(self) -> Iterator[tuple[int, Item]]:
+        return zip(range(len(self._given) - 1, -1, -1), reversed(self._given), strict=True)
+
+    def _drop(self, place: int, why: str) -> None:
+        self._changes[place] = Change(place, Action.DROPPED, why)
+
+    def _move(self, place: int, why: str) -> None:
+        self._changes.setdefault(place, Change(place, Action.MOVED, why))
+
+    def _drop_empty_messages(self) -> None:
+        for place, item in enumerate(self._given):
+            if item.type == "message" and item.role == "assistant" and item.is_blank:
+                self._drop(place, "This assistant message says nothing.")
+
+    def _pair(self) -> None:
+        """Find the result of each call, and drop the results that answer none."""
+        waiting: dict[tuple[str | None, str], deque[int]] = {}
+        called: dict[str | None, str] = {}
+        steps = _steps(self._given)
+        for place, item in enumerate(self._given):
+            if item.is_call:
+                calls = waiting.setdefault((item.call_id, f"{item.type}_output"), deque())
+                if calls and steps[calls[-1]] != steps[place]:
+                    calls.clear()  # else a second result of this call would pass for one of theirs
+                calls.append(place)
+                called[item.call_id] = item.type
+            elif item.is_result:
+                calls = waiting.get((item.call_id, item.type), deque())
+                if calls:
+                    self._answers[calls.popleft()] = place
+                else:
+                    self._drop(place, _why_stray(item, called.get(item.call_id)))
+
+    def _drop_unanswered(self, pending: Pending) -> None:
+        later: set[str | None] = set()  # the ids of the calls that stay
+        went_on = pending is Pending.DROP
+        for place, item in self._backwards():
+            went_on = went_on or _is_from_others(item)
+            if not item.is_call:
+                continue
+            if place in self._answers or not (went_on or item.call_id in later):
+                later.add(item.call_id)
+            else:
+                self._drop(place, f"This {item.type} of the id {item.call_id} has no result.")
+
+    def _part_calls_of_one_id(self) -> None:
+        next_call: dict[str | None, int] = {}
+        for place, item in self._backwards():
+            if not item.is_call or place in self._changes:
+                continue
+            answer = self._answers.get(place)
+            if answer is not None and next_call.get(item.call_id, answer) < answer:
+                self._move(answer, f"Another call uses the id {item.call_id} before this result.")
+            next_call[item.call_id] = place
+
+    def _keep_reasoning_with_its_item(self) -> None:
+        """Going backwards: drop reasoning whose item does not stay, and clear the way to one that does."""
+        stays = False  # what reasoning at this place would have led to
+        call_stays = False  # one of the calls directly behind this place
+        between: list[int] = []  # the results between this place and that item
+        for place, item in self._backwards():
+            if item.is_reasoning:
+                call_stays = False
+                if not stays:
+                    self._drop(place, "What this reasoning led to is not there.")
+                while stays and between:
+                    self._move(between.pop(), "This result stands between reasoning and what that led to.")
+            elif item.is_result:
+                call_stays = False
+                between.append(place)
+            elif item.is_call:
+                stays = call_stays = call_stays or place not in self._changes
+                between.clear()
+            elif place not in self._changes:
+                stays, call_stays = can_follow_reasoning(item), False
+                between.clear()
+
+
+def _steps(items: Sequence[Item]) -> list[int]:
+    """Number the steps: what a model made in one go, without a result or a word of others between."""
+    steps: list[int] = []
+    step = 0
+    for item in items:
+        step += not can_follow_reasoning(item)
+        steps.append(step)
+    return steps
+
+
+def _is_from_others(item: Item) -> bool:
+    return not item.is_result and not can_follow_reasoning(item)
+
+
+def _why_stray(result: Item, call_type: str | None) -> str:
+    if call_type is None:
+        return f"No call of the id {result.call_id} stands before this result."
+    if f"{call_type}_output" != result.type:
+        return f"This result for {result.call_id} is a {result.type}, the call a {call_type}."
+    return f"The call {result.call_id} has a result already."
