@@ -235,8 +235,8 @@ class Ledger:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.
 
         `at_rest` says that nobody should be at work: then what still runs or waits is reported as well,
-        though not as damage. Changes nothing. It is one long read on one view of the store: on SQLite, commits
-        go on beside it, and other reads of this ledger wait.
+        though not as damage. Changes nothing. It is one long read on one view of the store: on SQLite,
+        commits go on beside it, and other reads of this ledger wait.
         """
         request = CheckRequest(at_rest=at_rest, limit=_check_limit(limit))
         return (await self._process.store.read(check, request)).findings

@@ -237,6 +237,16 @@ class Store(Protocol):
         ...
 
 
+class Visit(Protocol):
+    """A look at a store by somebody who takes no part in it: no lease, nothing written, nothing created."""
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        """Run a reading operation on one consistent view."""
+        ...
+
+    async def close(self) -> None: ...
+
+
 class Clock(Protocol):
     """Time. `monotonic` never goes back; `now_ms` is the wall clock, and may."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
 import apsw
 
+from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.stores.sqlite import records
@@ -42,6 +44,7 @@ ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
 )
 """Queries for what must not be: what the one id names that they select, and what to say of it."""
 
+PAGE = 500
 NONE = "the very beginning"
 
 
@@ -86,4 +89,23 @@ class Overview:
         for query, (kind, sentence) in ODD.items():
             for (raw,) in self._all(query, limit):
                 found.append(sentence.format(NONE if raw is None else kind.trusted(raw)))
+        found += [
+            f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
+            for branch, other in self._led_astray()
+        ]
         return found[:limit]
+
+    def _led_astray(self) -> Iterator[tuple[BranchId, BranchId]]:
+        """Branches whose line names another branch with a ref that is not its own."""
+        after = 0
+        while rows := self._all("lines", after, PAGE):
+            refs: dict[BranchId, int | None] = {}
+            after = rows[-1][0]
+            for _, id, line in rows:
+                with suppress(StoreCorrupt):  # found by who reads the line
+                    for branch, ref in records.line_of(line)[1].items():
+                        if branch not in refs:
+                            found = self._all("ref_of_branch", branch.raw)
+                            refs[branch] = found[0][0] if found else None
+                        if refs[branch] not in (None, ref):
+                            yield BranchId.trusted(id), branch

@@ -68,6 +68,18 @@ WHERE (turn.id IS NOT NULL OR origin.base IS NULL)
   AND (origin.source IS NOT turn.branch OR origin.through <> coalesce(turn.number, 0))
 LIMIT ?;
 
+-- name: lines
+-- A page of what branches know of the stretches before their own turns.
+SELECT origin.branch, branch.id, origin.line
+FROM origin JOIN branch ON branch.ref = origin.branch
+WHERE origin.branch > ? AND origin.line IS NOT NULL
+ORDER BY origin.branch
+LIMIT ?;
+
+-- name: ref_of_branch
+-- What stands for a branch in the rows of its turns.
+SELECT ref FROM branch WHERE id = ?;
+
 -- name: journals_without_attempt
 -- What they say is lost.
 SELECT DISTINCT attempt FROM journal
