@@ -90,7 +90,7 @@ async def _from_origin(audit: Audit, place: Place, branch: Branch, *, live: bool
         audit.found(Rule.CHAIN, place, wrong)
     if base is None:
         return unknown if origin.base is not None else _Walk(place, 0)
-    return await _behind(audit, place, branch, base)
+    return await _behind(audit, place, base)
 
 
 async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
@@ -116,17 +116,16 @@ async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn |
     return None
 
 
-async def _behind(audit: Audit, place: Place, branch: Branch, base: Turn) -> _Walk:
+async def _behind(audit: Audit, place: Place, base: Turn) -> _Walk:
     """The walk behind a base: with the calls that it leaves open, and what is settled up to there."""
     walk = _Walk(place, base.number, base.id, pending=None)
-    walk.number = branch.start
     with audit.passing_over():
         walk.pending = left_open(items_of(base))
     with audit.passing_over(StoreError):  # a stretch may name a branch that is not there
         source = await audit.tables.branch(base.branch)
         if source is not None:
             settled = await _settled_on(audit, source)
-            walk.settled = [number for number in settled if number <= branch.start]
+            walk.settled = [number for number in settled if number <= base.number]
     return walk
 
 

@@ -101,8 +101,8 @@ def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
             check_version(version, path)
             if version < VERSION:
                 raise StoreError(
-                    f"{path} was written by an older Turnledger (schema {version}; this one reads {VERSION}). It "
-                    "was left untouched; open it once with this version, which brings it up to date."
+                    f"{path} comes from an older Turnledger (schema {version}; this one reads {VERSION}). "
+                    "It was left untouched; open it once with this version, which brings it up to date."
                 )
         except BaseException:
             connection.close(True)
