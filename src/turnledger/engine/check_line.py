@@ -6,6 +6,7 @@ that is true of every branch, all lines are whole, and no turn was looked at twi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from msgspec.structs import replace
@@ -150,6 +151,10 @@ async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, li
     while True:
         page = await _page(audit, walk, branch)
         for turn in page:
+            if turn is None:
+                walk.number += 1
+                walk.is_sure, walk.pending = False, None
+                continue
             if turn.number > through:
                 if live:
                     _note_beyond(audit, walk, branch, turn)
@@ -162,16 +167,19 @@ async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, li
             return
 
 
-async def _page(audit: Audit, walk: _Walk, branch: Branch) -> list[Turn]:
-    """The next turns; where one of them cannot be read, those before and behind it, one by one."""
+async def _page(audit: Audit, walk: _Walk, branch: Branch) -> Sequence[Turn | None]:
+    """The next turns, with None for one that cannot be read."""
     after = walk.number
     try:
         return await audit.tables.turns(branch.id, after, after + PAGE, PAGE)
     except UNREADABLE:
-        found: list[Turn] = []
+        found: list[Turn | None] = []
     for number in range(after + 1, min(after + PAGE, branch.length) + 1):
-        with audit.noting(replace(walk.place)):
+        try:
             found += await audit.tables.turns(branch.id, number - 1, number, 1)
+        except UNREADABLE as problem:
+            audit.note_unreadable(walk.place, f"Turn {number}", problem)
+            found.append(None)
     return found
 
 

@@ -27,4 +27,4 @@ def test_what_is_not_printable_is_written_out(text: str, shown: str) -> None:
 @given(st.text())
 def test_nothing_but_printable_text_is_left(text: str) -> None:
     assert plain(text).isprintable()
-    assert plain(text).encode()
+    assert plain(text) == text or "\\" in plain(text)
