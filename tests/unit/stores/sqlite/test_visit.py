@@ -23,6 +23,10 @@ async def look(path: Path) -> int:
         await visit.close()
 
 
+def write(path: Path, text: bytes) -> None:
+    path.write_bytes(text)
+
+
 def contents(path: Path) -> dict[str, bytes]:
     """What a visitor may not change: all but the shared memory, which each reader marks as it reads."""
     return {each.name: each.read_bytes() for each in path.parent.iterdir() if not each.name.endswith("-shm")}
@@ -60,21 +64,20 @@ async def test_a_store_in_use_is_read_beside_its_owner(path: Path) -> None:
         assert await look(path) == 2
 
 
-@pytest.mark.parametrize("size", [None, 0])
-async def test_what_is_not_there_is_not_made(path: Path, size: int | None) -> None:
-    if size is not None:
-        path.touch()
+async def test_what_is_not_there_is_not_made(path: Path) -> None:
     with pytest.raises(NotAStore, match="There is no store at"):
         await SqliteVisit.open(path)
-    assert path.exists() is (size is not None)
-    assert len(list(path.parent.iterdir())) == (size is not None)
+    assert contents(path) == {}
 
 
-async def test_what_is_not_ours_is_refused(path: Path) -> None:
-    path.write_text("a letter to my bank")
-    with pytest.raises(NotAStore, match="is not a database"):
+@pytest.mark.parametrize(
+    ("text", "said"), [(b"", "There is no store at"), (b"a letter to my bank", "is not a database")]
+)
+async def test_what_is_not_ours_is_refused_and_left(path: Path, text: bytes, said: str) -> None:
+    write(path, text)
+    with pytest.raises(NotAStore, match=said):
         await SqliteVisit.open(path)
-    assert path.read_text() == "a letter to my bank"
+    assert contents(path) == {path.name: text}
 
 
 @pytest.mark.parametrize(("version", "error"), [(99, StoreTooNew), (0, StoreError)])
