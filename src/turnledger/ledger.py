@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from random import Random
-from types import TracebackType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Self, Unpack
 
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.asking import (
+    PAGE,
+    Input,
+    TurnOptions,
+    begin_request,
+    check_details,
+    check_limit,
+    check_name,
+    choice,
+    move_request,
+    target_of,
+)
+from turnledger.engine.block import TurnBlock, run_turn
 from turnledger.engine.branching import Divergence
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
@@ -26,10 +37,11 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import enter, outcome_of, relocate
-from turnledger.engine.idempotency import Key, fingerprint
-from turnledger.engine.leaving import abandon_block, leave
+from turnledger.engine.entering import relocate
+from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
+from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
+from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import (
     ForkRequest,
     Move,
@@ -40,38 +52,31 @@ from turnledger.engine.moving import (
     fork,
     siblings,
 )
-from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
-from turnledger.engine.stops import StopRequest, request_stop
+from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
+from turnledger.engine.resets import reset as reset_key
+from turnledger.engine.showing import in_force, whole_history
+from turnledger.engine.stopping import stop_turn
+from turnledger.engine.stops import StopRequest
+from turnledger.engine.stream import read_events
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.engine.transaction import EventSink, RunningTurn
-from turnledger.errors import (
-    InvalidInput,
-    LedgerClosed,
-    MalformedItems,
-    TurnledgerError,
-    TurnReplayed,
-)
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.errors import InvalidInput, TurnledgerError
+from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event
 from turnledger.model.finding import Finding
+from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
-from turnledger.model.item import Item, ItemLike, is_unicode, items_of
-from turnledger.model.pairing import check_input
+from turnledger.model.item import Item
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
 
-Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
-
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
-KEY_LENGTH = 512
-TEXT_LENGTH = 512
-METADATA_PAIRS = 16
-PAGE = 1_000
 LONGEST = 1e9
 
 
@@ -119,7 +124,7 @@ class Ledger:
     async def _close(self) -> None:
         process = self._process
         process.is_closed = True
-        process.bells.wake_everyone()
+        process.wake_everyone()
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
@@ -127,6 +132,7 @@ class Ledger:
             await process.drained()
         finally:
             await self._tending.close()
+            await process.flushing.close()
             await process.store.close()
 
     async def __aenter__(self) -> Self:
@@ -146,22 +152,27 @@ class Ledger:
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
         expires_after: float | None = None,
+        reset: ResetPolicy | None = None,
     ) -> Chat:
         """Open a conversation by its id, or by a key of your own, or start a new one.
 
         Concurrent first calls with one conversation_key converge on one conversation. `create=False` refuses
         to start one; an id never does. The details are for a conversation that is created here. An internal
-        one never shows in a listing; `expires_after` is in seconds without interaction. Raises
+        one never shows in a listing; `expires_after` is in seconds without interaction. `reset` is the
+        policy of the key from now on: once its conversation is over by it, and no turn runs there, the key
+        is given to a fresh one in the same step; the old one can still be opened by its id. Raises
         ConversationNotFound, ConversationDeleted or ConversationExpired.
         """
-        _check_details(title, metadata)
+        check_details(title, metadata)
         if expires_after is not None and not 0 < expires_after <= LONGEST:
             raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
-        target = self._target(
+        target = target_of(
+            self._process,
             id,
             conversation_key,
             owner,
             create=create,
+            reset=reset,
             internal=internal,
             title=title,
             metadata=dict(metadata or {}),
@@ -174,37 +185,32 @@ class Ledger:
             found = await process.store.read(resolve_settled, request)
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
-        return Chat(self._process, found)
+        return Chat(self._process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
 
-    def _target(
-        self, id: str | None, conversation_key: str | None, owner: str, *, create: bool, **details: Any
-    ) -> Target:
+    async def reset(self, conversation_key: str, *, owner: str = OWNER, replaces: str | None = None) -> Chat:
+        """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
+        that has expired. What runs or waits on the old one stays there, as does its history.
+
+        With `replaces`, the id of a conversation, only if the key still names that one. Resets that come at
+        once, or again after a lost answer, converge on one conversation: `is_new` says whether this call
+        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
+        """
         process = self._process
-        if process.is_closed:
-            raise LedgerClosed
-        _check_name("owner", owner)
-        if id is not None and conversation_key is not None:
-            raise InvalidInput("Give an id or a conversation_key, not both.")
-        if id is not None:
-            return Target(owner, ConversationId(id))
-        if conversation_key is not None:
-            _check_name("conversation_key", conversation_key)
-        fresh = new_conversation(
-            owner,
-            process.ids.new(ConversationId),
-            process.ids.new(BranchId),
-            process.clock.now_ms(),
-            conversation_key=conversation_key,
-            **details,
-        )
-        return Target(owner, None, conversation_key, fresh if create else None)
+        target = target_of(process, None, conversation_key, owner)
+        assert target.fresh is not None  # noqa: S101 - for the type checker
+        seen = ConversationId(replaces) if replaces else None
+        if seen is None:
+            seen = await process.store.read(named_by, NamedRequest(owner, conversation_key))
+        request = ResetRequest(owner, conversation_key, seen, target.fresh, process.clock.now_ms())
+        found = await process.persist(reset_key, request)
+        return Chat(process, found, is_new=found.id == target.fresh.id)
 
     async def conversations(
         self, *, owner: str = OWNER, before: str | None = None, limit: int = 50
     ) -> list[Conversation]:
         """List the owner's conversations, the last used first; `before` is the last id of the page before."""
         cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, cursor, _check_limit(limit), self._process.clock.now_ms())
+        request = ListRequest(owner, cursor, check_limit(limit), self._process.clock.now_ms())
         return await self._process.store.read(list_page, request)
 
     async def run(
@@ -215,39 +221,40 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
+        reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Turn:
         """Run one turn with a runner, on a conversation that is named or new, and return it as committed.
 
         With an idempotency_key the same call yields one committed turn and the same answer, however often
         it is made: a finished one is replayed, a running one waited for, a failed one resumed. Raises what
         the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
+        `reset` is the policy of the conversation_key, see `conversation`. `interaction=False` marks what a
+        program does by itself: it keeps no conversation from expiring or from being reset, and resets none.
         """
-        target = self._target(conversation, conversation_key, owner, create=True)
-        request = begin_request(self._process, target, input, idempotency_key, on_busy, on_stop, on_failure)
+        target = target_of(self._process, conversation, conversation_key, owner, reset=reset)
+        request = begin_request(self._process, target, input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.
 
-        `at_rest` says that nobody should be at work: then what still runs or waits is reported as well,
-        though not as damage. Changes nothing. It is one long read on one view of the store: on SQLite,
-        commits go on beside it, and other reads of this ledger wait.
+        `at_rest`: nobody should be at work, so what still runs or waits is reported, too, though not as
+        damage. Changes nothing. On SQLite, commits go on beside it, and other reads of this ledger wait.
         """
-        request = CheckRequest(at_rest=at_rest, limit=_check_limit(limit))
+        request = CheckRequest(at_rest=at_rest, limit=check_limit(limit))
         return (await self._process.store.read(check, request)).findings
 
 
 class Chat:
     """One conversation, as one owner sees it."""
 
-    def __init__(self, process: Process, found: Conversation) -> None:
+    def __init__(self, process: Process, found: Conversation, *, is_new: bool = False) -> None:
         self._process = process
         self._found = found
+        self.is_new = is_new
+        """Whether the call that returned this handle made the conversation."""
 
     @property
     def id(self) -> ConversationId:
@@ -265,21 +272,23 @@ class Chat:
         self,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
 
         Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
         nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
         committed turn raises TurnReplayed with that turn, instead of running the block.
+
+        `instructions` (a text, or system and developer messages) are recorded with the turn, and in force for
+        it and all later ones until replaced; an empty text ends them. `instructions_once` are in force for
+        this turn only. `priming` is a history of your own, shown before the stored one and not kept;
+        `context` says how much of the stored one is shown. `on_busy`, `on_stop` and `on_failure` name the
+        policies for what may come in between. With `interaction=False` the turn does not count as use: it
+        puts off neither expiry nor a reset.
         """
-        request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
-        )
+        request = begin_request(self._process, self._target(), input, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -287,16 +296,11 @@ class Chat:
         runner: Runner,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Turn:
         """Run one turn with a runner and return it as committed; see Ledger.run."""
-        request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure
-        )
+        request = begin_request(self._process, self._target(), input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
     def edit(
@@ -304,33 +308,26 @@ class Chat:
         turn: str,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run a turn in the place of an earlier one, as a block.
 
         It sees the history before that turn, and commits on a new branch, which the conversation shows from
         then on; the old branch stays, see `siblings` and `switch`. Until then, and if it fails, nothing has
-        changed. Raises TurnNotFound if the turn is not on the branch that the conversation shows.
+        changed. It takes over the instructions of that turn, unless it brings its own. Raises TurnNotFound if
+        the turn is not on the branch that the conversation shows.
         """
         place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
-        request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure, place
-        )
+        request = begin_request(self._process, self._target(), input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def regenerate(
         self,
         turn: str | None = None,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
         place = Divergence(
@@ -338,9 +335,7 @@ class Chat:
             replaces=TurnId(turn) if turn else None,
             regenerates=True,
         )
-        request = begin_request(
-            self._process, self._target(), (), idempotency_key, on_busy, on_stop, on_failure, place
-        )
+        request = begin_request(self._process, self._target(), (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def fork(
@@ -353,10 +348,10 @@ class Chat:
     ) -> Chat:
         """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
         nothing; deleting this one leaves it whole."""
-        _check_details(title, metadata)
+        check_details(title, metadata)
         process = self._process
         if conversation_key is not None:
-            _check_name("conversation_key", conversation_key)
+            check_name("conversation_key", conversation_key)
         now = process.clock.now_ms()
         fresh = new_conversation(
             self.owner,
@@ -368,7 +363,7 @@ class Chat:
             metadata=dict(metadata or {}),
         )
         request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
-        return Chat(process, await process.persist(fork, request))
+        return Chat(process, await process.persist(fork, request), is_new=True)
 
     async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
         """Take back the last turn: the conversation shows a branch without it.
@@ -383,42 +378,72 @@ class Chat:
         await self._move(Switch(BranchId(branch)), on_busy)
 
     async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
-        request = move_request(self._process, self._target(), move, _choice(OnBusy, "on_busy", on_busy))
+        request = move_request(self._process, self._target(), move, choice(OnBusy, "on_busy", on_busy))
         await relocate(self._process, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
         """The turns that were made in the place of this one, itself included, each with the branch that
         shows it."""
         now = self._process.clock.now_ms()
-        request = SiblingsRequest(self.owner, self.id, TurnId(turn), _check_limit(limit), now)
+        request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
         return await self._process.store.read(siblings, request)
 
     def _target(self) -> Target:
         return Target(self.owner, self.id, self.conversation_key)
 
     async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
-        """A page of committed turns in order: the last ones, or those before a turn's number."""
+        """A page of committed turns in order: the last ones, or those before a turn's number. They are given
+        whole; see `flags` for what is hidden of them."""
         return await self._process.store.read(turns_page, self._page(before, limit))
 
     async def history(self) -> list[Item]:
-        """All items of all committed turns, in order."""
-        items: list[Item] = []
-        page = await self.turns(limit=PAGE)
-        pages = [page]
-        while page and page[0].number > 1:
-            page = await self.turns(before=page[0].number, limit=PAGE)
-            pages.append(page)
-        for turns in reversed(pages):
-            for turn in turns:
-                items.extend(turn.items)
-        return items
+        """All items of all committed turns that their user sees, in order: without those hidden by
+        `to_user=False`, and the other half of their pair."""
+        return await whole_history(self._process.store, lambda before: self._page(before, PAGE))
+
+    async def flag(
+        self,
+        turn: str,
+        item: int | Iterable[int] | None = None,
+        *,
+        to_model: bool | None = None,
+        to_user: bool | None = None,
+    ) -> None:
+        """Show or hide items of a committed turn, by their places among `turn.items`, or all of them.
+
+        Takes effect for turns that begin later, and disturbs none that runs. Hiding one half of a call and
+        its result hides both, and reasoning goes with what it led to. Raises TurnNotFound.
+        """
+        places = None if item is None else (item,) if isinstance(item, int) else tuple(item)
+        process = self._process
+        request = FlagRequest(
+            owner=self.owner,
+            conversation=self.id,
+            turn=TurnId(turn),
+            places=places,
+            to_model=to_model,
+            to_user=to_user,
+            limit=process.limits.turn_flags,
+            now=process.clock.now_ms(),
+        )
+        await process.persist(flag, request)
+
+    async def flags(self, *turns: str) -> FlagsOf:
+        """The flags of these turns: turn → place among its items → flags, of all items hidden from anyone."""
+        request = FlagsRequest(self.owner, tuple(map(TurnId, turns)))
+        return await self._process.store.read(read_flags, request)
+
+    async def instructions(self) -> tuple[Item, ...]:
+        """The instructions that are in force for the next turn, unless it brings its own."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(in_force, request)
 
     async def attempts(self, *, limit: int = 50) -> list[SetAside]:
         """The attempts that are not in the history: running, failed, discarded; newest first."""
         return await self._process.store.read(attempts_page, self._page(None, limit))
 
     def _page(self, before: int | None, limit: int) -> PageRequest:
-        return PageRequest(self.owner, self.id, before, _check_limit(limit), self._process.clock.now_ms())
+        return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.now_ms())
 
     async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
         """Stop the running turn, or the named one, running or queued, in whatever process it is.
@@ -426,17 +451,25 @@ class Chat:
         Returns when it is final, with the outcome that won; None if there was nothing to stop.
         """
         name = TurnId(turn) if turn else None
-        chosen = _choice(OnStop, "policy", policy) if policy else None
+        chosen = choice(OnStop, "policy", policy) if policy else None
         process = self._process
         if process.is_inside(self.id, name):
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
-        found = await process.persist(request_stop, request)
-        if found is None or isinstance(found, Ended):
-            process.bells.ring(self.id)
-            return found
-        process.interrupt_here(found.id, found.stop)
-        return await outcome_of(process, self.owner, found.id)
+        return await stop_turn(process, request)
+
+    def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.
+
+        Yields every event numbered above `after`, in order, and ends behind TurnFinished, which comes in any
+        case: also if `after` lies beyond it, as it may for who heard more from a process that died before
+        writing it down. The turn may be running, in this process or another, have ended, or be queued:
+        then this waits until it begins, and ends without an event if it is withdrawn. Raises TurnNotFound,
+        ConversationDeleted, ConversationExpired, TooManyReaders and, when the ledger is closed, LedgerClosed.
+        """
+        if after < 0:
+            raise InvalidInput("after is the number of an event, or 0 for all of them.")
+        return read_events(self._process, self.owner, self.id, TurnId(turn), after)
 
     async def info(self) -> Conversation:
         """The conversation as it is: title, metadata, revision, times."""
@@ -452,7 +485,7 @@ class Chat:
     ) -> Conversation:
         """Set title or metadata; with the revision that was read, only if nobody did so since. Never
         disturbs a running turn."""
-        _check_details(title, metadata)
+        check_details(title, metadata)
         now = self._process.clock.now_ms()
         request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
         return await self._process.store.transact(update, request)
@@ -465,149 +498,3 @@ class Chat:
         process.cache.forget(branch)
         process.lose_lanes(self.id)
         process.bells.ring_all()
-
-
-class TurnBlock:
-    """The context manager of one turn; used once."""
-
-    def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
-        self._process = process
-        self._request = request
-        self._on_event = on_event
-        self._running: RunningTurn | None = None
-        self._is_used = False
-
-    @property
-    def id(self) -> TurnId:
-        """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
-        return self._request.attempt
-
-    async def __aenter__(self) -> RunningTurn:
-        if self._is_used:
-            raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
-        self._is_used = True
-        entered = await enter(self._process, self._request, self._on_event)
-        if isinstance(entered, Ended):
-            raise TurnReplayed(committed(entered))
-        self._running = entered
-        return entered
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        problem: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        assert self._running is not None  # noqa: S101 - the block was entered
-        await leave(self._process, self._running, problem)
-
-
-async def run_turn(
-    process: Process, request: BeginRequest, runner: Runner, on_event: EventSink | None
-) -> Turn:
-    """Run a turn with a runner; return it as committed, by this attempt or by an earlier one."""
-    try:
-        async with TurnBlock(process, request, on_event) as running:
-            await runner(running)
-    except TurnReplayed as replay:
-        return replay.turn
-    return committed(Ended(running.state, running.turn))
-
-
-def begin_request(
-    process: Process,
-    target: Target,
-    input: Input,
-    idempotency_key: str | None,
-    on_busy: OnBusy | str,
-    on_stop: OnStop | str,
-    on_failure: OnFailure | str,
-    place: Divergence | None = None,
-) -> BeginRequest:
-    """Check what a caller asks for, and make it a request to begin."""
-    items = items_of(input)
-    limits = process.limits
-    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
-        raise MalformedItems(
-            f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
-        )
-    if place is None or not place.regenerates:
-        check_input(items)
-    if idempotency_key is not None:
-        _check_name("idempotency_key", idempotency_key)
-    now = process.clock.now_ms()
-    return BeginRequest(
-        target=target,
-        attempt=process.ids.new(TurnId),
-        lease=process.lease,
-        input=items,
-        now=now,
-        wait_until=now + round(limits.queue_wait * 1000),
-        queue_limit=limits.queue_length,
-        on_busy=_choice(OnBusy, "on_busy", on_busy),
-        on_stop=_choice(OnStop, "on_stop", on_stop),
-        on_failure=_choice(OnFailure, "on_failure", on_failure),
-        diverge=place,
-        key=Key(idempotency_key, _fingerprint(items, place)) if idempotency_key else None,
-    )
-
-
-def _fingerprint(items: tuple[Item, ...], place: Divergence | None) -> bytes:
-    return fingerprint(items) if place is None else fingerprint(items, place.after, place.replaces)
-
-
-def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
-    """A request that takes the lane as a turn does, and runs none."""
-    now, limits = process.clock.now_ms(), process.limits
-    return BeginRequest(
-        target=target,
-        attempt=process.ids.new(TurnId),
-        lease=process.lease,
-        input=(),
-        now=now,
-        wait_until=now + round(limits.queue_wait * 1000),
-        queue_limit=limits.queue_length,
-        on_busy=on_busy,
-        move=move,
-    )
-
-
-Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
-
-
-def _choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
-    if isinstance(value, kind):
-        return value
-    try:
-        return kind(value)
-    except ValueError:
-        known = ", ".join(kind)
-        raise InvalidInput(f"{name} is {value!r}; it must be one of {known}.") from None
-
-
-def _check_name(name: str, value: str) -> None:
-    if not value or len(value) > KEY_LENGTH:
-        raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
-    if not is_unicode(value):
-        raise InvalidInput(f"{name} must be Unicode text.")
-
-
-def _check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
-    texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
-    if not all(map(is_unicode, texts)):
-        raise InvalidInput("A title and metadata are Unicode text.")
-    if title is not None and len(title) > TEXT_LENGTH:
-        raise InvalidInput(f"A title has at most {TEXT_LENGTH} characters.")
-    pairs = (metadata or {}).items()
-    if len(pairs) > METADATA_PAIRS or any(
-        len(name) > 64 or len(value) > TEXT_LENGTH for name, value in pairs
-    ):
-        raise InvalidInput(
-            f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
-        )
-
-
-def _check_limit(limit: int) -> int:
-    if not 1 <= limit <= PAGE:
-        raise InvalidInput(f"limit must be 1 to {PAGE}.")
-    return limit

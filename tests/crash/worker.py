@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.asks import Ask, Deliberate, act, call, name_of, runner_of, token_of
-from turnledger import Ledger, Limits, RunningTurn, Turn
+from turnledger import Chat, Ledger, Limits, RunningTurn, Turn
 from turnledger.engine.begin import Queued
-from turnledger.errors import TurnFailed, TurnledgerError, TurnStopped
+from turnledger.errors import Superseded, TurnFailed, TurnledgerError, TurnStopped
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.fake_clock import FakeClock
 
@@ -105,6 +105,42 @@ async def wait(ledger: Ledger, effects: Path, key: str) -> None:
     acknowledge("waited", await ledger.run(run, "waited", conversation_key=key))
 
 
+async def obey(ledger: Ledger, effects: Path, key: str) -> None:
+    """Do what the parent says, line by line: `hold` and `ask` start a turn, `stop ID` stops one."""
+    chat = await ledger.conversation(conversation_key=key)
+    tasks = []
+    say("ready")
+    while (line := await heard()) != "end":
+        word, *more = line.split()
+        if word == "stop":
+            tasks.append(asyncio.create_task(_stop(chat, more[0])))
+        else:
+            tasks.append(asyncio.create_task(_take_turn(chat, more[0], holds=word == "hold")))
+    await asyncio.gather(*tasks)
+
+
+async def _stop(chat: Chat, turn: str) -> None:
+    ended = await chat.stop(turn)
+    say(f"ended {turn} {ended.state if ended else None}")
+
+
+async def _take_turn(chat: Chat, token: str, *, holds: bool) -> None:
+    block = chat.turn(token)
+    say(f"asking {token} {block.id}")
+    try:
+        async with block as turn:
+            turn.emit("so far")
+            say(f"running {token} {block.id}")
+            if holds:
+                await asyncio.get_running_loop().create_future()
+    except TurnStopped as stopped:
+        say(f"stopped {token} {'kept' if stopped.turn else 'discarded'}")
+    except Superseded:
+        say(f"superseded {token}")
+    else:
+        say(f"done {token}")
+
+
 async def hold_deaf(ledger: Ledger, effects: Path, key: str, then: str) -> None:
     """Hold a lane, and learn of nothing that others do: only the fence is left to refuse a late write."""
     await ledger._tending.close()
@@ -132,6 +168,7 @@ WHAT = {
     "a-few": a_few,
     "hold": hold,
     "hold-deaf": hold_deaf,
+    "obey": obey,
     "wait": wait,
     "wait-without-time": wait,
 }

@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from turnledger import ledger
 from turnledger.engine import (
     begin,
     closing,
@@ -24,6 +25,7 @@ from turnledger.engine import (
     leaving,
     recording,
     recovery,
+    resets,
     stops,
     tending,
 )
@@ -69,9 +71,9 @@ def engine_broken_by(name: str) -> Iterator[None]:
 def checks_the_conversation_key_before_it_inserts() -> list[Patch]:
     true = conversations.resolve
 
-    async def resolve(tables: Any, target: Any, now: int) -> Any:
+    async def resolve(tables: Any, target: Any, now: int, **how: Any) -> Any:
         if target.fresh is None or target.id is not None or target.conversation_key is None:
-            return await true(tables, target, now)
+            return await true(tables, target, now, **how)
         if await conversations.find(tables, target) is not None:
             target = replace(target, fresh=replace(target.fresh, conversation_key=None))
         await tables.add_conversation(target.fresh)
@@ -79,6 +81,27 @@ def checks_the_conversation_key_before_it_inserts() -> list[Patch]:
         return target.fresh
 
     return [(conversations, "resolve", resolve)]
+
+
+@broken
+def resets_whatever_the_key_names() -> list[Patch]:
+    true = resets.reset
+
+    async def reset(tables: Any, request: Any) -> Any:
+        found = await tables.conversation_by_key(request.owner, request.conversation_key)
+        if found is None or found.id == request.fresh.id:
+            return await true(tables, request)
+        return await conversations.succeed(tables, found, request.fresh, found.reset_policy)
+
+    return [(ledger, "reset_key", reset)]
+
+
+@broken
+def lets_who_waits_follow_the_key() -> list[Patch]:
+    async def where_it_waits(tables: Any, target: Any, ticket: Any) -> Any:
+        return target
+
+    return [(begin, "_where_it_waits", where_it_waits)]
 
 
 # Commit only on a positive end.
@@ -323,6 +346,20 @@ def sends_a_retry_to_the_new_conversation_of_the_key() -> list[Patch]:
             return await true(tables, target, key, ticket)
         except ConversationDeleted:
             return Fresh()
+
+    return [(idempotency, "look_up", look_up)]
+
+
+@broken
+def sends_a_retry_to_whatever_the_key_names_after_a_reset() -> list[Patch]:
+    true = idempotency.look_up
+
+    async def look_up(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
+        claim = await tables.claim(target.owner, key.text)
+        found = await tables.conversation(target.owner, claim.conversation) if claim else None
+        if found is not None and found.former_conversation_key is not None:
+            return Fresh()
+        return await true(tables, target, key, ticket)
 
     return [(idempotency, "look_up", look_up)]
 

@@ -4,8 +4,8 @@ from tests.unit.model.shapes import some_id
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 
 OWNERS = ("ann", "ben")
-CONVERSATIONS = tuple(some_id(ConversationId, number) for number in range(1, 6))
-BRANCHES = tuple(some_id(BranchId, number) for number in range(1, 6))
+CONVERSATIONS = tuple(some_id(ConversationId, number) for number in range(1, 8))
+BRANCHES = tuple(some_id(BranchId, number) for number in range(1, 8))
 CONVERSATION_KEYS = ("k", "né\x00 \U0001f600")
 TURNS = tuple(some_id(TurnId, number) for number in range(1, 15))
 LEASES = tuple(some_id(LeaseId, number) for number in range(1, 4))

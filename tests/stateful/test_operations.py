@@ -23,6 +23,7 @@ from tests.stateful.choices import (
     owners,
     picks,
     places,
+    reset_policies,
     steps,
     times,
 )
@@ -42,9 +43,11 @@ from turnledger.engine.conversations import (
     list_page,
     new_conversation,
     resolve_now,
+    resolve_settled,
     update,
 )
 from turnledger.engine.ending import end
+from turnledger.engine.flagging import FlagRequest, flag
 from turnledger.engine.idempotency import Key
 from turnledger.engine.lease import renew
 from turnledger.engine.outcome import OutcomeRequest, outcome
@@ -61,10 +64,12 @@ from turnledger.engine.recovery import (
     purge,
     take_over,
 )
+from turnledger.engine.resets import ResetRequest, reset
 from turnledger.engine.stops import StopRequest, request_stop, stops_for
 from turnledger.model.attempt import Failure, OnStop
 from turnledger.model.conversation import Conversation, Ticket
 from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.reset_policy import ResetPolicy
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 
@@ -123,14 +128,15 @@ class Operations(RuleBasedStateMachine):
             return None
         return new_conversation(owner, CONVERSATIONS[there], BRANCHES[there], self.now, **details)
 
-    @initialize(expires_after=st.sampled_from([None, None, 3_000]))
-    def start(self, expires_after: int | None) -> None:
+    @initialize(expires_after=st.sampled_from([None, None, 3_000]), reset_policy=reset_policies)
+    def start(self, expires_after: int | None, reset_policy: ResetPolicy) -> None:
         for lease in LEASES[:2]:
             self.run(renew, lease)
         for owner in OWNERS:
             key = CONVERSATION_KEYS[0]
-            fresh = self.fresh(owner, conversation_key=key, expires_after=expires_after)
-            self.run(resolve_now, ResolveRequest(Target(owner, None, key, fresh), self.now))
+            details = {"expires_after": expires_after, "reset_policy": reset_policy}
+            fresh = self.fresh(owner, conversation_key=key, **details)
+            self.run(resolve_now, ResolveRequest(Target(owner, None, key, fresh, reset_policy), self.now))
 
     # A turn.
 
@@ -261,6 +267,15 @@ class Operations(RuleBasedStateMachine):
 
     # Conversations.
 
+    @has("requests")
+    @rule(owner=owners, place=places, pick=picks, item=st.integers(0, 3), to_model=st.none() | st.booleans())
+    def is_flagged(self, owner: str, place: int, pick: int, item: int, to_model: bool | None) -> None:
+        name = one_of(self.requests, pick).fields["attempt"]
+        request = FlagRequest(
+            owner, CONVERSATIONS[place], name, (item,), to_model, not to_model, limit=1, now=self.now
+        )
+        self.run(flag, request)
+
     @rule(owner=owners, place=places, title=st.none() | st.just("T"), revision=st.none() | st.integers(1, 3))
     def is_renamed(self, owner: str, place: int, title: str | None, revision: int | None) -> None:
         self.run(update, UpdateRequest(owner, CONVERSATIONS[place], title, {"a": "b"}, revision, self.now))
@@ -271,6 +286,26 @@ class Operations(RuleBasedStateMachine):
         self.run(delete, DeleteRequest(owner, CONVERSATIONS[place], self.now))
         aim = Target(owner, None, key, self.fresh(owner, conversation_key=key, internal=internal))
         self.run(resolve_now, ResolveRequest(aim, self.now))
+
+    @precondition(lambda machine: len(machine.requests) >= ENOUGH // 2)
+    @rule(owner=owners, key=keys, place=st.none() | places)
+    def is_reset(self, owner: str, key: str | None, place: int | None) -> None:
+        key = key or CONVERSATION_KEYS[0]
+        fresh = self.fresh(owner, conversation_key=key)
+        if fresh is not None:
+            replaces = None if place is None else CONVERSATIONS[place]
+            request = ResetRequest(owner, key, replaces, fresh, self.now)
+            first = self.run(reset, request)
+            assert self.run(reset, request) == first  # the first answer was lost
+
+    @rule(owner=owners, key=keys, policy=reset_policies)
+    def is_opened_with_a_policy(self, owner: str, key: str | None, policy: ResetPolicy) -> None:
+        key = key or CONVERSATION_KEYS[0]
+        fresh = self.fresh(owner, conversation_key=key, reset_policy=policy)
+        request = ResolveRequest(Target(owner, None, key, fresh, policy), self.now)
+        settled = self.pair.read(resolve_settled, request)
+        found = self.run(resolve_now, request)
+        assert settled.value is None or settled == found
 
     @rule(passed=times, kept=st.none() | st.sampled_from([0, 2_000]))
     def time_passes(self, passed: int, kept: int | None) -> None:

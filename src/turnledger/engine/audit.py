@@ -96,9 +96,7 @@ class Audit:
         return Block((*UNREADABLE, *more), None)
 
     def remember_settled(self, branch: BranchId, numbers: tuple[int, ...]) -> None:
-        """Keep which turns of a line are settled, if any are."""
-        if not numbers:
-            return
+        """Keep which turns of a line are settled."""
         if len(self._settled) >= REMEMBERED:
             del self._settled[next(iter(self._settled))]
         self._settled[branch] = numbers

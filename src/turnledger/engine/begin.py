@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
+from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
@@ -22,11 +23,13 @@ from turnledger.engine.moving import Move, Moved, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Ticket
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, open_calls
+from turnledger.model.reset_policy import NEVER
 
 
 class BeginRequest(Struct, frozen=True, kw_only=True):
@@ -36,12 +39,16 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     attempt: TurnId
     lease: LeaseId
     input: tuple[Item, ...]
+    instructions: Instructions | None = None
+    priming: tuple[Item, ...] = ()
+    context: Context = ALL
     now: int
     wait_until: int
     queue_limit: int
     on_busy: OnBusy = OnBusy.QUEUE
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
+    is_interaction: bool = True
     diverge: Divergence | None = None
     """Where it goes, if not behind the head."""
     move: Move | None = None
@@ -66,6 +73,8 @@ class Begun(Struct, frozen=True):
     journal: Journal
     place: Place | None = None
     """Where the turn goes, if not behind the head."""
+    flagged: int = 0
+    """The number of the owner that rises with each flag, as it was while the lane was taken."""
 
 
 @dataclass(frozen=True)
@@ -95,21 +104,24 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         before = await _begun_before(tables, request)
         if before is not None:
             return before
-    stored = await tables.ticket(request.attempt) if request.key and request.is_repeated else None
+    target = request.target
+    may_have_ticket = request.is_repeated and (request.key is not None or target.id is None)
+    stored = await tables.ticket(request.attempt) if may_have_ticket else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
     verdict: Verdict = NOTHING_CLAIMED
     if request.key is not None:
-        verdict = await idempotency.look_up(tables, request.target, request.key, waiting_with)
+        verdict = await idempotency.look_up(tables, target, request.key, waiting_with)
     if isinstance(verdict, Share):
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
         return Share(verdict.attempt, verdict.ended, has_ticket=stored is not None)
-    target = request.target
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)
-    conversation, branch = await _lane(tables, target, request)
+    elif waiting_with is not None and target.id is None:
+        target = await _where_it_waits(tables, target, waiting_with)
+    conversation, branch, flagged = await _lane(tables, target, request)
     if request.move is not None and request.is_repeated:
         moved = await moved_before(tables, branch, request.move)
         if moved is not None:
@@ -125,7 +137,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
             return queued
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
-    return await _take_lane(tables, conversation, branch, request, verdict)
+    begun = await _take_lane(tables, conversation, branch, request, verdict)
+    return replace(begun, flagged=flagged) if flagged else begun
 
 
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
@@ -143,14 +156,26 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
     assert branch is not None  # noqa: S101
     journal = Journal.of(await tables.journal(attempt.id))
     place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
-    return Begun(conversation, branch, attempt, journal, place)
+    return Begun(conversation, branch, attempt, journal, place, await tables.flag_version(owner))
 
 
-async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch]:
-    """The conversation and its branch, made where they may be; and a lease that is there."""
+async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Target:
+    """A request that waits goes on where it stands in line, though its conversation_key may have been given
+    to another conversation since. From a deleted one it moves on."""
+    found = await tables.conversation(target.owner, ticket.conversation)
+    if found is None or found.state is ConversationState.DELETED:
+        return target
+    return target.at(found.id)
+
+
+async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch, int]:
+    """The conversation and its branch, made where they may be, and the flag version of the owner; and a lease
+    that is there."""
     if target.id is None:
-        conversation = await conversations.resolve(tables, target, request.now)
-        if conversation is target.fresh:
+        conversation = await conversations.resolve(
+            tables, target, request.now, is_interaction=request.is_interaction
+        )
+        if target.fresh is not None and conversation.id == target.fresh.id:
             _demand_disk(request)
         target = target.at(conversation.id)
     assert target.id is not None  # noqa: S101 - for the type checker
@@ -160,7 +185,7 @@ async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[
     if not found[2]:
         # Buried while it was only late: what names a lease must be found through it.
         await tables.beat(request.lease)
-    return conversation, found[1]
+    return conversation, found[1], found[3]
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
@@ -255,12 +280,16 @@ async def _take_lane(
 ) -> Begun:
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     place: Place | None = None
+    # A retry that goes on from a journal goes on under the instructions it was written under.
+    instructions = resumed.instructions if resumed is not None else request.instructions
     if request.diverge is None:
         branch, input = await _ready(tables, branch, request, resumed)
     else:
         branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, request.diverge)
+        if instructions is None and resumed is None:
+            instructions = await _instructions_there(tables, branch, request, request.diverge)
     branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
-    attempt = _attempt(conversation, branch, request, input)
+    attempt = _attempt(conversation, branch, request, input, instructions)
     if place is not None:
         attempt = replace(attempt, fork=place.fork)
     journal = Journal()
@@ -269,7 +298,7 @@ async def _take_lane(
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
-    if conversation.expires_after is not None:
+    if request.is_interaction and _has_time(conversation):
         # Begun is an interaction: the time without one does not run out under a long turn's feet.
         await tables.touch_conversation(conversation.id, request.now)
     if request.is_repeated:
@@ -277,6 +306,11 @@ async def _take_lane(
     if request.key is not None:
         await tables.save_claim(_claim(request.key, attempt))
     return Begun(conversation, branch, attempt, journal, place)
+
+
+def _has_time(conversation: Conversation) -> bool:
+    """Whether anything becomes of a conversation that is left alone."""
+    return conversation.expires_after is not None or conversation.reset_policy is not NEVER
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:
@@ -339,6 +373,14 @@ async def _find_place(
     return place, admit(place.pending, input)
 
 
+async def _instructions_there(
+    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
+) -> Instructions | None:
+    """Those that the turn brought along whose place is taken: they stay with the place."""
+    instead_of = await replaced(tables, request.target.owner, branch, wish)
+    return given_to(instead_of) if instead_of is not None else None
+
+
 async def _take_up(
     tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
 ) -> tuple[Branch, Journal, int]:
@@ -353,7 +395,11 @@ async def _take_up(
 
 
 def _attempt(
-    conversation: Conversation, branch: Branch, request: BeginRequest, input: tuple[Item, ...]
+    conversation: Conversation,
+    branch: Branch,
+    request: BeginRequest,
+    input: tuple[Item, ...],
+    instructions: Instructions | None,
 ) -> Attempt:
     return Attempt(
         id=request.attempt,
@@ -365,8 +411,10 @@ def _attempt(
         state=AttemptState.RUNNING,
         base=branch.head,
         input=input,
+        instructions=instructions,
         on_stop=request.on_stop,
         on_failure=request.on_failure,
+        is_interaction=request.is_interaction,
         idempotency_key=request.key.text if request.key else None,
         created_at=request.now,
     )

@@ -75,6 +75,8 @@ class Place(Struct, frozen=True, kw_only=True):
     carried: tuple[Turn, ...]
     pending: tuple[Item, ...]
     """The calls that wait for the turn's input to answer them."""
+    instructed: int = 0
+    """Number of the turn whose instructions are in force here."""
 
     @property
     def head(self) -> TurnId | None:
@@ -108,20 +110,29 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
     """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked."""
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
     pending = left_open(base.items) if base is not None else ()
+    instructed = base.instructed if base is not None else 0
     carried: list[Turn] = []
     if not fork.forget and lane.settled > fork.number:
         behind = await line.turns_of(tables, lane, fork.number, lane.settled, lane.settled - fork.number)
         for turn in behind:
             if turn.kind is TurnKind.SETTLED:
                 before = carried[-1].id if carried else fork.base
-                carried.append(_carried(turn, fork, before, fork.number + len(carried) + 1, pending))
+                number = fork.number + len(carried) + 1
+                carried.append(_carried(turn, fork, before, number, pending, instructed))
                 pending = ()
-    return Place(fork=fork, carried=tuple(carried), pending=pending)
+    return Place(fork=fork, carried=tuple(carried), pending=pending, instructed=instructed)
 
 
-def _carried(turn: Turn, fork: Fork, parent: TurnId | None, number: int, pending: tuple[Item, ...]) -> Turn:
+def _carried(
+    turn: Turn,
+    fork: Fork,
+    parent: TurnId | None,
+    number: int,
+    pending: tuple[Item, ...],
+    instructed: int,
+) -> Turn:
     """A settled turn as it stands on another branch: what happened, happened there, too. It closes the calls
-    that wait there, and answers none of those that waited where it was."""
+    that wait there, answers none of those that waited where it was, and brings no instructions."""
     return Turn.of(
         id=_derived(turn.id, fork.branch),
         branch=fork.branch,
@@ -132,6 +143,7 @@ def _carried(turn: Turn, fork: Fork, parent: TurnId | None, number: int, pending
         committed_at=turn.committed_at,
         input=(*closed(pending), *(item for item in turn.input if not item.is_result)),
         output=turn.output,
+        instructed=instructed,
     )
 
 
@@ -167,6 +179,7 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
         start=fork.number,
         settled=place.length if place.carried else min(lane.settled, fork.number),
         pending=place.pending,
+        instructed=place.instructed,
     )
     await tables.add_branch(made)
     await tables.add_origin(

@@ -53,7 +53,8 @@ async def check_line(audit: Audit, place: Place, branch: Branch, *, live: bool) 
                 f"Turn {late[0]} of its line is settled, but it counts on none after {branch.settled}: an "
                 "edit could hide from the model what tools did.",
             )
-    audit.remember_settled(branch.id, tuple(walk.settled))
+    if branch.settled or walk.settled:
+        audit.remember_settled(branch.id, tuple(walk.settled))
 
 
 async def _from_origin(audit: Audit, place: Place, branch: Branch, *, live: bool) -> _Walk:
@@ -210,6 +211,7 @@ def items_of(turn: Turn) -> tuple[Item, ...]:
     """The items of a turn, with everything looked at that a reader would put off or take on trust."""
     body = codec.decode(TurnBody, turn.body)
     items = codec.items(body.items)
+    codec.items(body.instructions or ())
     if not 0 <= body.input <= len(items):
         raise StoreCorrupt(f"It says that {body.input} of its {len(items)} items are input.")
     return items

@@ -19,18 +19,22 @@ from turnledger.errors import (
 )
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 
 
 class Target(Struct, frozen=True):
     """Which conversation: an id, or a conversation_key, or neither (a new one).
 
-    `fresh` names the row to insert where the key or nothing is there yet; without it, nothing is created.
+    `fresh` names the row to insert where the key or nothing is there yet, or where what the key names is
+    over by its policy; without it, nothing is created. `reset_policy` is what the key shall have from now
+    on; without it, it keeps what it has.
     """
 
     owner: str
     id: ConversationId | None = None
     conversation_key: str | None = None
     fresh: Conversation | None = None
+    reset_policy: ResetPolicy | None = None
 
     def at(self, id: ConversationId) -> Target:
         """The same request, sent to a conversation that is there already."""
@@ -38,10 +42,15 @@ class Target(Struct, frozen=True):
 
     def may_mean(self, conversation: Conversation) -> bool:
         """Whether a request to this target can be a repetition of one that went to the conversation: it names
-        its id, or its conversation_key, or nothing."""
-        if self.conversation_key is not None and self.conversation_key == conversation.conversation_key:
+        its id, or a conversation_key that names it or did so until a reset, or nothing."""
+        if self.conversation_key is not None and self.conversation_key in keys_of(conversation):
             return True
         return self.id == conversation.id or (self.id is None and self.conversation_key is None)
+
+
+def keys_of(conversation: Conversation) -> tuple[str | None, str | None]:
+    """The conversation_key that names it, and the one that did so until a reset."""
+    return conversation.conversation_key, conversation.former_conversation_key
 
 
 def new_conversation(
@@ -65,15 +74,59 @@ async def find(tables: Tables, target: Target) -> Conversation | None:
     return await tables.conversation(target.owner, target.fresh.id) if target.fresh else None
 
 
-async def resolve(tables: Tables, target: Target, now: int) -> Conversation:
-    """Return the live conversation that the target names, inserting it where it may.
+async def resolve(tables: Tables, target: Target, now: int, *, is_interaction: bool = True) -> Conversation:
+    """Return the live conversation that the target names, inserting it where it may. One that is over by its
+    reset policy is replaced by an interaction, and by nothing else.
     Raises ConversationNotFound, ConversationDeleted or ConversationExpired; never starts one empty."""
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id is None:
-        await tables.add_conversation(target.fresh)
-        await tables.add_branch(Branch(id=target.fresh.branch, conversation=target.fresh.id))
-        return target.fresh
-    return await check_live(tables, found, now)
+        return await insert(tables, target.fresh)
+    if found is not None and is_interaction and await is_stale(tables, target, found, now):
+        assert target.fresh is not None  # noqa: S101 - else it is not stale
+        return await succeed(tables, found, target.fresh, target.reset_policy or found.reset_policy)
+    found = await check_live(tables, found, now)
+    if changes_policy(target, found):
+        found = replace(found, reset_policy=target.reset_policy)
+        await tables.save_conversation(found)
+    return found
+
+
+async def insert(tables: Tables, fresh: Conversation) -> Conversation:
+    await tables.add_conversation(fresh)
+    await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
+    return fresh
+
+
+async def succeed(
+    tables: Tables, before: Conversation, fresh: Conversation, reset_policy: ResetPolicy
+) -> Conversation:
+    """Give the conversation_key of one conversation to a fresh one, which takes over its settings. The old
+    one stays as it is, with all that runs and waits there, and remembers which key it had."""
+    key = before.conversation_key
+    await tables.save_conversation(replace(before, conversation_key=None, former_conversation_key=key))
+    after = replace(
+        fresh,
+        internal=before.internal or fresh.internal,
+        expires_after=before.expires_after if fresh.expires_after is None else fresh.expires_after,
+        reset_policy=reset_policy,
+    )
+    return await insert(tables, after)
+
+
+async def is_stale(tables: Tables, target: Target, found: Conversation, now: int) -> bool:
+    """Whether the conversation_key has to move on: its conversation is over by policy, and no turn runs
+    there, which is an interaction in progress."""
+    policy = target.reset_policy or found.reset_policy
+    if policy is NEVER or target.conversation_key is None or target.fresh is None or target.id is not None:
+        return False
+    if found.id == target.fresh.id or not policy.is_over(found.created_at, found.touched_at, now):
+        return False
+    branch = await tables.branch(found.branch)
+    return branch is None or branch.running is None
+
+
+def changes_policy(target: Target, found: Conversation) -> bool:
+    return target.reset_policy is not None and target.reset_policy != found.reset_policy
 
 
 async def check_live(tables: Tables, found: Conversation | None, now: int) -> Conversation:
@@ -102,10 +155,14 @@ async def resolve_now(tables: Tables, request: ResolveRequest) -> Conversation:
 
 async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversation | None:
     """Resolve by reading alone; None where only a writing resolve can answer."""
-    found = await find(tables, request.target)
-    if found is None and request.target.fresh is not None:
+    target = request.target
+    found = await find(tables, target)
+    if found is None and target.fresh is not None:
         return None
-    return await check_live(tables, found, request.now)
+    if found is not None and await is_stale(tables, target, found, request.now):
+        return None
+    live = await check_live(tables, found, request.now)
+    return None if changes_policy(target, live) else live
 
 
 @dataclass(frozen=True)

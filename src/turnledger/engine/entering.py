@@ -20,12 +20,14 @@ from turnledger.engine.ending import Ended
 from turnledger.engine.idempotency import Share
 from turnledger.engine.lane import Waiter
 from turnledger.engine.leaving import end_as_failed
+from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import Moved
 from turnledger.engine.outcome import OutcomeRequest, Running, outcome
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.recovery import TakeOverRequest, take_over
-from turnledger.engine.transaction import EventSink, RunningTurn
+from turnledger.engine.snapshot import snapshot
+from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
     LedgerClosed,
@@ -49,8 +51,7 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
     try:
         if process.is_closed:
             raise LedgerClosed
-        history = await process.snapshot(beginning.branch, beginning.place)
-        running = RunningTurn(process, beginning, history, on_event)
+        running = RunningTurn(process, beginning, await snapshot(process, beginning, request), on_event)
     except BaseException as problem:
         await end_as_failed(process, beginning, problem)
         raise
@@ -90,17 +91,30 @@ async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Sha
     if not isinstance(beginning, Queued):
         return beginning
     process.mine[request.attempt] = True
+    answer = None
+    try:
+        answer = await _stand_in_line(process, request, beginning)
+        return answer
+    finally:
+        if not isinstance(answer, Begun):
+            # It may have heard a bell that was meant for whoever is first now.
+            process.bells.ring(beginning.ticket.conversation)
+
+
+async def _stand_in_line(process: Process, request: BeginRequest, beginning: Queued) -> Begun | Share | Moved:
     patience_ends = process.clock.monotonic() + process.limits.queue_wait
     ticket = beginning.ticket
     request = replace(request, ticket=ticket)
-    with process.bells.enlist(ticket.conversation, (not ticket.front, ticket.number)) as waiter:
+    place = (not ticket.front, ticket.number)
+    with process.bells.enlist(ticket.conversation, place, request.attempt) as waiter:
         while True:
             process.interrupt_here(beginning.interrupted)
             request = replace(request, dead=process.watch.dead_among(beginning.in_the_way))
             # Looked at again once enlisted: what happened before the bell hung must not be missed.
-            beginning = await _try_begin(process, request)
-            if not isinstance(beginning, Queued):
-                return beginning
+            answer = await _try_begin(process, request)
+            if not isinstance(answer, Queued):
+                return answer
+            beginning = answer
             if not process.watch.dead_among(beginning.in_the_way):
                 await _wait(process, waiter, patience_ends)
 

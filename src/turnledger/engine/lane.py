@@ -47,9 +47,15 @@ class Waiter:
     """Somebody in this process who waits for a conversation. A bell that rang stays rung until it is heard,
     so that what happens between looking at the store and waiting is never missed."""
 
-    def __init__(self, conversation: ConversationId, place: tuple[bool, int] | None) -> None:
+    def __init__(
+        self,
+        conversation: ConversationId,
+        place: tuple[bool, int] | None,
+        attempt: TurnId | None = None,
+    ) -> None:
         self.conversation = conversation
         self.place = place
+        self.attempt = attempt
         self._bell = asyncio.Event()
 
     def wake(self) -> None:
@@ -75,10 +81,15 @@ class Bells:
         self._waiters: dict[ConversationId, list[Waiter]] = {}
 
     @contextmanager
-    def enlist(self, conversation: ConversationId, place: tuple[bool, int] | None = None) -> Iterator[Waiter]:
+    def enlist(
+        self,
+        conversation: ConversationId,
+        place: tuple[bool, int] | None = None,
+        attempt: TurnId | None = None,
+    ) -> Iterator[Waiter]:
         """Listen to a conversation: with a place in the lane of its branch, whichever that is, or for every
         outcome."""
-        waiter = Waiter(conversation, place)
+        waiter = Waiter(conversation, place, attempt)
         self._waiters.setdefault(conversation, []).append(waiter)
         try:
             yield waiter
@@ -103,8 +114,21 @@ class Bells:
         for conversation in list(self._waiters):
             self.ring(conversation)
 
+    def queued(self) -> list[TurnId]:
+        """The attempts that wait in a lane."""
+        return [waiter.attempt for waiter in self._all() if waiter.attempt is not None]
+
+    def wake(self, attempt: TurnId | None) -> None:
+        """The place of this one is gone, whoever is before it: somebody stopped it."""
+        for waiter in self._all():
+            if attempt is not None and waiter.attempt == attempt:
+                waiter.wake()
+
+    def _all(self) -> Iterator[Waiter]:
+        for waiters in list(self._waiters.values()):
+            yield from waiters
+
     def wake_everyone(self) -> None:
         """Nobody need wait any longer."""
-        for waiters in list(self._waiters.values()):
-            for waiter in waiters:
-                waiter.wake()
+        for waiter in self._all():
+            waiter.wake()

@@ -122,6 +122,7 @@ async def _begin_as(tables: Tables, request: ForkRequest, lane: Branch) -> None:
         start=fork.number,
         settled=min(lane.settled, fork.number),
         pending=left_open(base.items) if base is not None else (),
+        instructed=base.instructed if base is not None else 0,
     )
     await tables.add_branch(made)
     shared = await line.up_to(tables, lane, base) if base is not None else ()

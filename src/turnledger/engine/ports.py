@@ -7,7 +7,7 @@ in one go, while a networked one awaits its database. `Tables` reads and writes 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
 )
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
@@ -43,7 +44,7 @@ class Tables(Protocol):
         ...
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Update all but id and owner; a deleted one frees its conversation_key."""
+        """Update all but id and owner. One deleted, or saved without its conversation_key, frees it."""
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
@@ -82,9 +83,9 @@ class Tables(Protocol):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
-        """A conversation, its current branch, and whether there is such a lease: what every begin asks for,
-        in one look."""
+    ) -> tuple[Conversation, Branch, bool, int] | None:
+        """A conversation, its current branch, whether there is such a lease, and the flag version of the
+        owner: what every begin asks for, in one look."""
         ...
 
     # Turns: never updated.
@@ -97,7 +98,26 @@ class Tables(Protocol):
         """All turns of these stretches, in order of number."""
         ...
 
-    async def add_turn(self, turn: Turn) -> None: ...
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
+        """Insert, with the log of its events."""
+        ...
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        """The log of a turn's events; empty if it has none."""
+        ...
+
+    # Flags of items, where there are any. They go when their turn is purged.
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        """Those of these turns; turns without any are left out."""
+        ...
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        """Replace those of a turn, and raise the flag version of the owner."""
+        ...
+
+    async def flag_version(self, owner: str) -> int:
+        """How often flags of this owner were saved; it never goes back."""
+        ...
 
     # Attempts: the running ones and those kept aside. One that commits is removed: the turn speaks for it.
     async def attempt(self, owner: str, id: TurnId) -> Attempt | None: ...
@@ -113,7 +133,7 @@ class Tables(Protocol):
 
     async def drop_attempt(self, id: TurnId) -> None: ...
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
-        """Remove ended attempts of that age with their journals, but never one that is unsettled."""
+        """Remove ended attempts of that age with journals and logs, but never one that is unsettled."""
         ...
 
     # The journal: records of one attempt in order.
@@ -123,6 +143,17 @@ class Tables(Protocol):
         ...
 
     async def drop_journal(self, attempt: TurnId) -> None: ...
+
+    # Event logs: of running attempts, and of those kept aside.
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        """The chunks numbered from `first`, up to so many, in order."""
+        ...
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        """Insert; one of that number that is there already is left as it is."""
+        ...
+
+    async def drop_log(self, attempt: TurnId) -> None: ...
 
     # Tickets.
     async def tickets(self, branch: BranchId) -> list[Ticket]:

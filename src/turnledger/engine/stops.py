@@ -109,3 +109,17 @@ async def _claim_as_stopped(tables: Tables, conversation: Conversation, ticket: 
 async def stops_for(tables: Tables, lease: LeaseId) -> dict[TurnId, OnStop | None]:
     """The attempts of a process that still run, and for each whether somebody asked to stop it."""
     return {attempt.id: attempt.stop for attempt in await tables.running_of(lease)}
+
+
+@dataclass(frozen=True)
+class News:
+    """What others may have done to the turns of a process."""
+
+    stops: dict[TurnId, OnStop | None]
+    tickets: frozenset[TurnId]
+    """Those that still wait: one that is missing was stopped, or taken for dead."""
+
+
+async def news_for(tables: Tables, lease: LeaseId) -> News:
+    tickets = await tables.tickets_of(lease)
+    return News(await stops_for(tables, lease), frozenset(ticket.attempt for ticket in tickets))

@@ -13,7 +13,7 @@ from turnledger.engine.commit import DoubtRequest, resolve_doubt
 from turnledger.engine.conversations import ExpireRequest, expire_lapsed
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.lease import all_leases
-from turnledger.engine.process import Process
+from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.recovery import (
     ForgetRequest,
     Left,
@@ -24,7 +24,7 @@ from turnledger.engine.recovery import (
     purge,
     take_over,
 )
-from turnledger.engine.stops import stops_for
+from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import StoreError
 from turnledger.model.attempt import AttemptState, Failure
@@ -71,13 +71,15 @@ class Tending:
         ):
             await self._try(step())
 
-    async def _try(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _try(self, work: Coroutine[Any, Any, None]) -> bool:
         try:
             await work
+            return True
         except StoreError as error:
             log.warning("tending is put off: %s", error.code)
         except Exception:
             log.exception("tending failed at one point")
+        return False
 
     async def _resolve_doubts(self) -> None:
         for running in list(self._process.doubts.values()):
@@ -162,19 +164,25 @@ class Tending:
             self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")
 
     async def _look_for_stops(self) -> None:
-        # A hint that comes while a look is under way asks for another look.
+        # A hint that comes while a look is under way asks for another look; so does a look that failed.
         while self._stops_may_be_there and not self._process.is_closed:
             self._stops_may_be_there = False
-            await self._try(self._check_stops())
+            if not await self._try(self._check_stops()):
+                self._stops_may_be_there = True
+                await asyncio.sleep(FIRST_DELAY)
 
     async def _check_stops(self) -> None:
         process = self._process
-        before = list(process.running.values())
-        stops = await process.store.read(stops_for, process.lease)
-        for attempt, policy in stops.items():
+        before, queued = list(process.running.values()), process.bells.queued()
+        news = await process.store.read(news_for, process.lease)
+        for attempt, policy in news.stops.items():
             if policy is not None:
                 process.interrupt_here(attempt, policy)
         for running in before:
-            if running.id not in stops:
+            if running.id not in news.stops:
                 # Taken over or deleted: what it still does is for nothing.
                 running.lose_lane()
+        for attempt in queued:
+            if attempt not in news.tickets:
+                # Stopped while it waits: it need not be the first in its lane to learn of that.
+                process.bells.wake(attempt)

@@ -8,6 +8,7 @@ import msgspec
 
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 
 
 class ConversationState(StrEnum):
@@ -20,7 +21,8 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """What a person or program calls one chat. Times are milliseconds since 1970.
 
     `touched_at` is the last interaction: a turn that began or was committed. Reading, renaming and
-    tagging never move it. `revision` is the version of title and metadata.
+    tagging never move it, nor do turns that are no interaction. `revision` is the version of title and
+    metadata.
     """
 
     id: ConversationId
@@ -36,6 +38,10 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     touched_at: int
     expires_after: int | None = None
     """Milliseconds without interaction after which it expires."""
+    reset_policy: ResetPolicy = NEVER
+    """When its conversation_key moves on to a fresh conversation."""
+    former_conversation_key: str | None = None
+    """The one that named it until a reset gave it to another."""
 
     def is_expired(self, now: int) -> bool:
         if self.state is ConversationState.EXPIRED:
@@ -64,6 +70,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The failed or discarded attempt whose effects wait to be settled."""
     pending: tuple[Item, ...] = ()
     """The calls that the head left open for its client to answer."""
+    instructed: int = 0
+    """Number of the turn whose instructions are in force at the head; 0 for none."""
     last_ticket: int = 0
     """The number of the last ticket that its queue gave out. The store keeps it: saving a branch does not."""
 

@@ -87,6 +87,12 @@ def _oddities(db: Database) -> Iterator[str]:
     for attempt in db.journals:
         if attempt not in db.attempts:
             yield f"There is a journal of {attempt}, which is not there: what it says is lost."
+    for attempt in db.logs:
+        if attempt not in db.attempts:
+            yield f"There is a log of {attempt}, which is not there: it is left over."
+    for turn_id in (*db.turn_logs, *(id for _, id in db.flags)):
+        if turn_id not in db.turns:
+            yield f"There are flags or a log of {turn_id}, which is not there: they are left over."
     for (owner, conversation_key), id in db.by_key.items():
         found = db.conversations.get(id)
         if found is None or (found.owner, found.conversation_key) != (owner, conversation_key):

@@ -56,7 +56,6 @@ def test_there_can_be_enough(audit: Audit) -> None:
 
 
 def test_settled_turns_are_remembered_of_so_many_branches(audit: Audit) -> None:
-    audit.remember_settled(some_id(BranchId, 1), ())
     assert audit.settled_on(some_id(BranchId, 1)) is None
     for number in range(REMEMBERED + 1):
         audit.remember_settled(some_id(BranchId, number), (number,))

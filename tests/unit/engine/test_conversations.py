@@ -2,17 +2,27 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from random import Random
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from tests.unit.engine.stage import HandClock, conversation, drive
+from tests.unit.engine.stage import CONVERSATION, HandClock, branch, conversation, drive
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger, OnFailure, RunningTurn
-from turnledger.engine.conversations import Target, check_live
+from turnledger.engine.conversations import (
+    ResolveRequest,
+    Target,
+    check_live,
+    insert,
+    resolve,
+    resolve_settled,
+)
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.ledger import Chat
 from turnledger.model.conversation import Conversation, ConversationState
-from turnledger.model.ids import ConversationId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 HOUR = 3600.0
@@ -107,3 +117,78 @@ def test_a_target_may_mean_what_it_names_and_nothing_else() -> None:
     assert not Target("ann", other).may_mean(row)
     assert not Target("ann", None, "j", row).may_mean(row)
     assert not Target("ann", None, "k", row).may_mean(conversation(conversation_key=None))
+
+
+def test_a_key_that_was_given_to_another_by_a_reset_may_still_mean_the_old_one() -> None:
+    row = conversation(conversation_key=None, former_conversation_key="k")
+    assert Target("ann", None, "k", row).may_mean(row)
+    assert Target("ann", some_id(ConversationId, 99), "k").may_mean(row)
+    assert not Target("ann", None, "j", row).may_mean(row)
+    assert not Target("ann", some_id(ConversationId, 99)).may_mean(row)
+
+
+HOURLY = ResetPolicy.idle(HOUR)
+LATER = 1 + round(HOUR * 1000)
+
+
+def keyed(database: Database, **changes: Any) -> tuple[MemoryTables, Target]:
+    """A conversation under the key "k", and a request for that key."""
+    tables = MemoryTables(database)
+    row = conversation(conversation_key="k", **{"reset_policy": HOURLY, **changes})
+    drive(insert(tables, row))
+    fresh = conversation(id=FRESH, branch=some_id(BranchId, 99), conversation_key="k")
+    return tables, Target("ann", None, "k", fresh)
+
+
+FRESH = some_id(ConversationId, 99)
+
+
+def test_a_conversation_that_is_over_by_policy_is_replaced_and_its_successor_has_the_policy() -> None:
+    tables, target = keyed(Database())
+    assert drive(resolve(tables, target, LATER - 1)).id == CONVERSATION
+    after = drive(resolve(tables, target, LATER))
+    assert (after.id, after.reset_policy) == (FRESH, HOURLY)
+    assert drive(tables.conversation_by_key("ann", "k")) == after
+
+
+@pytest.mark.parametrize(
+    "who", ["a running turn", "a system write", "who may not create", "who names the id", "a lost answer"]
+)
+def test_these_find_a_conversation_that_is_over_by_policy_as_it_is(who: str) -> None:
+    tables, target = keyed(Database())
+    if who == "a running turn":
+        drive(tables.save_branch(branch(running=some_id(TurnId, 1))))
+    elif who == "who may not create":
+        target = Target("ann", None, "k")
+    elif who == "who names the id":
+        target = Target("ann", CONVERSATION, "k")
+    elif who == "a lost answer":
+        target = Target("ann", None, "k", conversation(conversation_key="k"))
+    found = drive(resolve(tables, target, LATER, is_interaction=who != "a system write"))
+    assert found.id == CONVERSATION
+    if who != "a system write":
+        assert drive(resolve_settled(tables, ResolveRequest(target, LATER))) == found
+
+
+def test_an_expired_conversation_that_is_over_by_policy_is_replaced() -> None:
+    tables, target = keyed(Database(), expires_after=1)
+    drive(
+        tables.save_conversation(
+            conversation(conversation_key="k", reset_policy=HOURLY, state=ConversationState.EXPIRED)
+        )
+    )
+    assert drive(resolve(tables, target, LATER)).id == FRESH
+
+
+def test_a_policy_that_is_given_is_the_policy_of_the_key_from_now_on() -> None:
+    tables, target = keyed(Database())
+    for policy in (ResetPolicy.daily(3), ResetPolicy.never()):
+        given = replace(target, reset_policy=policy)
+        assert drive(resolve_settled(tables, ResolveRequest(given, 2))) is None
+        found = drive(resolve(tables, given, 2))
+        assert found == conversation(conversation_key="k", reset_policy=policy)
+        assert drive(resolve_settled(tables, ResolveRequest(given, 2))) == found
+    assert drive(resolve(tables, target, LATER)).id == CONVERSATION
+    given = replace(target, reset_policy=ResetPolicy.idle(1))
+    assert drive(resolve_settled(tables, ResolveRequest(given, LATER))) is None
+    assert drive(resolve(tables, given, LATER)).reset_policy == ResetPolicy.idle(1)

@@ -65,6 +65,14 @@ def keep_a_journal_for_nobody(database: Database) -> None:
     database.journals[TurnId("turn_" + raw_id(9))] = {0: b"{}"}
 
 
+def keep_a_log_for_nobody(database: Database) -> None:
+    database.logs[TurnId("turn_" + raw_id(9))] = {}
+
+
+def keep_flags_for_nobody(database: Database) -> None:
+    database.flags["ann", TurnId("turn_" + raw_id(9))] = {}
+
+
 def name_a_conversation_that_is_gone(database: Database) -> None:
     database.by_key["ann", "lost"] = ConversationId("conv_" + raw_id(9))
 
@@ -82,6 +90,8 @@ def count_a_live_one_as_ended(database: Database) -> None:
         (keep_a_turn_out_of_its_line, "its line was not kept with it"),
         (keep_an_origin_for_nobody, "it keeps turns for nobody"),
         (keep_a_journal_for_nobody, "what it says is lost"),
+        (keep_a_log_for_nobody, "There is a log of turn_"),
+        (keep_flags_for_nobody, "There are flags or a log of turn_"),
         (name_a_conversation_that_is_gone, "The conversation_key 'lost' of 'ann' names conv_"),
         (count_a_live_one_as_ended, "but was not counted so"),
     ],

@@ -86,6 +86,16 @@ SELECT DISTINCT attempt FROM journal
 WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = journal.attempt)
 LIMIT ?;
 
+-- name: logs_without_attempt
+-- Left over.
+SELECT DISTINCT attempt FROM event_log
+WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = event_log.attempt)
+LIMIT ?;
+
+-- name: flags_without_turn
+-- Left over.
+SELECT DISTINCT turn FROM item_flag WHERE NOT EXISTS (SELECT 1 FROM turn WHERE turn.id = item_flag.turn) LIMIT ?;
+
 -- name: inputs_without_attempt
 -- Left over.
 SELECT attempt FROM attempt_input

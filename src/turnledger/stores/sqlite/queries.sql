@@ -3,21 +3,21 @@
 -- name: conversation
 -- One of this owner's, by id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE id = ? AND owner = ?;
 
 -- name: conversation_by_key
 -- The one that this owner's conversation_key names.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE owner = ? AND conversation_key = ?;
 
 -- name: first_conversations
 -- The first page of an owner's list.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0
 ORDER BY touched_at DESC, id DESC
@@ -26,7 +26,7 @@ LIMIT ?;
 -- name: next_conversations
 -- A further page: what comes after this time and id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
 ORDER BY touched_at DESC, id DESC
@@ -35,14 +35,14 @@ LIMIT ?;
 -- name: add_conversation
 -- The unique index refuses a second one of the same conversation_key.
 INSERT INTO conversation (id, owner, branch, conversation_key, state, internal, title, metadata, revision,
-                          created_at, touched_at, expires_after)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                          created_at, touched_at, expires_after, reset_policy, former_conversation_key)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_conversation
 -- Whatever was swept before must be looked through again, should it come back and end once more.
 UPDATE conversation
 SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metadata = ?, revision = ?,
-    created_at = ?, touched_at = ?, expires_after = ?, swept = 0
+    created_at = ?, touched_at = ?, expires_after = ?, reset_policy = ?, former_conversation_key = ?, swept = 0
 WHERE id = ?;
 
 -- name: touch_conversation
@@ -56,7 +56,7 @@ UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after
+       touched_at, expires_after, reset_policy, former_conversation_key
 FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
   AND NOT EXISTS (
@@ -81,7 +81,7 @@ ORDER BY branch.ref DESC;
 -- Turns of a branch that no other one needs.
 DELETE FROM turn
 WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? LIMIT ?)
-RETURNING 1;
+RETURNING id;
 
 -- name: clear_branch
 -- Nothing is left of this branch.
@@ -108,26 +108,30 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed
 FROM branch
 WHERE id = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
-SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
+       instructed
 FROM branch
 WHERE conversation = ?
 ORDER BY ref
 LIMIT 1;
 
 -- name: lane
--- A conversation of this owner, its current branch, and whether there is such a lease.
+-- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
+-- has changed flags.
 SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
        conversation.state, conversation.internal, conversation.title, conversation.metadata,
        conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
+       conversation.reset_policy, conversation.former_conversation_key,
        branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
-       branch.pending, branch.start, branch.settled, branch.last_ticket,
-       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3)
+       branch.pending, branch.start, branch.settled, branch.last_ticket, branch.instructed,
+       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3),
+       (SELECT version FROM flag_version WHERE flag_version.owner = ?2)
 FROM conversation JOIN branch ON branch.id = conversation.branch
 WHERE conversation.id = ?1 AND conversation.owner = ?2;
 
@@ -137,13 +141,13 @@ SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.
-INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
 UPDATE branch
-SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?
+SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?
 WHERE ref = ?;
 
 -- name: add_origin
@@ -201,17 +205,41 @@ CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.val
 
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
-INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body)
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log)
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
-        ?5, ?6, ?7, ?8);
+        ?5, ?6, ?7, ?8, ?9);
+
+-- name: turn_log
+-- The log of a turn's events.
+SELECT log FROM turn WHERE id = ?;
+
+-- name: flags
+-- Those of one turn, if it is this owner's.
+SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
+
+-- name: add_flags
+-- Those of one item.
+INSERT INTO item_flag (turn, place, owner, to_model, to_user) VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_flags
+-- Remove those of one turn.
+DELETE FROM item_flag WHERE turn = ?;
+
+-- name: flag_version
+-- How often this owner has changed flags.
+SELECT version FROM flag_version WHERE owner = ?;
+
+-- name: raise_flag_version
+-- Another number than ever before.
+INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET version = version + 1;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at
+       created_at, ended_at, interaction
 FROM attempt
 WHERE ended = ? AND id = ? AND owner = ?;
 
@@ -221,7 +249,7 @@ WHERE ended = ? AND id = ? AND owner = ?;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at
+       created_at, ended_at, interaction
 FROM attempt
 WHERE (ended, id) IN (
     SELECT ended, id FROM attempt WHERE ended = 0 AND conversation = ?1
@@ -236,7 +264,7 @@ LIMIT ?2;
 SELECT id, owner, conversation, branch, lease, fence, state, base, fork,
        coalesce(input, (SELECT body FROM attempt_input WHERE attempt_input.attempt = attempt.id)),
        on_stop, on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled,
-       created_at, ended_at
+       created_at, ended_at, interaction
 FROM attempt
 WHERE ended = 0 AND lease = ?
 ORDER BY id;
@@ -246,10 +274,10 @@ ORDER BY id;
 -- where the primary key does not see it: then there is no half for this one, which NOT NULL refuses.
 INSERT INTO attempt (ended, id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop,
                      on_failure, idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at,
-                     ended_at)
+                     ended_at, interaction)
 VALUES (iif(EXISTS (SELECT 1 FROM attempt WHERE ended = 1 - ?1 AND id = ?2), NULL, ?1),
         ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20,
-        ?21);
+        ?21, ?22);
 
 -- name: add_attempt_input
 -- A long input, in a row of its own.
@@ -297,6 +325,18 @@ INSERT OR IGNORE INTO journal (attempt, number, record) VALUES (?, ?, ?);
 -- name: drop_journal
 -- Remove the records of one attempt.
 DELETE FROM journal WHERE attempt = ?;
+
+-- name: log_chunks
+-- A stretch of the log of one attempt, in order.
+SELECT chunk FROM event_log WHERE attempt = ? AND number >= ? ORDER BY number LIMIT ?;
+
+-- name: add_log_chunk
+-- One that is there already stays as it is.
+INSERT OR IGNORE INTO event_log (attempt, number, chunk) VALUES (?, ?, ?);
+
+-- name: drop_log
+-- Remove the log of one attempt.
+DELETE FROM event_log WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.

@@ -16,6 +16,7 @@ from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 
 Row: TypeAlias = tuple[Any, ...]
@@ -42,7 +43,8 @@ def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
 
 
 def conversation_of(row: Row) -> Conversation:
-    id, owner, branch, key, state, internal, title, metadata, revision, created_at, touched_at, expires = row
+    id, owner, branch, key, state, internal, title, metadata, revision, created_at, touched_at, *rest = row
+    expires_after, reset_policy, former_key = rest
     return Conversation(
         id=ConversationId.trusted(id),
         owner=owner,
@@ -55,7 +57,9 @@ def conversation_of(row: Row) -> Conversation:
         revision=revision,
         created_at=created_at,
         touched_at=touched_at,
-        expires_after=expires,
+        expires_after=expires_after,
+        reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
+        former_conversation_key=former_key,
     )
 
 
@@ -73,11 +77,14 @@ def columns_of_conversation(conversation: Conversation) -> Row:
         conversation.created_at,
         conversation.touched_at,
         conversation.expires_after,
+        None if conversation.reset_policy == NEVER else codec.encode(conversation.reset_policy),
+        conversation.former_conversation_key,
     )
 
 
 def branch_of(id: BranchId, row: Row) -> Branch:
-    conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket = row
+    conversation, fence, head, length, running, unsettled, pending, start, settled, *rest = row
+    last_ticket, instructed = rest
     return Branch(
         id=id,
         conversation=ConversationId.trusted(conversation),
@@ -90,6 +97,7 @@ def branch_of(id: BranchId, row: Row) -> Branch:
         start=start,
         settled=settled,
         last_ticket=last_ticket,
+        instructed=instructed,
     )
 
 
@@ -103,6 +111,7 @@ def columns_of_branch(branch: Branch) -> Row:
         raw_or_none(branch.unsettled),
         _pending(branch.pending),
         branch.settled,
+        branch.instructed,
     )
 
 
@@ -147,7 +156,9 @@ def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
 
 def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
-    idempotency_key, stop, failure_code, failure_message, partial, journaled, created_at, ended_at = rest
+    idempotency_key, stop, failure_code, failure_message, partial, journaled, *times, interaction = rest
+    created_at, ended_at = times
+    body = codec.decode(AttemptBody, input)
     return Attempt(
         id=TurnId.trusted(id),
         owner=owner,
@@ -158,9 +169,11 @@ def attempt_of(row: Row) -> Attempt:
         state=AttemptState(state),
         base=id_or_none(TurnId, base),
         fork=codec.decode(ForkBody, fork).fork if fork else None,
-        input=codec.items(codec.decode(AttemptBody, input).input),
+        input=codec.items(body.input),
+        instructions=body.given,
         on_stop=OnStop(on_stop),
         on_failure=OnFailure(on_failure),
+        is_interaction=bool(interaction),
         idempotency_key=idempotency_key,
         stop=None if stop is None else OnStop(stop),
         failure=None if failure_code is None else Failure(failure_code, failure_message),
@@ -172,8 +185,8 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def input_of(attempt: Attempt) -> bytes:
-    """The input as one value. The partial text is no part of it: it changes, the input does not."""
-    return codec.encode(AttemptBody(input=codec.raws(attempt.input)))
+    """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
+    return codec.encode(AttemptBody.of(attempt.input, attempt.instructions))
 
 
 def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
@@ -200,6 +213,7 @@ def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
         attempt.journaled,
         attempt.created_at,
         attempt.ended_at,
+        int(attempt.is_interaction),
     )
 
 

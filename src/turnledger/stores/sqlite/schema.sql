@@ -11,7 +11,7 @@ CREATE TABLE conversation (
     id BLOB NOT NULL UNIQUE,
     owner TEXT NOT NULL,
     branch BLOB NOT NULL,           -- the current one
-    conversation_key TEXT,          -- none, or freed by deletion: NULL
+    conversation_key TEXT,          -- none, or freed by deletion or reset: NULL
     state TEXT NOT NULL,            -- live, deleted, expired
     internal INTEGER NOT NULL,
     title TEXT,
@@ -20,7 +20,9 @@ CREATE TABLE conversation (
     created_at INTEGER NOT NULL,
     touched_at INTEGER NOT NULL,
     expires_after INTEGER,
-    swept INTEGER NOT NULL DEFAULT 0 -- 1 when it has ended and none of its turns and attempts is left
+    swept INTEGER NOT NULL DEFAULT 0, -- 1 when it has ended and none of its turns and attempts is left
+    reset_policy BLOB,              -- a JSON document; NULL for never
+    former_conversation_key TEXT    -- the one that named it until a reset
 ) STRICT;
 
 -- One conversation_key, one conversation.
@@ -53,7 +55,8 @@ CREATE TABLE branch (
     start INTEGER NOT NULL DEFAULT 0,       -- its own turns come after this number
     settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
-    cleared INTEGER NOT NULL DEFAULT 0      -- 1 when its conversation has ended and its turns are gone
+    cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
+    instructed INTEGER NOT NULL DEFAULT 0   -- number of the turn whose instructions are in force at the head
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -82,8 +85,25 @@ CREATE TABLE turn (
     created_at INTEGER NOT NULL,
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
+    log BLOB,                       -- of its events; NULL when the body alone tells as much
     UNIQUE (branch, number)
 ) STRICT;
+
+-- Items that are not shown to everybody. In rows of their own, which no commit writes.
+CREATE TABLE item_flag (
+    turn BLOB NOT NULL,
+    place INTEGER NOT NULL,         -- among the items of the turn, from 0
+    owner TEXT NOT NULL,
+    to_model INTEGER NOT NULL,
+    to_user INTEGER NOT NULL,
+    PRIMARY KEY (turn, place)
+) STRICT, WITHOUT ROWID;
+
+-- How often an owner has changed flags: what was read under the same number still holds.
+CREATE TABLE flag_version (
+    owner TEXT PRIMARY KEY,
+    version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (
@@ -108,6 +128,7 @@ CREATE TABLE attempt (
     journaled INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     ended_at INTEGER,
+    interaction INTEGER NOT NULL DEFAULT 1, -- 0 if it does not count as use of the conversation
     PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 
@@ -127,6 +148,14 @@ CREATE TABLE journal (
     attempt BLOB NOT NULL,
     number INTEGER NOT NULL,
     record BLOB NOT NULL,
+    PRIMARY KEY (attempt, number)
+) STRICT, WITHOUT ROWID;
+
+-- What running attempts have told their readers, in chunks; of those kept aside, all of it in one.
+CREATE TABLE event_log (
+    attempt BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    chunk BLOB NOT NULL,
     PRIMARY KEY (attempt, number)
 ) STRICT, WITHOUT ROWID;
 

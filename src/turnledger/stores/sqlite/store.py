@@ -34,7 +34,7 @@ class SqliteStore:
     runs within the call, which blocks, and so is deterministic.
     """
 
-    def __init__(self, path: str, writer: Writer, reader: Reader, *, inline: bool) -> None:
+    def __init__(self, path: str, writer: Writer, reader: Reader, version: int, *, inline: bool) -> None:
         self._writer = writer
         self._reader = reader
         self._loop = asyncio.get_running_loop()
@@ -46,7 +46,7 @@ class SqliteStore:
         self._lease: LeaseId | None = None
         self._keeper: LeaseKeeper | None = None
         self._watchers: list[Callable[[], None]] = []
-        self._seen_version: int | None = None
+        self._seen_version = version
         self._closing: asyncio.Future[None] | None = None
 
     @classmethod
@@ -101,7 +101,7 @@ class SqliteStore:
             version = self._writer.data_version()
         except apsw.Error:
             return  # a neighbour is in the way; the next look comes soon
-        if self._seen_version not in (None, version):
+        if self._seen_version != version:
             for changed in tuple(self._watchers):
                 self._loop.call_soon_threadsafe(changed)
         self._seen_version = version
@@ -166,13 +166,15 @@ class SqliteStore:
             self._lock_files.release()
 
 
-def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader]:
+def _open(path: str, vfs: str | None) -> tuple[str, Writer, Reader, int]:
     opening.check_sqlite(apsw.sqlite_lib_version())
     place = opening.prepare(path, vfs)
     try:
         writer = Writer(opening.connect_writer(path, vfs), path)
         try:
-            return str(place), writer, Reader(opening.connect_reader(path, vfs), path)
+            # Of what others write, all that comes after this is noticed.
+            version = writer.data_version()
+            return str(place), writer, Reader(opening.connect_reader(path, vfs), path), version
         except BaseException:
             writer.close()
             raise

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
@@ -33,7 +34,7 @@ RUNNING, ENDED = 0, 1
 """The two halves of the attempt table."""
 
 
-CONVERSATION_COLUMNS = 12
+CONVERSATION_COLUMNS = 14
 """Columns of a row that is read as a conversation."""
 
 
@@ -110,7 +111,10 @@ class SqliteTables(Overview):
         empty, nothing is left to do, and the one it was made from may have more to give."""
         removed = 0
         for ref, needed in self._rows("uncleared_branches", conversation):
-            removed += len(self._rows("purge_turns", ref, needed or 0, limit - removed))
+            turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
+            for (turn,) in turns:
+                self._run("drop_flags", turn)
+            removed += len(turns)
             if removed >= limit:
                 break
             if needed is None:
@@ -191,13 +195,13 @@ class SqliteTables(Overview):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
+    ) -> tuple[Conversation, Branch, bool, int] | None:
         row = self._row("lane", id.raw, owner, lease.raw)
         if row is None:
             return None
         conversation = records.conversation_of(row[:CONVERSATION_COLUMNS])
-        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-1])
-        return conversation, branch, bool(row[-1])
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2])
+        return conversation, branch, bool(row[-2]), row[-1] or 0
 
     # Turns.
 
@@ -229,7 +233,7 @@ class SqliteTables(Overview):
         found.sort(key=attrgetter("number"))
         return found
 
-    async def add_turn(self, turn: Turn) -> None:
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
             "add_turn",
             turn.id.raw,
@@ -240,7 +244,32 @@ class SqliteTables(Overview):
             turn.created_at,
             turn.committed_at,
             turn.body,
+            log or None,
         )
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        row = self._row("turn_log", id.raw)
+        return (row[0] or b"") if row else b""
+
+    # Flags.
+
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
+        return {
+            turn: {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
+            for turn, rows in found.items()
+            if rows
+        }
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        self._run("drop_flags", turn.raw)
+        for place, each in flags.items():
+            self._run("add_flags", turn.raw, place, owner, int(each.to_model), int(each.to_user))
+        self._run("raise_flag_version", owner)
+
+    async def flag_version(self, owner: str) -> int:
+        row = self._row("flag_version", owner)
+        return row[0] if row else 0
 
     # Attempts.
 
@@ -289,6 +318,7 @@ class SqliteTables(Overview):
         for (id,) in rows:
             self._drop_attempt(id)
             self._run("drop_journal", id)
+            self._run("drop_log", id)
         return len(rows)
 
     # The journal.
@@ -302,6 +332,17 @@ class SqliteTables(Overview):
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._run("drop_journal", attempt.raw)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        return [chunk for (chunk,) in self._rows("log_chunks", attempt.raw, first, limit)]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        self._run("add_log_chunk", attempt.raw, number, chunk)
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._run("drop_log", attempt.raw)
 
     # Tickets.
 

@@ -31,6 +31,10 @@ class Violation(Exception):
 async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     """Check every promise on a ledger at rest; return how many turns there are."""
     chats = [await ledger.conversation(conversation_key=key) for key in keys]
+    named = {chat.id for chat in chats}
+    # What was reset is no longer named, and keeps every promise.
+    listed = [each.id for each in await ledger.conversations(limit=1000)]
+    chats += [await ledger.conversation(id) for id in listed if id not in named]
     for chat in chats:
         await _comes_to_rest(chat)
     count = 0
@@ -42,6 +46,9 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     for (key, _), ids in world.opened.items():
         if len(ids) > 1:
             raise Violation(None, None, f"one key, two conversations: {key!r} gave {sorted(ids)}")
+    for old, fresh in world.replaced.items():
+        if len(fresh) > 1:
+            raise Violation(None, None, f"one conversation, reset twice: {old} gave {sorted(fresh)}")
     if world.intrusions:
         raise Violation(None, None, world.intrusions[0])
     await _store_is_sound(ledger)

@@ -14,7 +14,7 @@ from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import ConversationState, Ticket
-from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.testing.simulation.world import World
 
 
@@ -50,7 +50,7 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
 
 
 async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginRequest, world: World) -> Any:
-    id = request.target.id
+    id = await _where(tables, request)
     found = await tables.conversation(request.target.owner, id) if id else None
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
@@ -74,6 +74,20 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
             waited = (before.unsettled, before.running)
             world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
     return result
+
+
+async def _where(tables: Tables, request: BeginRequest) -> ConversationId | None:
+    """The conversation that a request belongs to: where its key first began, or where it waits, or where it
+    is sent."""
+    target = request.target
+    claim = await tables.claim(target.owner, request.key.text) if request.key else None
+    ticket = await tables.ticket(request.attempt)
+    if claim is not None or ticket is not None:
+        return claim.conversation if claim else ticket.conversation if ticket else None
+    if target.id is not None or target.conversation_key is None:
+        return target.id
+    named = await tables.conversation_by_key(target.owner, target.conversation_key)
+    return named.id if named else None
 
 
 async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.errors import Superseded, TurnledgerError
-from turnledger.ledger import Ledger
+from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium, Weather
@@ -35,6 +35,7 @@ HABITS = (
     ["ask"] * 8 + ["stop", "rename", "hang"],
     ["ask"] * 4 + ["stop"] * 2 + ["hang"],
     ["ask"] * 4 + ["delete"],
+    ["ask"] * 4 + ["reset"],
     ["ask"] * 6 + ["close"],
     ["ask"],
 )
@@ -87,10 +88,10 @@ class Schedule:
     servers: list[Server] = field(default_factory=list)
     crashes: int = 0
     asks: int = 0
-    deletions: Counter[str] = field(default_factory=Counter)
-    """Deletions that came back, per conversation_key."""
-    under_deletion: Counter[str] = field(default_factory=Counter)
-    """Deletions on their way, or whose outcome nobody knows: nobody can tell what comes before and after."""
+    freed: Counter[str] = field(default_factory=Counter)
+    """Deletions and resets that came back, per conversation_key."""
+    being_freed: Counter[str] = field(default_factory=Counter)
+    """Those on their way, or whose outcome nobody knows: nobody can tell what comes before and after."""
 
     def __post_init__(self) -> None:
         self.medium = Medium(Random(self.random.random()), Weather.draw(self.random))
@@ -172,6 +173,8 @@ class Schedule:
                 await self._close_some_server()
             elif kind == "rename":
                 await self._on_server(self._rename(conversation_key, token))
+            elif kind == "reset":
+                await self._on_server(self._reset(conversation_key))
             else:
                 await self._on_server(self._delete(conversation_key))
 
@@ -244,33 +247,37 @@ class Schedule:
 
     def _generation(self, conversation_key: str) -> int | None:
         """How often the key was freed; None while that cannot be told."""
-        return None if self.under_deletion[conversation_key] else self.deletions[conversation_key]
+        return None if self.being_freed[conversation_key] else self.freed[conversation_key]
 
     def _handle(self, ask: Ask) -> Work:
         async def handle(ledger: Ledger) -> None:
-            generation = self._generation(ask.conversation_key)
+            runner, policies = self.world.runner(ask, self.random), ask.policies
+            opened: ConversationId | None = None
             try:
-                chat = await ledger.conversation(conversation_key=ask.conversation_key)
-                if generation is not None and generation == self._generation(ask.conversation_key):
-                    self.world.opened.setdefault((ask.conversation_key, generation), set()).add(chat.id)
-                turn = await chat.run(
-                    self.world.runner(ask, self.random),
-                    ask.input,
-                    idempotency_key=ask.idempotency_key,
-                    on_busy=ask.on_busy,
-                    on_stop=ask.on_stop,
-                    on_failure=ask.on_failure,
-                )
+                if ask.by_key:
+                    key = ask.conversation_key
+                    turn = await ledger.run(runner, ask.input, conversation_key=key, **policies)
+                else:
+                    chat = await self._open(ledger, ask.conversation_key)
+                    opened = chat.id
+                    turn = await chat.run(runner, ask.input, **policies)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
                 self.world.seen.append(Seen(ask, None, b"", code, None))
                 if code == Superseded.code and not self.world.was_taken_over(ask):
                     self.world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
             else:
-                where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else chat.id
+                where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else opened
                 self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
 
         return handle
+
+    async def _open(self, ledger: Ledger, conversation_key: str) -> Chat:
+        generation = self._generation(conversation_key)
+        chat = await ledger.conversation(conversation_key=conversation_key)
+        if generation is not None and generation == self._generation(conversation_key):
+            self.world.opened.setdefault((conversation_key, generation), set()).add(chat.id)
+        return chat
 
     def _stop(self, conversation_key: str, *, any_turn: bool = True) -> Work:
         policy = self.random.choice((None, *OnStop))
@@ -304,15 +311,33 @@ class Schedule:
                 chat = await ledger.conversation(conversation_key=conversation_key, create=False)
             except TurnledgerError:
                 return
-            self.under_deletion[conversation_key] += 1
+            self.being_freed[conversation_key] += 1
             try:
                 await chat.delete()
             except TurnledgerError:
                 return
-            self.deletions[conversation_key] += 1
-            self.under_deletion[conversation_key] -= 1
+            self.freed[conversation_key] += 1
+            self.being_freed[conversation_key] -= 1
 
         return delete
+
+    def _reset(self, conversation_key: str) -> Work:
+        async def reset(ledger: Ledger) -> None:
+            try:
+                old = await ledger.conversation(conversation_key=conversation_key, create=False)
+            except TurnledgerError:
+                return
+            self.being_freed[conversation_key] += 1
+            try:
+                new = await ledger.reset(conversation_key, replaces=old.id)
+            except TurnledgerError:
+                return
+            if new.is_new:
+                self.world.replaced.setdefault(old.id, set()).add(new.id)
+            self.freed[conversation_key] += 1
+            self.being_freed[conversation_key] -= 1
+
+        return reset
 
 
 def simulate(seed: int, store: str = "memory") -> Report:

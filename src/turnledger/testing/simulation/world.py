@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from turnledger.engine.begin import Queued
 from turnledger.engine.transaction import RunningTurn
@@ -48,6 +49,17 @@ class Ask:
     on_busy: OnBusy
     on_stop: OnStop
     on_failure: OnFailure
+    by_key: bool
+    """Whether begin itself goes from the conversation_key to the conversation."""
+
+    @property
+    def policies(self) -> dict[str, Any]:
+        return {
+            "idempotency_key": self.idempotency_key,
+            "on_busy": self.on_busy,
+            "on_stop": self.on_stop,
+            "on_failure": self.on_failure,
+        }
 
     @property
     def input(self) -> ItemLike:
@@ -74,6 +86,7 @@ class Ask:
             on_busy=random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
             on_stop=random.choice((OnStop.KEEP, *OnStop)),
             on_failure=random.choice((*[OnFailure.SETTLE] * 4, *OnFailure)),
+            by_key=random.random() < 0.3,
         )
 
 
@@ -142,7 +155,9 @@ class World:
     keepers: set[str] = field(default_factory=set)
     """Tokens of the requests that said to keep what there is after a failure."""
     opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
-    """Per conversation_key and generation (deletions so far): the ids that clients were given."""
+    """Per conversation_key and generation (deletions and resets so far): the ids that clients were given."""
+    replaced: dict[ConversationId, set[ConversationId]] = field(default_factory=dict)
+    """By conversation: what took its place under its key, as those who reset it were told."""
     recorded: set[str] = field(default_factory=set)
     """Effects whose result was recorded, as their runner was told."""
     taken_over: set[TurnId] = field(default_factory=set)

@@ -23,12 +23,20 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "context",
+    "flags",
+    "event_ends",
+    "events",
+    "everything",
     "forgotten",
     "house_keeping",
+    "instructions",
     "metadata",
     "once",
     "one_at_a_time",
     "one_key",
+    "resets",
+    "readers",
     "resuming",
     "rows",
     "stage",
@@ -44,12 +52,19 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
+from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
+from turnledger.testing.store_contract.events import Events  # noqa: E402
+from turnledger.testing.store_contract.everything import Everything  # noqa: E402
+from turnledger.testing.store_contract.flags import Flagged  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
+from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
+from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
@@ -66,12 +81,19 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    ContextShown,
+    Flagged,
+    EventEnds,
+    Events,
+    Everything,
     NothingForgotten,
     HouseKeeping,
+    InstructionsInForce,
     Metadata,
     Once,
     OneAtATime,
     OneKey,
+    Resets,
     Resuming,
     Rows,
     Stops,

@@ -19,12 +19,12 @@ from turnledger.model.conversation import (
     Conversation,
     ConversationState,
     Lease,
-    Origin,
-    Stretch,
     Ticket,
 )
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import Item, message
+from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.stage import Contract, call, soon
 
@@ -65,6 +65,21 @@ def conversation(**changes: Any) -> Conversation:
     return replace(made, **changes)
 
 
+def full_conversation() -> Conversation:
+    return conversation(
+        conversation_key=TEXT,
+        title=TEXT,
+        metadata={TEXT: TEXT},
+        internal=True,
+        revision=3,
+        created_at=LATE,
+        touched_at=LATE,
+        expires_after=LATE,
+        reset_policy=ResetPolicy(idle_after=LATE, daily_at=23, timezone=TEXT),
+        former_conversation_key=TEXT,
+    )
+
+
 def full_attempt(found: Conversation, **changes: Any) -> Attempt:
     made = Attempt(
         id=IDS.new(TurnId),
@@ -78,6 +93,7 @@ def full_attempt(found: Conversation, **changes: Any) -> Attempt:
         input=(Item.of(TEXT), call("look", "c1")),
         on_stop=OnStop.DISCARD,
         on_failure=OnFailure.FORGET,
+        is_interaction=False,
         idempotency_key=TEXT,
         created_at=LATE,
     )
@@ -164,19 +180,7 @@ class Rows(Contract):
 
     async def test_rows_are_read_as_they_were_written(self, stores: list[Store]) -> None:
         here, there = stores
-        found = await begun(
-            here,
-            conversation(
-                conversation_key=TEXT,
-                title=TEXT,
-                metadata={TEXT: TEXT},
-                internal=True,
-                revision=3,
-                created_at=LATE,
-                touched_at=LATE,
-                expires_after=LATE,
-            ),
-        )
+        found = await begun(here, full_conversation())
         branch = Branch(
             id=found.branch,
             conversation=found.id,
@@ -186,8 +190,9 @@ class Rows(Contract):
             running=IDS.new(TurnId),
             unsettled=IDS.new(TurnId),
             pending=(call("look", "c"), call("pay", TEXT)),
+            instructed=3,
         )
-        attempt = full_attempt(found)
+        attempt = full_attempt(found, instructions=Instructions((message("system", TEXT),)))
         ended = replace(
             attempt,
             state=AttemptState.DISCARDED,
@@ -222,6 +227,21 @@ class Rows(Contract):
         assert await read(there, do("attempt", "ann", attempt.id)) == ended
         assert await read(there, do("claim", "ann", TEXT)) == expiring
 
+    @pytest.mark.parametrize("is_lasting", [True, False])
+    @pytest.mark.parametrize("texts", [(), ("short",), ("long " * 300, TEXT)])
+    async def test_instructions_are_read_as_they_were_written(
+        self, stores: list[Store], texts: tuple[str, ...], is_lasting: bool
+    ) -> None:
+        here, there = stores
+        found = await begun(here)
+        given = Instructions(tuple(message("developer", text) for text in texts), is_lasting)
+        attempt = full_attempt(found, instructions=given)
+        await write(here, do("add_attempt", attempt))
+        assert await read(there, do("attempt", "ann", attempt.id)) == attempt
+        ended = replace(attempt, state=AttemptState.FAILED, partial="so far", ended_at=LATE)
+        await write(there, do("save_attempt", ended))
+        assert await read(here, do("attempt", "ann", attempt.id)) == ended
+
     async def test_what_belongs_to_another_owner_is_not_there(self, stores: list[Store]) -> None:
         store = stores[0]
         found = await begun(store, conversation(conversation_key="k"))
@@ -250,6 +270,26 @@ class Rows(Contract):
         await write(stores[1], do("save_conversation", deleted))
         again = await begun(stores[0], conversation(conversation_key="k"))
         assert await read(stores[1], do("conversation_by_key", "ann", "k")) == again
+
+    @pytest.mark.parametrize("state", [ConversationState.LIVE, ConversationState.EXPIRED])
+    async def test_a_conversation_that_is_saved_without_its_key_frees_it(
+        self, stores: list[Store], state: ConversationState
+    ) -> None:
+        found = await begun(stores[0], conversation(conversation_key="k"))
+        released = replace(found, conversation_key=None, former_conversation_key="k", state=state)
+        successor = conversation(conversation_key="k")
+        await write(
+            stores[0],
+            do("save_conversation", replace(found, state=state)),
+            do("save_conversation", released),
+            do("add_conversation", successor),
+            do("add_branch", Branch(id=successor.branch, conversation=successor.id)),
+        )
+        assert await read(stores[1], do("conversation", "ann", found.id)) == released
+        assert await read(stores[1], do("conversation_by_key", "ann", "k")) == successor
+        # What happens to the old one is none of the key's business any more.
+        await write(stores[1], do("save_conversation", replace(released, state=ConversationState.DELETED)))
+        assert await read(stores[0], do("conversation_by_key", "ann", "k")) == successor
 
     async def test_a_number_of_a_branch_is_given_to_one_turn(self, stores: list[Store]) -> None:
         found = await begun(stores[0])
@@ -282,7 +322,7 @@ class Rows(Contract):
         lease = IDS.new(LeaseId)
         branch = await read(there, do("branch", found.branch))
         seen = await read(there, do("lane", found.owner, found.id, lease))
-        assert seen == (found, branch, False)
+        assert seen == (found, branch, False, 0)
         await write(here, do("beat", lease))
         assert (await read(there, do("lane", found.owner, found.id, lease)))[2] is True
         assert await read(there, do("lane", "somebody else", found.id, lease)) is None
@@ -300,6 +340,27 @@ class Rows(Contract):
         assert await read(here, do("journal", second.id)) == []
         await write(here, do("drop_journal", first.id))
         assert await read(there, do("journal", first.id)) == []
+
+    async def test_an_event_log_keeps_its_chunks_in_order_and_each_once(self, stores: list[Store]) -> None:
+        here, there = stores
+        first, second = IDS.new(TurnId), IDS.new(TurnId)
+        chunks = [f"chunk {number}".encode() for number in range(12)]
+        for number, chunk in enumerate(chunks):
+            await write(stores[number % 2], do("add_log_chunk", first, number, chunk))
+        await write(there, do("add_log_chunk", first, 3, b"other"))
+        assert await read(there, do("log_chunks", first, 0, 99)) == chunks
+        assert await read(here, do("log_chunks", first, 9, 2)) == chunks[9:11]
+        assert await read(here, do("log_chunks", second, 0, 99)) == []
+        await write(here, do("drop_log", first))
+        assert await read(there, do("log_chunks", first, 0, 99)) == []
+
+    async def test_a_turn_has_the_log_it_was_added_with(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        first = turn(found.branch, 1)
+        second = turn(found.branch, 2, first.id)
+        await write(stores[0], do("add_turn", first, b"\x00log"), do("add_turn", second))
+        for each, log in ((first.id, b"\x00log"), (second.id, b""), (IDS.new(TurnId), b"")):
+            assert await read(stores[1], do("turn_log", each)) == log
 
     async def test_tickets_are_numbered_by_the_store_and_front_ones_come_first(
         self, stores: list[Store]
@@ -356,86 +417,3 @@ class Rows(Contract):
         assert Lease(lease, beats[-1]) in await read(stores[1], do("leases"))
         await write(stores[1], do("drop_lease", lease))
         assert await read(stores[0], do("lease", lease)) is None
-
-    async def test_all_rows_are_named_page_by_page_with_their_owners(self, stores: list[Store]) -> None:
-        here, there = stores
-        chats = [await begun(here, conversation(owner=owner)) for owner in ("ann", "ben", "ann")]
-        attempts = [full_attempt(each) for each in chats]
-        attempts += [full_attempt(each, state=AttemptState.FAILED) for each in chats]
-        tickets = [_ticket_for(each) for each in chats]
-        claims = [
-            Claim(
-                owner=each.owner,
-                idempotency_key=f"{number}",
-                fingerprint=b"f",
-                conversation=each.id,
-                attempt=IDS.new(TurnId),
-            )
-            for number, each in enumerate(chats)
-        ]
-        await write(
-            here,
-            *[do("add_attempt", each) for each in attempts],
-            *[do("save_claim", each) for each in claims],
-        )
-        numbered = await write(here, *[do("add_ticket", each) for each in tickets])
-        lost = IDS.new(BranchId)
-        await write(here, do("add_branch", Branch(id=lost, conversation=IDS.new(ConversationId))))
-
-        assert sorted(await _all(there, "all_conversations", lambda row: row[1])) == sorted(
-            (each.owner, each.id) for each in chats
-        )
-        assert await _all(there, "all_branches", lambda row: row[1]) == [
-            *((each.owner, each.branch) for each in chats),
-            (None, lost),
-        ]
-        assert sorted(await _all(there, "all_attempts", lambda row: row[1])) == sorted(
-            (each.owner, each.id) for each in attempts
-        )
-        found = await _all(there, "all_tickets", lambda row: row[1].attempt)
-        expected = zip([each.owner for each in chats], numbered, strict=True)
-        assert {each.attempt: (owner, each) for owner, each in found} == {
-            each.attempt: (owner, each) for owner, each in expected
-        }
-        found = await _all(there, "all_claims", lambda claim: claim)
-        assert sorted(found, key=lambda claim: claim.idempotency_key) == claims
-
-    async def test_a_branch_knows_up_to_where_others_need_it(self, stores: list[Store]) -> None:
-        here, there = stores
-        found = await begun(here)
-        assert await read(there, do("needed_through", found.branch)) == 0
-        for through in (3, 5, 2):
-            made = Branch(id=IDS.new(BranchId), conversation=found.id, start=through)
-            stretch = Stretch(found.branch, 0, through)
-            origin = Origin(branch=made.id, conversation=found.id, base=IDS.new(TurnId), line=(stretch,))
-            await write(here, do("add_branch", made), do("add_origin", origin))
-        assert await read(there, do("needed_through", found.branch)) == 5
-
-    async def test_a_store_tells_what_is_odd_about_it(self, stores: list[Store]) -> None:
-        here, there = stores
-        found = await begun(here)
-        attempt = full_attempt(found)
-        await write(here, do("add_attempt", attempt), do("add_records", attempt.id, 0, [b"record"]))
-        assert await read(there, do("oddities", 9)) == []
-        await write(here, do("drop_attempt", attempt.id))
-        [told] = await read(there, do("oddities", 9))
-        assert attempt.id in told
-        assert await read(there, do("oddities", 0)) == []
-
-
-async def _all(store: Store, method: str, name: Callable[[Any], Any]) -> list[Any]:
-    """All that a method names, two at a time."""
-    found: list[Any] = []
-    while page := await read(store, do(method, name(found[-1]) if found else None, 2)):
-        found += page
-    return found
-
-
-def _ticket_for(found: Conversation) -> Ticket:
-    return Ticket(
-        attempt=IDS.new(TurnId),
-        conversation=found.id,
-        branch=found.branch,
-        lease=IDS.new(LeaseId),
-        deadline=LATE,
-    )

@@ -29,8 +29,8 @@ from turnledger.testing.scripted_model import ScriptedModel, Step
 
 GUARD = 20.0
 """Seconds after which a test is given up: something that had to happen did not."""
-LIMITS = Limits(lease_time=600.0, queue_wait=6_000.0)
-SHORT_WAIT = Limits(lease_time=600.0, queue_wait=60.0)
+LIMITS = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0)
+SHORT_WAIT = Limits(lease_time=600.0, queue_wait=60.0, flush_every=6_000.0)
 
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
@@ -63,6 +63,10 @@ class Process:
     async def tend(self) -> None:
         """Do what the timer of the process does."""
         await self.ledger._tending.tend()
+
+    async def flush(self) -> None:
+        """Write down what its turns have told, as its timer does."""
+        await self.ledger._process.flushing.flush()
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from dataclasses import replace
+
 import pytest
 
-from turnledger.engine.commit import commit
-from turnledger.engine.stops import request_stop
-from turnledger.errors import TurnStopped
+from turnledger.engine.begin import begin
+from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.stops import news_for, request_stop
+from turnledger.errors import CommitOutcomeUnknown, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate, Gate, When
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, exchange, said, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, said, soon
 
 every_place = pytest.mark.parametrize("elsewhere", [False, True])
 
@@ -161,6 +166,134 @@ class Stops(Contract):
         await soon(waiting)
         assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q2"]
 
+    @every_place
+    @pytest.mark.parametrize("is_keyed", [False, True])
+    async def test_a_queued_turn_learns_at_once_that_it_was_stopped_wherever_it_stands(
+        self, stage: Stage, elsewhere: bool, is_keyed: bool
+    ) -> None:
+        """The bell of a lane is for its first; a stop is for the one it names."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q0")
+        first = await stage.queue(chat, ScriptedModel(["a1"]), "q1")
+        second = await stage.queue(chat, ScriptedModel(), "q2", idempotency_key="i" if is_keyed else None)
+        third = await stage.queue(chat, ScriptedModel(["a3"]), "q3")
+        ticket = (await stage.tickets(chat))[1]
+        await soon((await (there if elsewhere else here).chat(chat)).stop(ticket.attempt))
+        with pytest.raises(TurnStopped):
+            await soon(second)
+        assert not first.done()
+        assert not third.done()
+        await holder.finish()
+        await soon(first)
+        await soon(third)
+        assert [turn.input[0].text for turn in await chat.turns()] == ["q0", "q1", "q3"]
+
+    async def test_who_is_stopped_in_line_passes_on_the_bell_it_heard(self, stage: Stage) -> None:
+        """It heard that the lane is free, in place of the one behind it."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        holder = await stage.hold_lane(same, "q0")
+        first = await stage.queue(chat, ScriptedModel(), "q1")
+        second = await stage.queue(chat, ScriptedModel(["a2"]), "q2")
+        here.store.is_deaf = True
+        await soon(same.stop((await stage.tickets(chat))[0].attempt))
+        await holder.finish()
+        here.store.is_deaf = False
+        here.store.announce()
+        with pytest.raises(TurnStopped):
+            await soon(first)
+        assert (await soon(second)).text == "a2"
+
+    async def test_a_stop_reaches_a_turn_whose_begin_is_not_answered_yet(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        model = ScriptedModel(["Half", Gate()])
+        with here.store.hold(begin, When.AFTER) as gate:
+            task = stage.start(chat.run(model, "q"))
+            await stage.reach(gate, task)
+            stopping = stage.start((await there.chat(chat)).stop())
+            await soon(_heard_early(here))
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.KEPT
+        with pytest.raises(TurnStopped):
+            await soon(task)
+
+    async def test_a_stop_waits_for_a_begin_that_the_store_has_not_seen_yet(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block = chat.turn("q", on_stop="discard")
+
+        async def run() -> None:
+            async with block as turn:
+                await ScriptedModel(["Half", Gate()])(turn)
+
+        with here.store.hold(begin) as gate:
+            task = stage.start(run())
+            await stage.reach(gate, task)
+            stopping = stage.start(chat.stop(block.id))
+            await stage.until_run(here, request_stop, 2)
+            assert not stopping.done()
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.DISCARDED
+        with pytest.raises(TurnStopped):
+            await soon(task)
+
+    async def test_a_look_for_stops_that_failed_is_repeated(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "q")
+        here.store.refuse(news_for, times=2)
+        ended = await soon((await there.chat(chat)).stop())
+        assert ended is not None
+        with pytest.raises(TurnStopped):
+            await soon(holder.task)
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_stop_of_a_turn_in_doubt_tells_what_became_of_it(self, stage: Stage, fate: Fate) -> None:
+        """The commit is asked about until it is certain; here it is made again if it was lost."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        here.store.lose_answer(commit, fate)
+        with here.store.hold(resolve_doubt) as gate:
+            task = stage.start(chat.run(ScriptedModel(["Whole."]), "q"))
+            await stage.reach(gate, task)
+            [attempt] = here.ledger._process.running
+            stopping = stage.start(same.stop(attempt))
+            await stage.until_run(there, request_stop, 1)
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.COMPLETED
+        assert await same.turns() == [ended.turn] == [await soon(task)]
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_stop_of_a_turn_whose_caller_gave_up_on_the_doubt_is_honoured(
+        self, stage: Stage, fate: Fate
+    ) -> None:
+        here, there = await stage.processes(limits=replace(LIMITS, doubt_patience=0.0))
+        chat = await here.chat()
+        same = await there.chat(chat)
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        with pytest.raises(CommitOutcomeUnknown) as unknown:
+            await exchange(chat, "q", "Whole.")
+        assert unknown.value.code == "commit_outcome_unknown"
+        [attempt] = here.ledger._process.doubts
+        stopping = stage.start(same.stop(attempt, policy="discard"))
+        await stage.until_run(there, request_stop, 1)
+        await here.tend()
+        ended = await soon(stopping)
+        assert ended is not None
+        is_there = fate is not Fate.LOST
+        # One that appears late came before the stop was looked for, and won.
+        assert ended.state is (AttemptState.COMPLETED if is_there else AttemptState.DISCARDED)
+        assert [turn.text for turn in await same.turns()] == (["Whole."] if is_there else [])
+        await exchange(same, "next", on_busy="reject")
+
     async def test_there_is_nothing_to_stop_on_an_idle_conversation(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         assert await soon(chat.stop()) is None
@@ -179,3 +312,9 @@ class Stops(Contract):
         assert await soon(other.stop(running.attempt.id)) is None
         assert await soon(other.stop(turn.id)) is None
         await holder.finish()
+
+
+async def _heard_early(process: Process) -> None:
+    """Wait until a stop has arrived for a turn that does not run yet."""
+    while not process.ledger._process.early_stops:  # noqa: ASYNC110 - nobody tells of it
+        await asyncio.sleep(0)

@@ -8,11 +8,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from turnledger.engine.asking import begin_request
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.recovery import take_over
 from turnledger.errors import ConversationBusy, Superseded
-from turnledger.ledger import Chat, begin_request
+from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, Gate, When
@@ -259,7 +260,7 @@ class Superseding(Contract):
         here, there = await stage.processes()
         chat = await here.chat()
         process = here.ledger._process
-        request = begin_request(process, chat._target(), "q0", None, "queue", "keep", "settle")
+        request = begin_request(process, chat._target(), "q0")
         await here.store.transact(begin, request)
         with pytest.raises(ConversationBusy):
             await exchange(await there.chat(chat), "q1", on_busy="reject")

@@ -45,11 +45,12 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
     ("statement", "said"),
     [
         (
-            "INSERT INTO turn SELECT 9999, randomblob(16), 9999, 1, NULL, 0, 1, 1, body FROM turn LIMIT 1",
+            "INSERT INTO turn SELECT 9999, randomblob(16), 9999, 1, NULL, 0, 1, 1, body, NULL "
+            "FROM turn LIMIT 1",
             "stands on a branch that is not there",
         ),
         (
-            f"INSERT INTO turn SELECT 9999, randomblob(16), {A_MADE_BRANCH}, 1, NULL, 0, 1, 1, body "
+            f"INSERT INTO turn SELECT 9999, randomblob(16), {A_MADE_BRANCH}, 1, NULL, 0, 1, 1, body, NULL "
             "FROM turn LIMIT 1",
             "stands before the start of its branch",
         ),
@@ -64,6 +65,8 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
             "in the wrong place: it reads the turns of another",
         ),
         ("INSERT INTO journal VALUES (randomblob(16), 0, x'7b7d')", "what it says is lost"),
+        ("INSERT INTO event_log VALUES (randomblob(16), 0, x'00')", "There is a log of turn_"),
+        ("INSERT INTO item_flag VALUES (randomblob(16), 0, 'ann', 0, 0)", "There are flags of turn_"),
         ("INSERT INTO attempt_input VALUES (9999, randomblob(16), x'7b7d')", "it is left over"),
         (
             "UPDATE attempt SET ended = 0 WHERE id = (SELECT id FROM attempt WHERE journaled = 0 LIMIT 1)",

@@ -160,6 +160,15 @@ async def test_a_write_of_another_process_is_noticed(
     await asyncio.wait_for(noticed.wait(), 60)
 
 
+async def test_what_was_written_between_opening_and_watching_is_noticed(
+    store: SqliteStore, path: Path, neighbour: Neighbour
+) -> None:
+    await asyncio.to_thread(neighbour, "write", path, ids.new(LeaseId))
+    noticed = asyncio.Event()
+    store.watch(noticed.set)
+    await asyncio.wait_for(noticed.wait(), 60)
+
+
 async def test_own_writes_are_not_noticed(
     store: SqliteStore, path: Path, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,65 @@
+"""The block of a turn: entered when the lane is held, and left with a commit or by its policy."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from turnledger.engine.begin import BeginRequest
+from turnledger.engine.ending import Ended
+from turnledger.engine.entering import enter
+from turnledger.engine.leaving import leave
+from turnledger.engine.live_log import EventSink
+from turnledger.engine.outcome import committed
+from turnledger.engine.ports import Runner
+from turnledger.engine.process import Process
+from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import InvalidInput, TurnReplayed
+from turnledger.model.ids import TurnId
+from turnledger.model.turn import Turn
+
+
+class TurnBlock:
+    """The context manager of one turn; used once."""
+
+    def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
+        self._process = process
+        self._request = request
+        self._on_event = on_event
+        self._running: RunningTurn | None = None
+        self._is_used = False
+
+    @property
+    def id(self) -> TurnId:
+        """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
+        return self._request.attempt
+
+    async def __aenter__(self) -> RunningTurn:
+        if self._is_used:
+            raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
+        self._is_used = True
+        entered = await enter(self._process, self._request, self._on_event)
+        if isinstance(entered, Ended):
+            raise TurnReplayed(committed(entered))
+        self._running = entered
+        return entered
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._running is not None  # noqa: S101 - the block was entered
+        await leave(self._process, self._running, problem)
+
+
+async def run_turn(
+    process: Process, request: BeginRequest, runner: Runner, on_event: EventSink | None
+) -> Turn:
+    """Run a turn with a runner; return it as committed, by this attempt or by an earlier one."""
+    try:
+        async with TurnBlock(process, request, on_event) as running:
+            await runner(running)
+    except TurnReplayed as replay:
+        return replay.turn
+    return committed(Ended(running.state, running.turn))

@@ -1,0 +1,31 @@
+"""Stopping: record the stop, deliver it if the turn is here, and wait for the outcome that won."""
+
+from __future__ import annotations
+
+import asyncio
+
+from turnledger.engine.ending import Ended
+from turnledger.engine.entering import outcome_of
+from turnledger.engine.process import FIRST_DELAY, Process
+from turnledger.engine.stops import StopRequest, request_stop
+from turnledger.model.ids import TurnId
+
+
+async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
+    """Stop a turn, wherever it runs or waits; return when it is final. None if nothing was there to stop."""
+    found = await process.persist(request_stop, request)
+    while found is None and _is_beginning(process, request.attempt):
+        # The store does not know it yet, but will: it must not slip through.
+        await asyncio.sleep(FIRST_DELAY)
+        found = await process.persist(request_stop, request)
+    if found is None or isinstance(found, Ended):
+        process.bells.wake(request.attempt)
+        process.bells.ring(request.conversation)
+        return found
+    process.interrupt_here(found.id, found.stop)
+    return await outcome_of(process, request.owner, found.id)
+
+
+def _is_beginning(process: Process, attempt: TurnId | None) -> bool:
+    """Whether a task here is sending its begin, and has no answer yet."""
+    return attempt is not None and process.mine.get(attempt) is False and attempt not in process.running
