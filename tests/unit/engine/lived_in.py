@@ -112,4 +112,5 @@ def change_turn(database: Database, id: TurnId, **changes: Any) -> None:
 
 def remove_turn(database: Database, id: TurnId) -> None:
     turn = database.turns.pop(id)
+    database.turn_logs.pop(id, None)
     del database.lines[turn.branch][turn.number]

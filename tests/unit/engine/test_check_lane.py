@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from tests.unit.engine.lived_in import Lived, change_branch, fail, say
+from tests.unit.engine.lived_in import Lived, change_branch, fail, remove_turn, say
 from tests.unit.engine.test_check import raw_id
 from tests.unit.engine.test_check_line import shown, turn_at
 from turnledger import AttemptState, Rule
@@ -30,6 +30,11 @@ def waiting(database: Database, lived: Lived) -> Attempt:
     return database.attempts[unsettled]
 
 
+def remove_attempt(database: Database, attempt: Attempt) -> None:
+    for table in (database.attempts, database.journals, database.logs):
+        table.pop(attempt.id, None)
+
+
 def change(database: Database, attempt: Attempt, **changes: object) -> None:
     database.attempts[attempt.id] = replace(attempt, **changes)
 
@@ -40,8 +45,7 @@ def forget_that_effects_wait(database: Database, lived: Lived) -> None:
 
 def lose_the_attempt_that_waits(database: Database, lived: Lived) -> None:
     attempt = waiting(database, lived)
-    del database.attempts[attempt.id]
-    del database.journals[attempt.id]
+    remove_attempt(database, attempt)
 
 
 def take_up_what_waits(database: Database, lived: Lived) -> None:
@@ -169,8 +173,7 @@ async def running(lived: Lived, database: Database) -> Attempt:
     gate.release()
     await held
     database.branches[branch.id] = branch
-    turn = database.turns.pop(attempt.id)
-    del database.lines[branch.id][turn.number]
+    remove_turn(database, attempt.id)
     database.attempts[attempt.id] = attempt
     database.journals[attempt.id] = journal
     other = LeaseId("lease_" + raw_id(9))
@@ -247,6 +250,5 @@ async def test_what_waits_on_a_conversation_that_has_ended_waits_no_more(
     attempt = waiting(database, lived)
     await lived.waiting.delete()
     assert await lived.ledger.check() == []
-    del database.attempts[attempt.id]
-    del database.journals[attempt.id]
+    remove_attempt(database, attempt)
     assert await lived.ledger.check() == []
