@@ -18,6 +18,7 @@ from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.finding import Finding, Rule
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
@@ -31,6 +32,7 @@ __all__ = [
     "Chat",
     "Context",
     "Conversation",
+    "Finding",
     "Flags",
     "Item",
     "ItemDone",
@@ -40,6 +42,7 @@ __all__ = [
     "OnFailure",
     "OnStop",
     "ResetPolicy",
+    "Rule",
     "Runner",
     "RunningTurn",
     "TextDelta",

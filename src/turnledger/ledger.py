@@ -22,6 +22,7 @@ from turnledger.engine.asking import (
 )
 from turnledger.engine.block import TurnBlock, run_turn
 from turnledger.engine.branching import Divergence
+from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
     DeleteRequest,
     ListRequest,
@@ -56,7 +57,7 @@ from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
-from turnledger.engine.showing import flagged_page, in_force, shown_to_user
+from turnledger.engine.showing import in_force, whole_history
 from turnledger.engine.stopping import stop_turn
 from turnledger.engine.stops import StopRequest
 from turnledger.engine.stream import read_events
@@ -66,7 +67,8 @@ from turnledger.errors import InvalidInput, TurnledgerError
 from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event
-from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.finding import Finding
+from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
@@ -235,6 +237,15 @@ class Ledger:
         request = begin_request(self._process, target, input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
+    async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
+        """Look whether everything stored keeps the promises, of all owners; return what is wrong.
+
+        `at_rest`: nobody should be at work, so what still runs or waits is reported, too, though not as
+        damage. Changes nothing. On SQLite, commits go on beside it, and other reads of this ledger wait.
+        """
+        request = CheckRequest(at_rest=at_rest, limit=check_limit(limit))
+        return (await self._process.store.read(check, request)).findings
+
 
 class Chat:
     """One conversation, as one owner sees it."""
@@ -388,15 +399,7 @@ class Chat:
     async def history(self) -> list[Item]:
         """All items of all committed turns that their user sees, in order: without those hidden by
         `to_user=False`, and the other half of their pair."""
-        turns: list[Turn] = []
-        flags: dict[TurnId, Mapping[int, Flags]] = {}
-        before: int | None = None
-        while before is None or before > 1:
-            page = await self._process.store.read(flagged_page, self._page(before, PAGE))
-            turns[:0] = page.turns
-            flags |= page.flags
-            before = page.turns[0].number if page.turns else 1
-        return shown_to_user(turns, flags)
+        return await whole_history(self._process.store, lambda before: self._page(before, PAGE))
 
     async def flag(
         self,

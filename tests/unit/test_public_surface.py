@@ -20,6 +20,7 @@ def test_these_names_are_exported() -> None:
         "Chat",
         "Context",
         "Conversation",
+        "Finding",
         "Flags",
         "Item",
         "ItemDone",
@@ -29,6 +30,7 @@ def test_these_names_are_exported() -> None:
         "OnFailure",
         "OnStop",
         "ResetPolicy",
+        "Rule",
         "Runner",
         "RunningTurn",
         "TextDelta",
@@ -50,7 +52,16 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 
 
 def test_a_ledger_can_do_this() -> None:
-    assert public(Ledger) == {"open", "over", "close", "conversation", "conversations", "reset", "run"}
+    assert public(Ledger) == {
+        "check",
+        "close",
+        "conversation",
+        "conversations",
+        "open",
+        "over",
+        "reset",
+        "run",
+    }
 
 
 def test_a_chat_can_do_this() -> None:

@@ -193,6 +193,36 @@ class Tables(Protocol):
 
     async def drop_lease(self, id: LeaseId) -> None: ...
 
+    # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
+    # cannot be read has a name, too; `after` is the last one of the page before.
+    async def all_conversations(
+        self, after: ConversationId | None, limit: int
+    ) -> list[tuple[str, ConversationId]]:
+        """Each with its owner."""
+        ...
+
+    async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
+        """Each with the owner of its conversation, or None if that is not there; in the order of making."""
+        ...
+
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
+        """Each with its owner."""
+        ...
+
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+        """Each with the owner of its conversation, or None if that is not there."""
+        ...
+
+    async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]: ...
+    async def needed_through(self, branch: BranchId) -> int:
+        """The number of the last turn of this branch that a branch made from it needs; 0 for none."""
+        ...
+
+    async def oddities(self, limit: int) -> list[str]:
+        """What is wrong with this store that its tables do not show, each in a sentence: rows that nothing
+        leads to, books that do not agree, a damaged file."""
+        ...
+
 
 Request = TypeVar("Request")
 Result = TypeVar("Result")
@@ -241,6 +271,16 @@ class Store(Protocol):
     async def close(self) -> None:
         """End the lease and release everything. Operations under way are finished first."""
         ...
+
+
+class Visit(Protocol):
+    """A look at a store by somebody who takes no part in it: no lease, nothing written, nothing created."""
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        """Run a reading operation on one consistent view."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Clock(Protocol):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
 from turnledger.engine.line import turn_at
-from turnledger.engine.ports import Tables
+from turnledger.engine.ports import Store, Tables
 from turnledger.engine.reading import InfoRequest, PageRequest, info, turns_page
-from turnledger.model.flags import FlagsOf, hidden_from_user, without_hidden
+from turnledger.model.flags import Flags, FlagsOf, hidden_from_user, without_hidden
+from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
 
@@ -36,6 +37,19 @@ def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
     if hidden:
         parts = without_hidden(parts, [hidden.get(turn.id, ()) for turn in turns])
     return [item for part in parts for item in part]
+
+
+async def whole_history(store: Store, page_before: Callable[[int | None], PageRequest]) -> list[Item]:
+    """All items that their user sees, read in pages, the last one first."""
+    turns: list[Turn] = []
+    flags: dict[TurnId, Mapping[int, Flags]] = {}
+    before: int | None = None
+    while before is None or before > 1:
+        page = await store.read(flagged_page, page_before(before))
+        turns[:0] = page.turns
+        flags |= page.flags
+        before = page.turns[0].number if page.turns else 1
+    return shown_to_user(turns, flags)
 
 
 async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:

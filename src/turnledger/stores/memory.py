@@ -30,6 +30,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.memory_overview import Overview, made_from
 from turnledger.stores.undo_log import UndoLog
 
 KEPT_TOMBSTONES = 10_000
@@ -62,7 +63,7 @@ class Database:
     watchers: list[tuple[MemoryStore, Callable[[], None], Context]] = field(default_factory=list)
 
 
-class MemoryTables(UndoLog):
+class MemoryTables(UndoLog, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -168,17 +169,16 @@ class MemoryTables(UndoLog):
                 if attempt.state is not AttemptState.RUNNING and removed < limit:
                     self._remove_attempt(attempt.id)
                     removed += 1
+        # A claim keeps the tombstone that the retry of its request has to hear of.
+        claimed = {claim.conversation for claim in self._db.claims.values()}
         for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
-            self._drop_tombstone(self._db.conversations[id])
+            if id not in claimed:
+                self._drop_tombstone(self._db.conversations[id])
         return removed
 
     def _purge_branch(self, branch: Branch, limit: int) -> int:
         """Remove the turns of a branch that no other one needs; when it is empty, it needs none itself."""
-        made_from_it = [
-            origin.line[0].through
-            for origin in self._db.origins.values()
-            if origin.line and origin.line[0].branch == branch.id
-        ]
+        made_from_it = made_from(self._db, branch.id)
         line = self._db.lines.get(branch.id, {})
         # The last first: put back, should this be undone, they are in order again.
         unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]

@@ -13,7 +13,7 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Conversation, ConversationState, Stretch, Ticket
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -231,6 +231,19 @@ def changes_of_attempt(attempt: Attempt) -> Row:
         attempt.fence,
         attempt.lease.raw,
         attempt.ended_at,
+    )
+
+
+def claim_of(
+    owner: str, key: str, fingerprint: bytes, conversation: bytes, attempt: bytes, expires_at: int | None
+) -> Claim:
+    return Claim(
+        owner=owner,
+        idempotency_key=key,
+        fingerprint=fingerprint,
+        conversation=ConversationId.trusted(conversation),
+        attempt=TurnId.trusted(attempt),
+        expires_at=expires_at,
     )
 
 

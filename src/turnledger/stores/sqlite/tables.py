@@ -17,6 +17,7 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
 
@@ -37,7 +38,7 @@ CONVERSATION_COLUMNS = 14
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables:
+class SqliteTables(Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -381,17 +382,7 @@ class SqliteTables:
 
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
         row = self._row("claim", owner, idempotency_key)
-        if row is None:
-            return None
-        fingerprint, conversation, attempt, expires_at = row
-        return Claim(
-            owner=owner,
-            idempotency_key=idempotency_key,
-            fingerprint=fingerprint,
-            conversation=ConversationId.trusted(conversation),
-            attempt=TurnId.trusted(attempt),
-            expires_at=expires_at,
-        )
+        return None if row is None else records.claim_of(owner, idempotency_key, *row)
 
     async def save_claim(self, claim: Claim) -> None:
         self._run(

@@ -29,6 +29,7 @@ PARTS = (
     "events",
     "crossing",
     "editing",
+    "everything",
     "forgotten",
     "forks",
     "house_keeping",
@@ -61,6 +62,7 @@ from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
+from turnledger.testing.store_contract.everything import Everything  # noqa: E402
 from turnledger.testing.store_contract.flags import Flagged  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
 from turnledger.testing.store_contract.forks import Forks  # noqa: E402
@@ -96,6 +98,7 @@ class StoreContract(
     Crossing,
     Editing,
     Forks,
+    Everything,
     NothingForgotten,
     HouseKeeping,
     InstructionsInForce,

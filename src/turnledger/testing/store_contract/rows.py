@@ -13,7 +13,14 @@ from msgspec.structs import replace
 from turnledger.engine.ports import Store, Sync, Tables
 from turnledger.errors import StoreError, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    Lease,
+    Ticket,
+)
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item, message
