@@ -1,7 +1,7 @@
 """Branching costs the same however long a conversation is and however often it was edited.
 
-Counted, not timed: the statements that SQLite runs and the steps its machine takes for them, for one action
-on a small conversation and on a large one.
+Counted, not timed: the statements that SQLite runs and the steps its machine takes for them, for one
+operation on a small conversation and on a large one.
 """
 
 from __future__ import annotations

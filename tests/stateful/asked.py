@@ -9,6 +9,7 @@ from tests.unit.model.shapes import assistant, call, reasoning
 from turnledger.engine.begin import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import EndRequest
+from turnledger.engine.moving import Moved
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.telling import Told
 from turnledger.model import event_log
@@ -47,6 +48,8 @@ class Asked:
         """Take in the answer to a begin."""
         if isinstance(answer, Queued):
             self.queued = answer
+        elif isinstance(answer, Moved):
+            self.queued = None
         elif isinstance(answer, Begun) and self.begun is None:
             self.begun, self.fence = answer, answer.branch.fence
             self.journal = Journal(list(answer.journal.items), dict(answer.journal.started))
@@ -86,13 +89,16 @@ class Asked:
     def commit(self, now: int, late: int) -> CommitRequest:
         begun = self._lane()
         output = self._output()
+        place, lane = begun.place, begun.branch
+        pending = place.pending if place else lane.pending
         given = begun.attempt.instructions
-        instructed = instructed_after(given, begun.branch.instructed, begun.branch.length + 1)
+        before = place.instructed if place else lane.instructed
+        instructed = instructed_after(given, before, (place.length if place else lane.length) + 1)
         turn = Turn.of(
             id=begun.attempt.id,
-            branch=begun.branch.id,
-            number=begun.branch.length + 1,
-            parent=begun.branch.head,
+            branch=place.fork.branch if place else lane.id,
+            number=(place.length if place else lane.length) + 1,
+            parent=place.head if place else lane.head,
             kind=TurnKind.COMPLETED,
             created_at=begun.attempt.created_at,
             committed_at=now,
@@ -104,13 +110,13 @@ class Asked:
         return CommitRequest(
             owner=begun.attempt.owner,
             conversation=begun.conversation.id,
-            lane=begun.branch.id,
-            head=begun.branch.head,
+            lane=lane.id,
+            head=lane.head,
             turn=turn,
             fence=self.fence - late,
             instructed=instructed,
-            fork=None,
-            pending=check_turn(begun.branch.pending, (*begun.attempt.input, *output)),
+            fork=place.fork if place else None,
+            pending=check_turn(pending, (*begun.attempt.input, *output)),
             idempotency_key=begun.attempt.idempotency_key,
             journaled=self.journaled,
             is_interaction=begun.attempt.is_interaction,

@@ -51,3 +51,17 @@ BEGINNING: dict[str, st.SearchStrategy[Any]] = {
     "then": st.sampled_from(["leave"] * 3 + ["commit", "fail", "fail", "stop"]),
 }
 times = st.sampled_from([0, 1, 1_000, 3_000, 25 * 60 * 60 * 1000])
+ELSEWHERE: dict[str, st.SearchStrategy[Any]] = {
+    **BEGINNING,
+    "back": st.sampled_from([0, 0, 1, 2, 5]),
+    "regenerates": st.booleans(),
+    "shown": st.sampled_from([True] * 5 + [False]),
+}
+GOING_WELL: dict[str, st.SearchStrategy[Any]] = {
+    **ELSEWHERE,
+    "owner": st.just(OWNERS[0]),
+    "where": st.sampled_from([0] * 5 + [2, 3]),
+    "input": st.just(INPUTS[0]),
+    "key": st.sampled_from([None, None, None, *IDEMPOTENCY_KEYS]),
+    "then": st.sampled_from(["commit"] * 3 + ["leave", "fail", "stop"]),
+}

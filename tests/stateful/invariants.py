@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.stateful.names import LEASES, OWNERS, TURNS
+from tests.stateful.names import CONVERSATIONS, LEASES, OWNERS, TURNS
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import open_calls
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
 
 
 def check(before: dict[str, Any], seen: dict[str, Any]) -> None:
     """Check what is visible now, knowing what was visible before."""
     for name, branch in seen.items():
-        if isinstance(branch, Branch):
+        if name.startswith("branch "):
             number = name.removeprefix("branch ")
             earlier = before.get(name)
             assert earlier is None or branch.fence >= earlier.fence
             check_lane(seen, branch)
-            if conversation_of(seen, number).state is ConversationState.LIVE:
-                check_history(branch, seen.get(f"turns (0, 1000, 1000) of {number}", []))
+            conversation = conversation_of(seen, branch)
+            if conversation.state is ConversationState.LIVE:
+                check_history(branch, seen.get(f"line of {number}", []))
                 check_unsettled(seen, branch)
+                check_idle(branch, conversation)
     check_claims(seen)
 
 
-def conversation_of(seen: dict[str, Any], number: str) -> Conversation:
+def conversation_of(seen: dict[str, Any], branch: Branch) -> Conversation:
+    number = CONVERSATIONS.index(branch.conversation) + 1
     (found,) = (one for owner in OWNERS if (one := seen.get(f"{owner}'s conversation {number}")))
     assert isinstance(found, Conversation)
     return found
+
+
+def check_idle(branch: Branch, conversation: Conversation) -> None:
+    """Nothing runs and nothing waits but on the branch that is shown."""
+    if branch.id != conversation.branch:
+        assert branch.running is None
+        assert branch.unsettled is None
 
 
 def attempt_of(seen: dict[str, Any], id: str) -> Attempt | None:
@@ -53,6 +63,7 @@ def check_history(branch: Branch, turns: list[Turn]) -> None:
     assert [turn.number for turn in turns] == list(range(1, branch.length + 1))
     assert [turn.parent for turn in turns] == [None, *(turn.id for turn in turns)][: len(turns)]
     assert branch.head == (turns[-1].id if turns else None)
+    assert all(turn.kind is not TurnKind.SETTLED for turn in turns[branch.settled :])
     assert open_calls([item for turn in turns for item in turn.items]) == branch.pending
     check_instructions(branch, turns)
 

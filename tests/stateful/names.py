@@ -5,9 +5,10 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 
 OWNERS = ("ann", "ben")
 CONVERSATIONS = tuple(some_id(ConversationId, number) for number in range(1, 8))
-BRANCHES = tuple(some_id(BranchId, number) for number in range(1, 8))
+BRANCHES = tuple(some_id(BranchId, number) for number in range(1, 18))
+"""The first ones are those that the conversations are made with, in their order."""
 CONVERSATION_KEYS = ("k", "né\x00 \U0001f600")
-TURNS = tuple(some_id(TurnId, number) for number in range(1, 15))
+TURNS = tuple(some_id(TurnId, number) for number in range(1, 25))
 LEASES = tuple(some_id(LeaseId, number) for number in range(1, 4))
 IDEMPOTENCY_KEYS = ("once", "twice")
 TIMES = (1_000, 2_000, 3_000, 4_000)

@@ -10,15 +10,26 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TURNS
+from turnledger.engine.line import up_to
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    Origin,
+    Stretch,
+    Ticket,
+)
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
+
+ALL = 1_000
 
 
 class Step(Protocol):
@@ -130,7 +141,7 @@ class EndConversation:
 
 @dataclass(frozen=True)
 class SaveBranch:
-    place: int
+    branch: int
     fence: int
     head: TurnId | None
     running: TurnId | None
@@ -139,7 +150,7 @@ class SaveBranch:
     instructed: int
 
     async def take(self, tables: Tables) -> Branch | None:
-        before = await tables.branch(BRANCHES[self.place])
+        before = await tables.branch(BRANCHES[self.branch])
         if before is not None:
             changes = {
                 "head": self.head,
@@ -153,8 +164,67 @@ class SaveBranch:
 
 
 @dataclass(frozen=True)
-class AddTurn:
+class AddBranch:
+    """One more branch of a conversation, made from a turn of any branch of the same owner, or from none."""
+
+    name: int
     place: int
+    source: int
+    number: int
+
+    async def take(self, tables: Tables) -> Origin | None:
+        conversation, source = await live(tables, self.place), await tables.branch(BRANCHES[self.source])
+        if conversation is None or source is None or await tables.branch(BRANCHES[self.name]) is not None:
+            return None
+        base = await tables.turns(source.id, self.number - 1, self.number, 1)
+        if base and await tables.turn(conversation.owner, base[0].id) is None:
+            return None
+        of_source = await live(tables, CONVERSATIONS.index(source.conversation))
+        line: tuple[Stretch, ...] = ()
+        if base and of_source is not None:
+            line = await up_to(tables, replace(source, length=ALL), base[0])
+        number = self.number if line else 0
+        made = Branch(
+            id=BRANCHES[self.name],
+            conversation=conversation.id,
+            start=number,
+            length=number,
+            head=base[0].id if line else None,
+            settled=number,
+        )
+        await tables.add_branch(made)
+        origin = Origin(branch=made.id, conversation=conversation.id, base=made.head, line=line)
+        await tables.add_origin(origin)
+        return origin
+
+
+@dataclass(frozen=True)
+class MoveConversation:
+    place: int
+    was: int
+    now: int
+
+    async def take(self, tables: Tables) -> bool:
+        was, now = BRANCHES[self.was], await tables.branch(BRANCHES[self.now])
+        if now is None or now.conversation != CONVERSATIONS[self.place]:
+            return False
+        return await tables.move_conversation(CONVERSATIONS[self.place], was, now.id)
+
+
+@dataclass(frozen=True)
+class MoveTickets:
+    was: int
+    now: int
+
+    async def take(self, tables: Tables) -> None:
+        was, now = BRANCHES[self.was], BRANCHES[self.now]
+        if was != now and await tables.branch(was) and await tables.branch(now):
+            await tables.move_tickets(was, now)
+
+
+@dataclass(frozen=True)
+class AddTurn:
+    branch: int
     turn: TurnId
     parent: TurnId | None
     """None for the turn before it."""
@@ -164,16 +234,17 @@ class AddTurn:
     log: bytes = b""
 
     async def take(self, tables: Tables) -> None:
-        branch = BRANCHES[self.place]
-        if await live(tables, self.place) is None:
+        branch = BRANCHES[self.branch]
+        found = await tables.branch(branch)
+        if found is None or await live(tables, CONVERSATIONS.index(found.conversation)) is None:
             return
-        last = await tables.turns(branch, 0, 1_000, 1)
-        number = last[0].number if last else 0
+        last = await tables.turns(branch, 0, ALL, 1)
+        number = last[0].number if last else found.start
         turn = Turn.of(
             id=self.turn,
             branch=branch,
-            number=number + 1 if self.is_next else max(number, 1),
-            parent=(self.parent or last[0].id) if last else None,
+            number=number + 1 if self.is_next else max(number, 1 + found.start),
+            parent=(self.parent or last[0].id) if last else found.head if found.start else None,
             kind=self.kind,
             created_at=1,
             committed_at=2,
@@ -266,14 +337,14 @@ class SaveFlags:
 @dataclass(frozen=True)
 class AddTicket:
     turn: TurnId
-    place: int
+    branch: int
     lease: int
     front: bool
     idempotency_key: str | None
     claimed: TurnId | None
 
     async def take(self, tables: Tables) -> Ticket | None:
-        branch = BRANCHES[self.place]
+        branch = BRANCHES[self.branch]
         found = await tables.branch(branch)
         if await tables.ticket(self.turn) is not None or found is None:
             return None
@@ -343,4 +414,4 @@ class Purge:
         return total
 
 
-ANY_TURN = TURNS[:5]
+ANY_TURN = TURNS[:7]

@@ -15,6 +15,8 @@ from tests.stateful.asked import Asked
 from tests.stateful.choices import (
     BEGINNING,
     BROKEN,
+    ELSEWHERE,
+    GOING_WELL,
     failures,
     keys,
     late,
@@ -23,13 +25,16 @@ from tests.stateful.choices import (
     owners,
     picks,
     places,
+    policies,
     reset_policies,
     steps,
     times,
 )
 from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
 from tests.stateful.pair import Outcome, Pair, repeatable
+from tests.unit.model.shapes import user
 from turnledger.engine.begin import AbandonRequest, MustReachDisk, abandon, begin
+from turnledger.engine.branching import Divergence
 from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.conversations import (
     DeleteRequest,
@@ -50,6 +55,7 @@ from turnledger.engine.ending import end
 from turnledger.engine.flagging import FlagRequest, flag
 from turnledger.engine.idempotency import Key
 from turnledger.engine.lease import renew
+from turnledger.engine.moving import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
 from turnledger.engine.outcome import OutcomeRequest, outcome
 from turnledger.engine.ports import Tables
 from turnledger.engine.reading import PageRequest, attempts_page, turns_page
@@ -66,15 +72,13 @@ from turnledger.engine.recovery import (
 )
 from turnledger.engine.resets import ResetRequest, reset
 from turnledger.engine.stops import StopRequest, request_stop, stops_for
-from turnledger.model.attempt import Failure, OnStop
+from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation, Ticket
 from turnledger.model.ids import LeaseId, TurnId
-from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.turn import Turn
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
-
-ENOUGH = 6
-"""Requests after which conversations may be deleted: earlier, little would have happened on them."""
 
 has_names_left = precondition(lambda machine: len(machine.requests) < len(TURNS))
 
@@ -99,12 +103,23 @@ async def stops_in_order(tables: Tables, lease: LeaseId) -> list[tuple[TurnId, O
     return sorted(await stops_for(tables, lease))
 
 
+async def purge_all(tables: Tables, request: PurgeRequest) -> None:
+    """Purge until nothing is left that nobody needs. When each of it is found is the store's choice."""
+    for _ in range(len(CONVERSATIONS) + 1):
+        await purge(tables, request)
+
+
 class Operations(RuleBasedStateMachine):
+    enough = 6
+    """Requests after which conversations may be deleted: earlier, little would have happened on them."""
+
     def __init__(self) -> None:
         super().__init__()
         self.pair = Pair()
         self.now = 1_000
         self.requests: list[Asked] = []
+        self.branches = list(BRANCHES[len(CONVERSATIONS) :])
+        """Those not yet named."""
 
     @property
     def holders(self) -> list[Asked]:
@@ -123,13 +138,16 @@ class Operations(RuleBasedStateMachine):
 
     def fresh(self, owner: str, **details: Any) -> Conversation | None:
         """A conversation that is not there yet, while there are names left."""
-        there = sum(f"branch {number}" in self.pair.seen for number in range(1, len(BRANCHES) + 1))
+        there = sum(f"branch {number}" in self.pair.seen for number in range(1, len(CONVERSATIONS) + 1))
         if there == len(CONVERSATIONS):
             return None
         return new_conversation(owner, CONVERSATIONS[there], BRANCHES[there], self.now, **details)
 
     @initialize(expires_after=st.sampled_from([None, None, 3_000]), reset_policy=reset_policies)
     def start(self, expires_after: int | None, reset_policy: ResetPolicy) -> None:
+        self.make_conversations(expires_after, reset_policy)
+
+    def make_conversations(self, expires_after: int | None, reset_policy: ResetPolicy = NEVER) -> None:
         for lease in LEASES[:2]:
             self.run(renew, lease)
         for owner in OWNERS:
@@ -151,6 +169,7 @@ class Operations(RuleBasedStateMachine):
         body: bytes,
         what: list[str],
         then: str,
+        **more: Any,
     ) -> None:
         """Begin, and go on from there for a while."""
         if isinstance(where, int):
@@ -167,7 +186,7 @@ class Operations(RuleBasedStateMachine):
             "queue_limit": 2,
             "key": Key(key, body) if key else None,
         }
-        asked = Asked({**fields, **policies})
+        asked = Asked({**fields, **policies, **more})
         self.requests.append(asked)
         found = self.run(begin, asked.first())
         asked.heard(found.value)
@@ -184,6 +203,62 @@ class Operations(RuleBasedStateMachine):
     begin_one = has_names_left(rule(**BEGINNING)(begins))
     begin_another = has_names_left(rule(**BEGINNING)(begins))
     begin_a_third = has_names_left(rule(**BEGINNING)(begins))
+
+    # Other branches.
+
+    def line(self, place: int) -> list[Turn]:
+        """The turns that a conversation shows."""
+        found = [self.pair.seen.get(f"{owner}'s conversation {place + 1}") for owner in OWNERS]
+        shown = next((one.branch for one in found if one is not None), None)
+        return self.pair.seen.get(f"line of {BRANCHES.index(shown) + 1}", []) if shown else []
+
+    def edits(self, where: Any, back: int, regenerates: bool, shown: bool, **rest: Any) -> None:
+        where = where if isinstance(where, int) else 0
+        turns = self.line(where if shown else 1 - min(where, 1))
+        wish = Divergence(
+            branch=self.branches.pop(0),
+            replaces=turns[-1 - back % len(turns)].id if turns and not (regenerates and back == 0) else None,
+            regenerates=regenerates or not turns,
+        )
+        if wish.regenerates:
+            rest["input"] = ()
+        body = repr((wish.replaces, regenerates)).encode() + rest.pop("body")
+        self.begins(where=where, body=body, diverge=wish, **rest)
+
+    # Twice, as above.
+    edit_one = has_names_left(has("branches")(rule(**ELSEWHERE)(edits)))
+    edit_another = has_names_left(has("branches")(rule(**ELSEWHERE)(edits)))
+
+    @has_names_left
+    @has("branches")
+    @rule(owner=owners, place=places, lease=leases, forget=st.booleans(), policies=policies)
+    def undoes(self, owner: str, place: int, lease: Any, forget: bool, policies: dict[str, Any]) -> None:
+        self.moves(owner, place, lease, Undo(self.branches.pop(0), forget), policies)
+
+    @has_names_left
+    @rule(owner=owners, place=places, lease=leases, pick=picks, own=st.booleans(), policies=policies)
+    def switches(
+        self, owner: str, place: int, lease: Any, pick: int, own: bool, policies: dict[str, Any]
+    ) -> None:
+        made = [each for number in range(1, 16) if (each := self.pair.seen.get(f"branch {number}"))]
+        there = [each.id for each in made if not own or each.conversation == CONVERSATIONS[place]]
+        branch = there[-1 - pick % len(there)] if there else BRANCHES[-1]
+        self.moves(owner, place, lease, Switch(branch), policies)
+
+    def moves(self, owner: str, place: int, lease: Any, move: Any, policies: dict[str, Any]) -> None:
+        self.begins(
+            owner, place, lease, (), {"on_busy": policies["on_busy"]}, None, b"", [], "leave", move=move
+        )
+
+    @rule(owner=owners, place=places, back=st.none() | picks, key=keys)
+    def is_forked(self, owner: str, place: int, back: int | None, key: str | None) -> None:
+        turns = self.line(place)
+        turn = turns[-1 - back % len(turns)].id if turns and back is not None else None
+        fresh = self.fresh(owner, conversation_key=key)
+        if fresh is not None:
+            request = ForkRequest(owner, CONVERSATIONS[place], turn, fresh, self.now)
+            self.run(fork, request)
+            self.run(fork, request)  # the answer was lost
 
     @has("requests")
     @rule(pick=picks)
@@ -280,14 +355,14 @@ class Operations(RuleBasedStateMachine):
     def is_renamed(self, owner: str, place: int, title: str | None, revision: int | None) -> None:
         self.run(update, UpdateRequest(owner, CONVERSATIONS[place], title, {"a": "b"}, revision, self.now))
 
-    @precondition(lambda machine: len(machine.requests) >= ENOUGH)
+    @precondition(lambda machine: len(machine.requests) >= machine.enough)
     @rule(owner=owners, place=places, key=keys, internal=st.booleans())
     def is_deleted_and_another_made(self, owner: str, place: int, key: str | None, internal: bool) -> None:
         self.run(delete, DeleteRequest(owner, CONVERSATIONS[place], self.now))
         aim = Target(owner, None, key, self.fresh(owner, conversation_key=key, internal=internal))
         self.run(resolve_now, ResolveRequest(aim, self.now))
 
-    @precondition(lambda machine: len(machine.requests) >= ENOUGH // 2)
+    @precondition(lambda machine: len(machine.requests) >= machine.enough // 2)
     @rule(owner=owners, key=keys, place=st.none() | places)
     def is_reset(self, owner: str, key: str | None, place: int | None) -> None:
         key = key or CONVERSATION_KEYS[0]
@@ -312,7 +387,7 @@ class Operations(RuleBasedStateMachine):
         self.now += passed
         if kept is not None:
             self.run(expire_lapsed, ExpireRequest(self.now, 500))
-            self.run(purge, PurgeRequest(self.now, kept, 500))
+            self.run(purge_all, PurgeRequest(self.now, kept, 500))
 
     # Reading.
 
@@ -326,10 +401,33 @@ class Operations(RuleBasedStateMachine):
         fields = one_of(self.requests, pick).fields
         self.pair.read(outcome, OutcomeRequest(fields["target"].owner, fields["attempt"]))
         self.pair.read(stops_in_order, fields["lease"])
+        for turn in self.line(place):
+            self.pair.read(siblings, SiblingsRequest(owner, CONVERSATIONS[place], turn.id, 3, self.now))
 
     def teardown(self) -> None:
         self.pair.close()
 
 
+class Branched(Operations):
+    """The same on a conversation that has a past, where most edits go well."""
+
+    enough = 14
+
+    @initialize(expires_after=st.sampled_from([None] * 4 + [3_000]), acted=st.booleans())
+    def start(self, expires_after: int | None, acted: bool) -> None:
+        self.make_conversations(expires_after)
+        calm = {"on_busy": OnBusy.QUEUE, "on_stop": OnStop.KEEP, "on_failure": OnFailure.SETTLE}
+        for then in ("commit", "fail" if acted else "commit", "commit"):
+            self.begins(
+                OWNERS[0], 0, LEASES[0], (user(),), calm, None, b"", ["call", "start", "result"], then
+            )
+
+    edit_one = has_names_left(has("branches")(rule(**GOING_WELL)(Operations.edits)))
+    edit_another = has_names_left(has("branches")(rule(**GOING_WELL)(Operations.edits)))
+    begin_one = has_names_left(rule(**{name: GOING_WELL[name] for name in BEGINNING})(Operations.begins))
+
+
 TestOperations = Operations.TestCase
 TestOperations.settings = repeatable(examples=60, steps=50)
+TestBranched = Branched.TestCase
+TestBranched.settings = repeatable(examples=60, steps=40)

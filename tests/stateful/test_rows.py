@@ -23,6 +23,7 @@ from turnledger.model.turn import TurnKind
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 
 places = st.integers(0, 3)
+branches = st.integers(0, 8)
 turns = st.sampled_from(steps.ANY_TURN)
 leases = st.integers(0, len(LEASES) - 1)
 owners = st.sampled_from(OWNERS)
@@ -65,9 +66,12 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         places,
         st.sampled_from([ConversationState.DELETED, ConversationState.EXPIRED]),
     ),
+    st.builds(steps.AddBranch, st.integers(5, 8), places, branches, st.integers(0, 3)),
+    st.builds(steps.MoveConversation, places, branches, branches),
+    st.builds(steps.MoveTickets, branches, branches),
     st.builds(
         steps.SaveBranch,
-        places,
+        branches,
         st.integers(0, 9),
         st.none() | turns,
         st.none() | turns,
@@ -77,7 +81,7 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     ),
     st.builds(
         steps.AddTurn,
-        places,
+        branches,
         turns,
         st.none() | turns,
         st.sampled_from(TurnKind),
@@ -116,7 +120,7 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     st.builds(
         steps.AddTicket,
         turns,
-        places,
+        branches,
         leases,
         st.booleans(),
         st.none() | idempotency_keys,

@@ -16,8 +16,10 @@ from tests.stateful.names import (
     TIMES,
     TURNS,
 )
+from turnledger.engine import line
 from turnledger.engine.ports import Tables
 from turnledger.model.conversation import Conversation
+from turnledger.model.ids import BranchId, TurnId
 
 ALL = 1_000
 STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
@@ -32,13 +34,21 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
     for owner in OWNERS:
         async for read in _of_owner(tables, owner):
             yield read
-    for number, (id, branch) in enumerate(zip(CONVERSATIONS, BRANCHES, strict=True), 1):
-        yield f"branch {number}", await tables.branch(branch)
-        for stretch in STRETCHES:
-            yield f"turns {stretch} of {number}", await tables.turns(branch, *stretch)
+    for number, id in enumerate(CONVERSATIONS, 1):
         yield f"attempts of {number}", await tables.attempts(id, ALL)
         yield f"newest attempt of {number}", await tables.attempts(id, 1)
-        yield f"tickets of {number}", await tables.tickets(branch)
+        yield f"first branch of {number}", await tables.first_branch(id)
+    bases: set[TurnId | None] = {None}
+    for number, branch in enumerate(BRANCHES, 1):
+        origin = await tables.origin(branch)
+        bases.add(origin.base if origin is not None else None)
+        yield f"origin {number}", origin
+        async for read in _of_branch(tables, number, branch):
+            yield read
+    for number, id in enumerate(CONVERSATIONS, 1):
+        for base in bases:
+            yield f"origins of {number} at {base}", await tables.origins(id, base, ALL)
+            yield f"first origin of {number} at {base}", await tables.origins(id, base, 1)
     for number, id in enumerate(TURNS, 1):
         yield f"journal {number}", await tables.journal(id)
         for first, limit in ((0, ALL), (1, 1)):
@@ -54,6 +64,19 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
     for now in TIMES:
         yield f"lapsed at {now}", sorted(await tables.lapsed_conversations(now, ALL), key=attrgetter("id"))
         yield f"number lapsed at {now}", len(await tables.lapsed_conversations(now, 1))
+
+
+async def _of_branch(tables: Tables, number: int, id: BranchId) -> AsyncIterator[tuple[str, Any]]:
+    branch = await tables.branch(id)
+    if branch is None:
+        return
+    yield f"branch {number}", branch
+    for stretch in STRETCHES:
+        yield f"turns {stretch} of {number}", await tables.turns(id, *stretch)
+    yield f"tickets of {number}", await tables.tickets(id)
+    yield f"line of {number}", await line.turns_of(tables, branch, 0, ALL, ALL)
+    yield f"page of {number}", await line.turns_of(tables, branch, 1, branch.length - 1, 2)
+    yield f"settled on {number}", await line.settled_of(tables, branch, 0, ALL)
 
 
 async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]]:

@@ -1,0 +1,140 @@
+"""Moving: what is done at once when the lane is free, and what is known of it when its answer was lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.engine.stage import BRANCH, CONVERSATION, conversation, drive, ticket
+from tests.unit.engine.test_branching import PLAIN, stored
+from tests.unit.model.shapes import some_id
+from turnledger.engine.moving import (
+    ForkRequest,
+    Moved,
+    SiblingsRequest,
+    Switch,
+    Undo,
+    check_move,
+    fork,
+    move,
+    moved_before,
+    siblings,
+)
+from turnledger.errors import BranchNotFound, InvalidInput, Superseded, TurnNotFound
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import TurnKind
+
+NEW, OTHER = some_id(BranchId, 9), some_id(BranchId, 8)
+FORKED = some_id(ConversationId, 2)
+
+
+def shown(tables: Any, id: ConversationId = CONVERSATION) -> BranchId:
+    found = drive(tables.conversation("ann", id))
+    assert found is not None
+    return found.branch
+
+
+def request(turn: TurnId | None = None, **details: Any) -> ForkRequest:
+    fresh = conversation(id=FORKED, branch=NEW, **details)
+    return ForkRequest("ann", CONVERSATION, turn, fresh, 1)
+
+
+def test_undo_shows_a_branch_without_the_last_turn() -> None:
+    tables, lane, turns = stored(PLAIN, PLAIN)
+    moved = drive(move(tables, "ann", lane, Undo(NEW)))
+    assert shown(tables) == NEW
+    assert (moved.branch.head, moved.branch.length) == (turns[0].id, 1)
+    assert drive(tables.branch(BRANCH)) == lane
+
+
+def test_undo_carries_settled_turns_unless_it_forgets() -> None:
+    tables, lane, turns = stored(PLAIN, PLAIN, None)
+    carried = drive(move(tables, "ann", lane, Undo(NEW))).branch
+    assert carried.length == 2
+    assert drive(tables.turns(NEW, 0, 9, 9))[0].kind is TurnKind.SETTLED
+    tables, lane, turns = stored(PLAIN, PLAIN, None)
+    assert drive(move(tables, "ann", lane, Undo(NEW, forget=True))).branch.head == turns[0].id
+
+
+def test_an_undo_that_has_happened_is_known_by_its_branch() -> None:
+    tables, lane, _ = stored(PLAIN, PLAIN)
+    attempt = some_id(TurnId, 50)
+    assert drive(moved_before(tables, lane, Undo(NEW), attempt)) is None
+    moved = drive(move(tables, "ann", lane, Undo(NEW)))
+    assert drive(moved_before(tables, moved.branch, Undo(NEW), attempt)) == moved
+    assert drive(moved_before(tables, lane, Undo(NEW), attempt)) == moved
+
+
+def test_a_switch_that_waits_has_not_happened_even_if_its_branch_is_shown() -> None:
+    tables, lane, _ = stored(PLAIN)
+    waiting = ticket(50)
+    assert drive(moved_before(tables, lane, Switch(BRANCH), waiting.attempt)) == Moved(lane)
+    assert drive(moved_before(tables, lane, Switch(OTHER), waiting.attempt)) is None
+    drive(tables.add_ticket(waiting))
+    assert drive(moved_before(tables, lane, Switch(BRANCH), waiting.attempt)) is None
+
+
+def test_a_switch_takes_the_queue_along_and_one_to_the_same_branch_leaves_it() -> None:
+    tables, lane, _ = stored(PLAIN)
+    drive(tables.add_branch(Branch(id=OTHER, conversation=CONVERSATION)))
+    drive(tables.add_ticket(ticket(50)))
+    lane = drive(tables.branch(BRANCH)) or lane
+    drive(move(tables, "ann", lane, Switch(BRANCH)))
+    assert [each.number for each in drive(tables.tickets(BRANCH))] == [1]
+    drive(move(tables, "ann", lane, Switch(OTHER)))
+    assert shown(tables) == OTHER
+    assert len(drive(tables.tickets(OTHER))) == 1
+    with pytest.raises(Superseded):
+        drive(move(tables, "ann", lane, Switch(OTHER)))
+
+
+def test_what_would_be_refused_is_refused_before_a_turn_is_stopped_for_it() -> None:
+    tables, lane, _ = stored(None)
+    elsewhere = some_id(BranchId, 7)
+    drive(tables.add_branch(Branch(id=elsewhere, conversation=FORKED)))
+    for branch in (OTHER, elsewhere):
+        with pytest.raises(BranchNotFound):
+            drive(check_move(tables, lane, Switch(branch), keeps_running=True))
+        with pytest.raises(BranchNotFound):
+            drive(move(tables, "ann", lane, Switch(branch)))
+    drive(check_move(tables, lane, Switch(BRANCH), keeps_running=False))
+    drive(check_move(tables, lane, Undo(NEW), keeps_running=True))
+    with pytest.raises(TurnNotFound):
+        drive(check_move(tables, lane, Undo(NEW), keeps_running=False))
+
+
+@pytest.mark.parametrize("number", [1, 2, None])
+def test_a_fork_shares_the_line_up_to_a_turn(number: int | None) -> None:
+    tables, lane, turns = stored(PLAIN, PLAIN)
+    wanted = request(turns[number - 1].id if number else None)
+    made = drive(fork(tables, wanted))
+    assert made == wanted.fresh
+    found = drive(tables.branch(NEW))
+    assert found is not None
+    assert (found.conversation, found.head, found.length) == (
+        FORKED,
+        turns[(number or 2) - 1].id,
+        number or 2,
+    )
+    assert drive(tables.branch(BRANCH)) == lane
+    assert drive(fork(tables, wanted)) == made
+
+
+def test_a_fork_is_refused_a_key_that_is_taken_and_leaves_nothing() -> None:
+    tables, _, _ = stored(PLAIN)
+    taken: Conversation = conversation(
+        id=some_id(ConversationId, 3), branch=some_id(BranchId, 3), conversation_key="k"
+    )
+    drive(tables.add_conversation(taken))
+    with pytest.raises(InvalidInput):
+        drive(fork(tables, request(conversation_key="k")))
+    assert drive(tables.conversation("ann", FORKED)) is None
+
+
+def test_siblings_are_sorted_and_cut_to_what_was_asked_for() -> None:
+    tables, lane, turns = stored(PLAIN, PLAIN)
+    asked = SiblingsRequest("ann", CONVERSATION, turns[1].id, 1, 1)
+    found = drive(siblings(tables, asked))
+    assert [(each.turn, each.branch) for each in found] == [(turns[1], lane.id)]
