@@ -1,0 +1,359 @@
+"""What a chat-completions request means, whose client sends the whole history each time.
+
+A request that ends where the branch ends, with something new behind it, continues it, however much of the
+beginning was trimmed. One that ends at an earlier question asks for another answer. Anything else is an edit,
+and goes on from the last turn that both sides have. Where repeated messages leave a choice, reading up to the
+head wins over reading from the beginning, and the longer agreement over the shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import Any, TypeAlias
+
+import msgspec
+
+from turnledger.engine.resent import BACKWARDS, FORWARDS, Resent
+from turnledger.errors import NoNewInput
+from turnledger.model.ids import TurnId
+from turnledger.model.projection import SILENT, Call, Entry, Shown, bare, canonical, said
+from turnledger.model.turn import Turn, TurnKind
+
+MOST_PLACES = 16
+"""So many ways of reading are followed at once."""
+MOST_WINDOWS = 4
+"""So many places in the line are tried as the beginning of a trimmed request."""
+ABSENT_TURNS = 64
+"""So many turns may be absent from a client's copy before the whole line is looked at."""
+
+
+class Sent(StrEnum):
+    """What a client says its messages are."""
+
+    NEW = "new"  # all of them are input
+    FULL = "full"  # the history, even where no assistant speaks in it
+
+
+class Continuation(msgspec.Struct, frozen=True):
+    """The request ends at the head: messages[new:] are input, messages[:instructions] instructions."""
+
+    new: int
+    instructions: int = 0
+
+
+class Regeneration(msgspec.Struct, frozen=True):
+    """The request ends with the input of this turn, and asks for another answer to it."""
+
+    turn: TurnId
+    instructions: int = 0
+
+
+class Divergence(msgspec.Struct, frozen=True):
+    """An edit: messages[new:] are input on a new branch after this turn, or from the very beginning."""
+
+    after: TurnId | None
+    new: int
+    instructions: int = 0
+
+
+Meaning: TypeAlias = Continuation | Regeneration | Divergence
+
+
+class _Reach(msgspec.Struct, frozen=True):
+    """How far a request and the line agree: up to a place in the one, and so many turns of the other."""
+
+    place: int
+    common: int
+    regenerated: int | None = None
+
+
+def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
+    """Say what these messages mean to a branch of these turns; raise NoNewInput when they bring nothing new,
+    MalformedItems when one is not a message."""
+    request = Resent(messages)
+    first = request.first
+    answered = _end_of_answers(request)
+    if sent is Sent.NEW or not turns or (sent is None and answered == first):
+        return _continuation(request, first)
+    if sent is Sent.FULL:
+        reach = _read_on(turns, request, 0, None)
+        if reach.place > first:
+            return _meaning(turns, request, reach)
+    found = _ending_at_head(turns, request, answered)
+    if found is None:
+        return _meaning(turns, request, _longest_agreement(turns, request))
+    origin, _ = found
+    if origin == request.end:
+        return Regeneration(turns[_last_unsettled(turns)].id, first)
+    return _continuation(request, origin)
+
+
+def _continuation(request: Resent, new: int) -> Continuation:
+    if not _has_input(request, new):
+        raise NoNewInput
+    return Continuation(new, request.first)
+
+
+def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
+    if reach.regenerated is not None:
+        return Regeneration(turns[reach.regenerated].id, request.first)
+    if _is_head(turns, reach.common):
+        return _continuation(request, reach.place)
+    if not _has_input(request, reach.place):
+        raise NoNewInput
+    common = _with_settled(turns, reach.common)
+    return Divergence(turns[common - 1].id if common else None, reach.place, request.first)
+
+
+def _end_of_answers(request: Resent) -> int:
+    """The place behind the last assistant message that says something; `first` when there is none."""
+    for place in range(request.end, request.first, -1):
+        message = request.messages[place - 1]
+        if message.get("role") == "assistant" and said(message).role == "assistant":
+            return place
+    return request.first
+
+
+def _has_input(request: Resent, new: int) -> bool:
+    """Whether there is a user message that says something, or a result, from here on."""
+    return any(_is_input(request.messages[place]) for place in range(new, request.end))
+
+
+def _is_input(message: Mapping[str, Any]) -> bool:
+    what = said(message)
+    if what.role != SILENT or message.get("role") != "user":
+        return what.role in ("user", "tool")
+    content = message.get("content")
+    # A part of a kind not known here is still something.
+    return isinstance(content, list) and any("text" not in part and "refusal" not in part for part in content)
+
+
+def _is_head(turns: Sequence[Turn], common: int) -> bool:
+    """Whether nothing follows but what a client may not know of."""
+    return all(turns[index].kind is not TurnKind.COMPLETED for index in range(len(turns) - 1, common - 1, -1))
+
+
+def _with_settled(turns: Sequence[Turn], common: int) -> int:
+    """A branch never leaves out a settled turn that its client could not have seen."""
+    index = common
+    while index < len(turns) and turns[index].kind is not TurnKind.COMPLETED:
+        index += 1
+        if turns[index - 1].kind is TurnKind.SETTLED:
+            common = index
+    return common
+
+
+def _last_unsettled(turns: Sequence[Turn]) -> int:
+    index = len(turns) - 1
+    while index >= 0 and turns[index].kind is TurnKind.SETTLED:
+        index -= 1
+    return index
+
+
+def _ending_at_head(turns: Sequence[Turn], request: Resent, answered: int) -> tuple[int, int] | None:
+    """Read backwards from the head. Returns where the history ends in the request (its very end: at the
+    question of the head), and the turn in which the request begins."""
+    last = request.end
+    while last > answered and not _is_input(request.messages[last - 1]):
+        last -= 1
+    likely = {answered, *range(max(answered, last - MOST_PLACES), last)}
+    origins = [place for place in sorted(likely) if place < last and not request.is_over(place, BACKWARDS)]
+    # A request of few messages needs few turns, wherever the line is long.
+    reach = request.end + ABSENT_TURNS
+    found = _read_back(turns[-reach:], request, origins)
+    if found is not None and found[1] < 0 and reach < len(turns):
+        return _whole(_read_back(turns[:], request, origins))
+    return _whole(found, len(turns) - min(reach, len(turns)))
+
+
+def _whole(found: tuple[int, int] | None, before: int = 0) -> tuple[int, int] | None:
+    return None if found is None or found[1] < 0 else (found[0], found[1] + before)
+
+
+def _read_back(turns: Sequence[Turn], request: Resent, origins: Sequence[int]) -> tuple[int, int] | None:
+    """Follow all ways of reading the request back from its origins, and from its end as the head's question.
+    The first to arrive wins, of several the one that leaves least over. A turn of -1 says that the turns
+    were not enough."""
+    places = {place: place for place in origins}
+    asked = _last_unsettled(turns)
+    left = len(turns)
+    while left and (places or left > asked):
+        if len(places) == 1 and left <= asked:
+            ((place, origin),) = places.items()
+            left, place = request.past_plain_turns(turns, left, place)
+            places = {place: origin}
+            if request.is_over(place, BACKWARDS):
+                return origin, left
+            if not left:
+                break
+        left -= 1
+        turn = turns[left]
+        reached = _step(request, turn, places)
+        if left == asked:
+            question = request.past(turn.shown.input, request.end, BACKWARDS)
+            if question is not None and question < request.end:
+                reached[question] = request.end
+        arrived = [origin for place, origin in reached.items() if request.is_over(place, BACKWARDS)]
+        if arrived:
+            return max(arrived), left
+        places = _fewer(reached)
+    return (0, -1) if places else None
+
+
+def _step(request: Resent, turn: Turn, places: Mapping[int, int]) -> dict[int, int]:
+    reached: dict[int, int] = {}
+    for place, origin in places.items():
+        for found in request.through(turn.kind, turn.shown, place, BACKWARDS):
+            reached[found] = max(origin, reached.get(found, origin))
+    return reached
+
+
+def _fewer(places: dict[int, int]) -> dict[int, int]:
+    """Keep the number of ways bounded, those that took most and the one that took nothing among them."""
+    if len(places) <= MOST_PLACES:
+        return places
+    ordered = sorted(places.items())
+    return dict([*ordered[: MOST_PLACES - 1], ordered[-1]])
+
+
+def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | None) -> _Reach:
+    """Read forwards from a turn, or from what `cut` leaves of it, as far as line and request agree."""
+    best = (request.first, begin)
+    places = {request.first: begin}
+    for index in range(begin, len(turns)):
+        turn = turns[index]
+        shown = cut if cut is not None and index == begin else turn.shown
+        reached: dict[int, int] = {}
+        for place, common in places.items():
+            if _asks_again(request, turn, shown, place):
+                return _Reach(request.end, index, index)
+            for found in request.through(turn.kind, shown, place, FORWARDS):
+                # What was settled never leaves a retry of its question without input.
+                if turn.kind is TurnKind.SETTLED and found > place and request.is_over(found, FORWARDS):
+                    continue
+                reached[found] = max(index + 1 if found > place else common, reached.get(found, 0))
+        if not reached:
+            break
+        places = _fewer(reached)
+        best = max(best, max(places.items()))
+        if all(request.is_over(place, FORWARDS) for place in places):
+            break
+    return _Reach(*best)
+
+
+def _asks_again(request: Resent, turn: Turn, shown: Shown, place: int) -> bool:
+    """Whether the request ends with the input of this turn."""
+    if turn.kind is TurnKind.SETTLED or request.is_over(place, FORWARDS):
+        return False
+    found = request.past(shown.input, place, FORWARDS)
+    return found is not None and found > place and request.is_over(found, FORWARDS)
+
+
+def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
+    """Read forwards from the beginning and from where a trimmed request could begin; the longest wins."""
+    windows = _windows(turns, request)
+    ranked = []
+    for index, cut, length in windows:
+        reach = _read_on(turns, request, index, cut)
+        ranked.append((reach.place, length, reach))
+    place, length, reach = max(ranked, key=lambda each: each[:2])
+    if place == request.first and not length:
+        return _edited_at_the_edge(turns, request) or reach
+    return reach
+
+
+def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None:
+    """A trimmed request whose first message was edited still shows, by the answer to it, where it stands."""
+    place = request.first
+    role = None
+    while (found := request.next(place, FORWARDS)) is not None and role in (None, found[0].role):
+        role, place = found[0].role, found[1]
+    if found is None or role != "user" or found[0].role != "assistant":
+        return None
+    rest = request.after(place)
+    back = _ending_at_head(turns, rest, _end_of_answers(rest))
+    return None if back is None else _Reach(request.first, back[1])
+
+
+def _windows(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Shown | None, int]]:
+    """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
+    sent = list(_words_of_request(request))
+    line: list[str] = []
+    origins: list[tuple[int, int, int]] = []
+    for index in range(len(turns)):
+        for entry, (words, piece) in _words_of_turn(turns[index].shown):
+            line.append(words)
+            origins.append((index, entry, piece))
+    lengths = _common_lengths(sent, line)
+    beginning = lengths[0] if lengths else 0
+    best = sorted(
+        (place for place in range(1, len(line)) if lengths[place]),
+        key=lambda place: (-lengths[place], -place),
+    )
+    windows: list[tuple[int, Shown | None, int]] = [(0, None, beginning)]
+    for place in islice(best, MOST_WINDOWS):
+        index, entry, piece = origins[place]
+        windows.append((index, _cut(turns[index].shown, entry, piece), lengths[place]))
+    return windows
+
+
+def _cut(shown: Shown, entry: int, piece: int) -> Shown:
+    """What is left of a turn from a piece of an entry on."""
+    entries = shown.entries
+    whole = entries[entry]
+    begins = msgspec.structs.replace(whole, pieces=whole.pieces[piece:], call_ids=whole.call_ids[piece:])
+    asked = len(shown.input)
+    if entry < asked:
+        return Shown((begins, *entries[entry + 1 : asked]), shown.output, None, None)
+    return Shown((), (begins, *entries[entry + 1 :]), None, None)
+
+
+def _words_of_turn(shown: Shown) -> Iterable[tuple[int, tuple[str, int]]]:
+    for place, entry in enumerate(shown.entries):
+        if entry.role == "assistant":
+            yield place, (_words(entry.role, entry.bare, entry.calls), 0)
+        else:
+            for number, piece in enumerate(entry.pieces or ("",)):
+                yield place, (_words(entry.role, bare(piece), ()), number)
+
+
+def _words_of_request(request: Resent) -> Iterable[str]:
+    """The same for a request, whose answers are joined like those of a turn."""
+    place = request.first
+    answer: Entry | None = None
+    while (found := request.next(place, FORWARDS)) is not None:
+        what, place = found
+        if what.role == "assistant":
+            before = (answer.pieces, answer.calls) if answer else ((), ())
+            answer = Entry("assistant", (*before[0], what.text), (*before[1], *what.calls))
+            continue
+        if answer is not None:
+            yield _words(answer.role, answer.bare, answer.calls)
+            answer = None
+        yield _words(what.role, bare(what.text), ())
+    if answer is not None:
+        yield _words(answer.role, answer.bare, answer.calls)
+
+
+def _words(role: str, text: str, calls: Sequence[Call]) -> str:
+    return "\n".join([role, text, *(f"{name} {canonical(arguments)}" for name, arguments in calls)])
+
+
+def _common_lengths(sent: Sequence[str], line: Sequence[str]) -> list[int]:
+    """For each place of the line, how much of the request stands there: linear, however often messages
+    repeat (the Z algorithm)."""
+    both: list[str | None] = [*sent, None, *line]
+    lengths = [0] * len(both)
+    left = right = 0
+    for place in range(1, len(both)):
+        length = min(right - place, lengths[place - left]) if place < right else 0
+        while (
+            place + length < len(both) and both[length] is not None and both[length] == both[place + length]
+        ):
+            length += 1
+        lengths[place] = length
+        if place + length > right:
+            left, right = place, place + length
+    return lengths[len(sent) + 1 :]

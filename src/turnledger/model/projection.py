@@ -1,0 +1,258 @@
+"""Turns and messages as a chat-completions client sees them, so that the one can be found in the other.
+
+Both sides come down to a role, visible text, tool calls and images. Ids, names, nulls and reasoning have no
+place here. The stored side is made once per turn; the other must be quick, for clients send all of it each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, TypeAlias
+from unicodedata import normalize
+
+import msgspec
+
+from turnledger.errors import MalformedItems
+from turnledger.model.item import Item
+from turnledger.model.pairing import NOT_ANSWERED
+
+Call: TypeAlias = tuple[str, str]
+"""The name of a tool and its arguments, as they were written."""
+SILENT = ""
+"""The role of what is never matched: instructions, notes, and messages that say nothing."""
+_ROLES = {"system": SILENT, "developer": SILENT, "function": "tool"}
+
+
+class Said(NamedTuple):
+    """What one chat message says."""
+
+    role: str
+    text: str
+    calls: tuple[Call, ...] = ()
+    media: tuple[str, ...] = ()
+    call_id: str | None = None
+
+
+class Entry(msgspec.Struct, frozen=True, dict=True):
+    """What one role says in a row within a turn: texts, then calls; or the results of calls."""
+
+    role: str
+    pieces: tuple[str, ...]
+    calls: tuple[Call, ...] = ()
+    media: tuple[str, ...] = ()
+    call_ids: tuple[str | None, ...] = ()
+
+    @cached_property
+    def bare(self) -> str:
+        """The text without white space: how pieces were joined, nobody knows."""
+        return bare("".join(self.pieces))
+
+    @cached_property
+    def may_be_absent(self) -> bool:
+        """Whether a client's copy may lack it: images alone, or results that were stated for the client."""
+        return not self.calls and all(piece == NOT_ANSWERED for piece in self.pieces)
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A turn as clients may hold it: with or without what was done for them on this side."""
+
+    input: tuple[Entry, ...]
+    output: tuple[Entry, ...]
+    whole: tuple[Entry, ...] | None
+    """All of it, server-executed calls and their results included; None when there are none."""
+    plain: tuple[str, str] | None
+    """Question and answer, letter by letter, when the turn is no more than that."""
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        return self.input + self.output
+
+
+def comparable(text: str) -> str:
+    """The text in NFC and trimmed: clients trim, and keyboards differ in how they write an umlaut."""
+    return text.strip() if text.isascii() else normalize("NFC", text).strip()
+
+
+def bare(text: str) -> str:
+    return "".join(text.split())
+
+
+def canonical(arguments: str) -> str:
+    """Arguments in one spelling, however a client wrote the same JSON; what is no JSON is trimmed."""
+    try:
+        value = _one_number(msgspec.json.decode(arguments.strip() or "{}"))
+        return normalize("NFC", msgspec.json.encode(value, order="deterministic").decode())
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, OverflowError):
+        return comparable(arguments)
+
+
+def same_calls(ones: Sequence[Call], others: Sequence[Call]) -> bool:
+    """Whether these are the same calls in the same order, by name and by what their arguments mean."""
+    return len(ones) == len(others) and all(
+        one == other or (one[0] == other[0] and canonical(one[1]) == canonical(other[1]))
+        for one, other in zip(ones, others, strict=True)
+    )
+
+
+def said(message: Mapping[str, Any]) -> Said:
+    """What a chat message says; raise MalformedItems when it is not one."""
+    role = message.get("role")
+    if not isinstance(role, str):
+        raise MalformedItems("A message needs a `role`, one of assistant, developer, system, tool, user.")
+    role = _ROLES.get(role, role)
+    content = message.get("content")
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        text, media = _result(content)
+        return Said(role, text, (), media, call_id if isinstance(call_id, str) else None)
+    text, media = (content, ()) if isinstance(content, str) else _parts(content)
+    calls: tuple[Call, ...] = ()
+    if role == "assistant":
+        if isinstance(refusal := message.get("refusal"), str):
+            text += refusal
+        calls = _calls(message)
+    text = comparable(text)
+    return Said(role if text or calls or media else SILENT, text, calls, media)
+
+
+def shown(input: Sequence[Item], output: Sequence[Item]) -> Shown:
+    """A committed turn as clients may hold it."""
+    items = (*input, *output)
+    here = _made_here(items)
+    before = [place for place in range(len(input)) if place not in here]
+    after = [place for place in range(len(input), len(items)) if place not in here]
+    entries = _entries(items[place] for place in before), _entries(items[place] for place in after)
+    whole = _entries(input) + _entries(output) if here else None
+    return Shown(*entries, whole, None if here else _plain(*entries, items))
+
+
+def _plain(
+    input: tuple[Entry, ...], output: tuple[Entry, ...], items: Sequence[Item]
+) -> tuple[str, str] | None:
+    """The two texts as they stand in the items: what most clients send back letter by letter."""
+    if len(input) != 1 or len(output) != 1:
+        return None
+    question, answer = input[0], output[0]
+    if (question.role, answer.role) != ("user", "assistant") or question.media or answer.calls:
+        return None
+    if len(question.pieces) != 1 or len(answer.pieces) != 1:
+        return None
+    return next(item.text for item in items if item.is_user_message and not item.is_blank), next(
+        item.text for item in items if item.role == "assistant" and not item.is_blank
+    )
+
+
+def _made_here(items: Sequence[Item]) -> set[int]:
+    """The places of calls that were answered within their turn, and of their results. Call ids repeat."""
+    waiting: dict[str | None, int] = {}
+    found: set[int] = set()
+    for place, item in enumerate(items):
+        if item.is_call:
+            waiting[item.call_id] = place
+        elif item.is_result and item.call_id in waiting:
+            found |= {place, waiting.pop(item.call_id)}
+    return found
+
+
+def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
+    entries: list[Entry] = []
+    for item in items:
+        entry = _entry(item)
+        if entry is None:
+            continue
+        if entries and entries[-1].role == entry.role:
+            entry = _joined(entries.pop(), entry)
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _entry(item: Item) -> Entry | None:
+    fields = item.fields
+    if item.type == "message":
+        role = _ROLES.get(item.role or SILENT, item.role or SILENT)
+        text, media = comparable(item.text), _parts(fields.get("content"))[1]
+        return Entry(role, (text,) if text else (), (), media) if role and (text or media) else None
+    if item.is_call:
+        arguments = fields.get("input") if item.type == "custom_tool_call" else fields.get("arguments", "{}")
+        return Entry("assistant", (), ((str(fields.get("name", item.type)), str(arguments)),))
+    if item.is_result:
+        text, media = _result(fields.get("output"))
+        return Entry("tool", (text,), (), media, (item.call_id,))
+    return None
+
+
+def _joined(one: Entry, other: Entry) -> Entry:
+    return Entry(
+        one.role,
+        one.pieces + other.pieces,
+        one.calls + other.calls,
+        one.media + other.media,
+        one.call_ids + other.call_ids,
+    )
+
+
+def _calls(message: Mapping[str, Any]) -> tuple[Call, ...]:
+    calls = message.get("tool_calls")
+    if not calls:
+        old = message.get("function_call")
+        return (_call(old, "arguments"),) if isinstance(old, Mapping) else ()
+    if not isinstance(calls, list) or not all(isinstance(call, Mapping) for call in calls):
+        raise MalformedItems("The `tool_calls` of a message must be a list of objects.")
+    return tuple(
+        _call(call["custom"], "input") if "custom" in call else _call(call.get("function"), "arguments")
+        for call in calls
+    )
+
+
+def _call(body: Any, arguments: str) -> Call:
+    if not isinstance(body, Mapping):
+        raise MalformedItems("A tool call needs a `function` with `name` and `arguments`.")
+    return str(body.get("name")), str(body.get(arguments, ""))
+
+
+def _result(output: Any) -> tuple[str, tuple[str, ...]]:
+    if isinstance(output, str):
+        return comparable(output), ()
+    if output is None:
+        return "", ()
+    if isinstance(output, list) and all(isinstance(part, Mapping) for part in output):
+        text, media = _parts(output)
+        return comparable(text), media
+    return comparable(msgspec.json.encode(output).decode()), ()
+
+
+def _parts(content: Any) -> tuple[str, tuple[str, ...]]:
+    """The text of content in parts, joined, and what it shows besides."""
+    if not isinstance(content, list):
+        return "", ()
+    texts: list[str] = []
+    media: list[str] = []
+    for part in content:
+        if not isinstance(part, Mapping):
+            continue
+        text = part.get("text") or part.get("refusal")
+        if isinstance(text, str):
+            texts.append(text)
+        else:
+            media += _medium(part)
+    return "".join(texts), tuple(media)
+
+
+def _medium(part: Mapping[str, Any]) -> list[str]:
+    """An image, a file or a sound, by its address or its bytes: at most one."""
+    for name in ("image_url", "file", "input_audio"):
+        part = inner if isinstance(inner := part.get(name), Mapping) else part
+    found = [part.get(name) for name in ("image_url", "url", "file_id", "file_url", "file_data", "data")]
+    return [each for each in found if isinstance(each, str)][:1]
+
+
+def _one_number(value: Any) -> Any:
+    """JavaScript writes 1.0 as 1."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _one_number(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_one_number(each) for each in value]
+    return value
