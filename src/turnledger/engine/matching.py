@@ -18,7 +18,7 @@ import msgspec
 from turnledger.engine.resent import BACKWARDS, FORWARDS, Resent
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
-from turnledger.model.projection import SILENT, Call, Entry, Shown, bare, canonical, said
+from turnledger.model.projection import SILENT, Call, Shown, canonical, said
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
@@ -59,6 +59,7 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 Meaning: TypeAlias = Continuation | Regeneration | Divergence
+_Words: TypeAlias = tuple[str, str, tuple[Call, ...]]
 
 
 class _Reach(msgspec.Struct, frozen=True):
@@ -182,7 +183,7 @@ def _read_back(turns: Sequence[Turn], request: Resent, origins: Sequence[int]) -
     while left and (places or left > asked):
         if len(places) == 1 and left <= asked:
             ((place, origin),) = places.items()
-            left, place = request.past_plain_turns(turns, left, place)
+            left, place = request.past_echoes(turns, left, place)
             places = {place: origin}
             if request.is_over(place, BACKWARDS):
                 return origin, left
@@ -227,12 +228,12 @@ def _read_on(turns: Sequence[Turn], request: Resent, begin: int, cut: Shown | No
         shown = cut if cut is not None and index == begin else turn.shown
         reached: dict[int, int] = {}
         for place, common in places.items():
-            if _asks_again(request, turn, shown, place):
+            leads = request.through(turn.kind, shown, place, FORWARDS)
+            ends = {found for found in leads if found > place and request.is_over(found, FORWARDS)}
+            if (ends or not leads) and _asks_again(request, turn, shown, place):
                 return _Reach(request.end, index, index)
-            for found in request.through(turn.kind, shown, place, FORWARDS):
-                # What was settled never leaves a retry of its question without input.
-                if turn.kind is TurnKind.SETTLED and found > place and request.is_over(found, FORWARDS):
-                    continue
+            # A question that was settled and is asked again is new, and not the end of the history.
+            for found in leads - ends if turn.kind is TurnKind.SETTLED else leads:
                 reached[found] = max(index + 1 if found > place else common, reached.get(found, 0))
         if not reached:
             break
@@ -272,7 +273,7 @@ def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None
         role, place = found[0].role, found[1]
     if found is None or role != "user" or found[0].role != "assistant":
         return None
-    rest = request.after(place)
+    rest = Resent(request.messages, place)
     back = _ending_at_head(turns, rest, _end_of_answers(rest))
     return None if back is None else _Reach(request.first, back[1])
 
@@ -280,7 +281,7 @@ def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None
 def _windows(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Shown | None, int]]:
     """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
     sent = list(_words_of_request(request))
-    line: list[str] = []
+    line: list[_Words] = []
     origins: list[tuple[int, int, int]] = []
     for index in range(len(turns)):
         for entry, (words, piece) in _words_of_turn(turns[index].shown):
@@ -310,41 +311,40 @@ def _cut(shown: Shown, entry: int, piece: int) -> Shown:
     return Shown((), (begins, *entries[entry + 1 :]), None, None)
 
 
-def _words_of_turn(shown: Shown) -> Iterable[tuple[int, tuple[str, int]]]:
+def _words_of_turn(shown: Shown) -> Iterable[tuple[int, tuple[_Words, int]]]:
     for place, entry in enumerate(shown.entries):
         if entry.role == "assistant":
-            yield place, (_words(entry.role, entry.bare, entry.calls), 0)
+            yield place, (_words(entry.role, "".join(entry.pieces), entry.calls), 0)
         else:
             for number, piece in enumerate(entry.pieces or ("",)):
-                yield place, (_words(entry.role, bare(piece), ()), number)
+                yield place, (_words(entry.role, piece, ()), number)
 
 
-def _words_of_request(request: Resent) -> Iterable[str]:
+def _words_of_request(request: Resent) -> Iterable[_Words]:
     """The same for a request, whose answers are joined like those of a turn."""
     place = request.first
-    answer: Entry | None = None
+    answer: tuple[str, tuple[Call, ...]] = ("", ())
     while (found := request.next(place, FORWARDS)) is not None:
         what, place = found
         if what.role == "assistant":
-            before = (answer.pieces, answer.calls) if answer else ((), ())
-            answer = Entry("assistant", (*before[0], what.text), (*before[1], *what.calls))
+            answer = (answer[0] + what.text, answer[1] + what.calls)
             continue
-        if answer is not None:
-            yield _words(answer.role, answer.bare, answer.calls)
-            answer = None
-        yield _words(what.role, bare(what.text), ())
-    if answer is not None:
-        yield _words(answer.role, answer.bare, answer.calls)
+        if answer != ("", ()):
+            yield _words("assistant", *answer)
+            answer = ("", ())
+        yield _words(what.role, what.text, ())
+    if answer != ("", ()):
+        yield _words("assistant", *answer)
 
 
-def _words(role: str, text: str, calls: Sequence[Call]) -> str:
-    return "\n".join([role, text, *(f"{name} {canonical(arguments)}" for name, arguments in calls)])
+def _words(role: str, text: str, calls: Sequence[Call]) -> _Words:
+    return role, text, tuple((name, canonical(arguments)) for name, arguments in calls) if calls else ()
 
 
-def _common_lengths(sent: Sequence[str], line: Sequence[str]) -> list[int]:
+def _common_lengths(sent: Sequence[_Words], line: Sequence[_Words]) -> list[int]:
     """For each place of the line, how much of the request stands there: linear, however often messages
     repeat (the Z algorithm)."""
-    both: list[str | None] = [*sent, None, *line]
+    both: list[_Words | None] = [*sent, None, *line]
     lengths = [0] * len(both)
     left = right = 0
     for place in range(1, len(both)):

@@ -10,31 +10,27 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from turnledger.model.pairing import NOT_ANSWERED
-from turnledger.model.projection import SILENT, Entry, Said, Shown, bare, said, same_calls
+from turnledger.model.projection import SILENT, Entry, Said, Shown, bare, plain_text, said, same_calls
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PIECES = 64
 """So many messages in a row are tried as pieces of one text."""
 FORWARDS, BACKWARDS = 1, -1
-_PLAIN_FIELDS = 2
 
 
 class Resent:
     """A request as its client's copy of the history. `first` is where its instructions end."""
 
-    def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(self, messages: Sequence[Mapping[str, Any]], first: int = 0) -> None:
         self.messages = messages
         self.end = len(messages)
-        self.first = 0
-        while self.first < self.end and messages[self.first].get("role") in ("system", "developer"):
-            self.first += 1
+        while first < self.end and messages[first].get("role") in ("system", "developer"):
+            first += 1
+        self.first = first
         self._next: dict[tuple[int, int], tuple[Said, int] | None] = {}
-
-    def after(self, place: int) -> Resent:
-        """The same request as if it began here."""
-        later = Resent.__new__(Resent)
-        later.messages, later.end, later.first, later._next = self.messages, self.end, place, {}
-        return later
+        begins, ends = self.next(first, FORWARDS), self.next(self.end, BACKWARDS)
+        self._begin = self.end if begins is None else begins[1] - 1
+        self._end = first if ends is None else ends[1] + 1
 
     def next(self, place: int, step: int) -> tuple[Said, int] | None:
         """The next message that says something, and the place behind it; None where there is no more."""
@@ -53,32 +49,42 @@ class Resent:
         return None
 
     def is_over(self, place: int, step: int) -> bool:
-        return self.next(place, step) is None
+        """Whether nothing is said from here on, in this direction."""
+        return place <= self._begin if step < 0 else place >= self._end
 
-    def past_plain_turns(self, turns: Sequence[Turn], left: int, place: int) -> tuple[int, int]:
-        """Read backwards while turns are one question and one answer and stand here letter by letter: the
-        common case, at a fraction of what decoding the messages took. Returns the turns left and the place."""
-        messages, floor = self.messages, self.first + 2
-        while left and place >= floor:
-            plain = turns[left - 1].shown.plain
-            if plain is None or turns[left - 1].kind is not TurnKind.COMPLETED:
+    def past_echoes(self, turns: Sequence[Turn], left: int, place: int) -> tuple[int, int]:
+        """Read backwards while turns stand here as they were shown: the common case, for which nothing is
+        projected. Returns the turns left and the place."""
+        messages, first = self.messages, self.first
+        while left:
+            shown = turns[left - 1].shown
+            echo = shown.echo
+            if echo is None:
                 break
-            answer, question = messages[place - 1], messages[place - 2]
-            if (
-                answer.get("content") != plain[1]
-                or question.get("content") != plain[0]
-                or answer.get("role") != "assistant"
-                or question.get("role") != "user"
-                or (len(answer) > _PLAIN_FIELDS and _says_more(answer))
-            ):
+            begin = place - len(echo)
+            if begin < first or (messages[begin:place] != echo and not self._is_plain(shown, begin)):
                 break
-            place -= 2
+            place = begin
             left -= 1
         return left, place
+
+    def _is_plain(self, shown: Shown, place: int) -> bool:
+        """Whether question and answer stand here, spelt in another way: the next most common case."""
+        plain = shown.plain
+        return (
+            plain is not None
+            and plain_text(self.messages[place], "user") == plain[0]
+            and plain_text(self.messages[place + 1], "assistant") == plain[1]
+        )
 
     def through(self, kind: TurnKind, shown: Shown, place: int, step: int) -> set[int]:
         """Where reading this turn may lead: nowhere, if it does not stand here. Of a turn that did not end
         well the client may hold any part, or nothing."""
+        if shown.echo is not None:
+            size = len(shown.echo)
+            begin = place if step > 0 else place - size
+            if begin >= self.first and self.messages[begin : begin + size] == shown.echo:
+                return {place + step * size}
         forms = (shown.entries,) if shown.whole is None else (shown.entries, shown.whole)
         if kind is TurnKind.COMPLETED:
             return {found for form in forms if (found := self.past(form, place, step)) is not None}
@@ -155,10 +161,6 @@ class Resent:
             alike = len(sent) == len(heard) and {**stored, **sent} == stored
             count = len(heard) if alike and _only_stated(stored, sent) else None
         return None if count is None else places[count]
-
-
-def _says_more(answer: Mapping[str, Any]) -> bool:
-    return bool(answer.get("tool_calls") or answer.get("function_call") or answer.get("refusal"))
 
 
 def _is(entry: Entry, heard: Sequence[Said]) -> bool:

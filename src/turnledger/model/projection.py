@@ -1,7 +1,8 @@
 """Turns and messages as a chat-completions client sees them, so that the one can be found in the other.
 
 Both sides come down to a role, visible text, tool calls and images. Ids, names, nulls and reasoning have no
-place here. The stored side is made once per turn; the other must be quick, for clients send all of it each time.
+place here. The stored side is made once per turn; the other must be quick, since clients send all of it each
+time. Texts are compared and not hashed: fresh from JSON they have no hash yet, and comparing is quicker.
 """
 
 from __future__ import annotations
@@ -54,19 +55,27 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
         return not self.calls and all(piece == NOT_ANSWERED for piece in self.pieces)
 
 
-class Shown(msgspec.Struct, frozen=True):
+class Shown(msgspec.Struct, frozen=True, dict=True):
     """A turn as clients may hold it: with or without what was done for them on this side."""
 
     input: tuple[Entry, ...]
     output: tuple[Entry, ...]
     whole: tuple[Entry, ...] | None
     """All of it, server-executed calls and their results included; None when there are none."""
-    plain: tuple[str, str] | None
-    """Question and answer, letter by letter, when the turn is no more than that."""
+    echo: list[dict[str, Any]] | None
+    """What most clients send back letter by letter; None when it can be told in more than one way."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         return self.input + self.output
+
+    @cached_property
+    def plain(self) -> tuple[str, str] | None:
+        """Question and answer, when the turn is no more than that."""
+        texts = [entry.pieces for entry in (*self.input, *self.output) if not entry.calls and not entry.media]
+        if self.echo is None or [len(each) for each in texts] != [1, 1] or self.input[0].role != "user":
+            return None
+        return texts[0][0], texts[1][0]
 
 
 def comparable(text: str) -> str:
@@ -116,31 +125,54 @@ def said(message: Mapping[str, Any]) -> Said:
     return Said(role if text or calls or media else SILENT, text, calls, media)
 
 
-def shown(input: Sequence[Item], output: Sequence[Item]) -> Shown:
-    """A committed turn as clients may hold it."""
+def plain_text(message: Mapping[str, Any], role: str) -> str | None:
+    """What a message of this role says, when that is a text and nothing else."""
+    content = message.get("content")
+    if type(content) is list and len(content) == 1 and content[0].get("type") == "text":
+        content = content[0].get("text")
+    if type(content) is not str or message.get("role") != role:
+        return None
+    says_more = message.get("tool_calls") or message.get("function_call") or message.get("refusal")
+    return None if says_more else comparable(content)
+
+
+def shown(input: Sequence[Item], output: Sequence[Item], *, is_complete: bool = True) -> Shown:
+    """A committed turn as clients may hold it; one that did not end well they hold in many ways."""
     items = (*input, *output)
     here = _made_here(items)
-    before = [place for place in range(len(input)) if place not in here]
-    after = [place for place in range(len(input), len(items)) if place not in here]
-    entries = _entries(items[place] for place in before), _entries(items[place] for place in after)
+    before = [item for place, item in enumerate(input) if place not in here]
+    after = [item for place, item in enumerate(output, len(input)) if place not in here]
     whole = _entries(input) + _entries(output) if here else None
-    return Shown(*entries, whole, None if here else _plain(*entries, items))
+    told = [*_echo(before), *_echo(after)] if is_complete else []
+    echo = [each for each in told if each is not None]
+    return Shown(_entries(before), _entries(after), whole, echo if echo and len(echo) == len(told) else None)
 
 
-def _plain(
-    input: tuple[Entry, ...], output: tuple[Entry, ...], items: Sequence[Item]
-) -> tuple[str, str] | None:
-    """The two texts as they stand in the items: what most clients send back letter by letter."""
-    if len(input) != 1 or len(output) != 1:
-        return None
-    question, answer = input[0], output[0]
-    if (question.role, answer.role) != ("user", "assistant") or question.media or answer.calls:
-        return None
-    if len(question.pieces) != 1 or len(answer.pieces) != 1:
-        return None
-    return next(item.text for item in items if item.is_user_message and not item.is_blank), next(
-        item.text for item in items if item.role == "assistant" and not item.is_blank
-    )
+def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
+    """The messages of these items as this API shows them; None for what can be told in more than one way."""
+    echo: list[dict[str, Any] | None] = []
+    for item in items:
+        fields = item.fields
+        answer = echo[-1] if echo and echo[-1] and echo[-1]["role"] == "assistant" else None
+        if item.type == "message":
+            is_text = item.role in ("user", "assistant") and not _parts(fields["content"])[1]
+            if answer is None or item.role != "assistant":
+                echo.append({"role": item.role, "content": item.text} if is_text else None)
+            elif is_text and "tool_calls" not in answer:
+                answer["content"] += item.text
+            else:
+                echo.append(None)
+        elif item.type == "function_call":
+            if answer is None:
+                echo.append(answer := {"role": "assistant", "content": None})
+            function = {"name": fields["name"], "arguments": fields["arguments"]}
+            call = {"id": item.call_id, "type": "function", "function": function}
+            answer.setdefault("tool_calls", []).append(call)
+        elif item.type == "function_call_output" and isinstance(fields["output"], str):
+            echo.append({"role": "tool", "tool_call_id": item.call_id, "content": fields["output"]})
+        elif item.is_call or item.is_result:
+            echo.append(None)
+    return echo
 
 
 def _made_here(items: Sequence[Item]) -> set[int]:

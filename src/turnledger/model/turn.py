@@ -65,7 +65,7 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def shown(self) -> projection.Shown:
         """The turn as chat clients see it, made at the first look."""
-        return projection.shown(self.input, self.output)
+        return projection.shown(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
 
     @property
     def items(self) -> tuple[Item, ...]:
