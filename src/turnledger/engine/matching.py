@@ -8,17 +8,18 @@ head wins over reading from the beginning, and the longer agreement over the sho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
-from typing import Any, TypeAlias
+from heapq import nlargest
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from turnledger.engine.resent import BACKWARDS, FORWARDS, Resent
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
-from turnledger.model.projection import SILENT, Call, Shown, canonical, said
+from turnledger.model.projection import SILENT, Call, Entry, Shown, canonical, said
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
@@ -59,7 +60,18 @@ class Divergence(msgspec.Struct, frozen=True):
 
 
 Meaning: TypeAlias = Continuation | Regeneration | Divergence
+_Way = TypeVar("_Way")
 _Words: TypeAlias = tuple[str, str, tuple[Call, ...]]
+
+
+class _Origin(NamedTuple):
+    """Where a way of reading back began: at a place of the request, maybe with the question of a turn."""
+
+    place: int
+    asked: int = -1
+
+
+_UNDECIDED = (_Origin(-1), -1)
 
 
 class _Reach(msgspec.Struct, frozen=True):
@@ -68,6 +80,15 @@ class _Reach(msgspec.Struct, frozen=True):
     place: int
     common: int
     regenerated: int | None = None
+
+
+class _Window(NamedTuple):
+    """Where a request could begin: in a turn, maybe only in what is left of it; and how much it has in common
+    with the line from there, as far as that is seen at a glance."""
+
+    turn: int
+    cut: Shown | None
+    length: int
 
 
 def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
@@ -86,9 +107,9 @@ def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: S
     if found is None:
         return _meaning(turns, request, _longest_agreement(turns, request))
     origin, _ = found
-    if origin == request.end:
-        return Regeneration(turns[_last_unsettled(turns)].id, first)
-    return _continuation(request, origin)
+    if origin.asked >= 0:
+        return Regeneration(turns[origin.asked].id, first)
+    return _continuation(request, origin.place)
 
 
 def _continuation(request: Resent, new: int) -> Continuation:
@@ -146,76 +167,67 @@ def _with_settled(turns: Sequence[Turn], common: int) -> int:
     return common
 
 
-def _last_unsettled(turns: Sequence[Turn]) -> int:
-    index = len(turns) - 1
-    while index >= 0 and turns[index].kind is TurnKind.SETTLED:
-        index -= 1
-    return index
-
-
-def _ending_at_head(turns: Sequence[Turn], request: Resent, answered: int) -> tuple[int, int] | None:
-    """Read backwards from the head. Returns where the history ends in the request (its very end: at the
-    question of the head), and the turn in which the request begins."""
+def _ending_at_head(turns: Sequence[Turn], request: Resent, answered: int) -> tuple[_Origin, int] | None:
+    """Read backwards from the head. Returns where the history ends in the request, and the turn in which the
+    request begins."""
     last = request.end
     while last > answered and not _is_input(request.messages[last - 1]):
         last -= 1
     likely = {answered, *range(max(answered, last - MOST_PLACES), last)}
-    origins = [place for place in sorted(likely) if place < last and not request.is_over(place, BACKWARDS)]
-    # A request of few messages needs few turns, wherever the line is long.
-    reach = request.end + ABSENT_TURNS
-    found = _read_back(turns[-reach:], request, origins)
-    if found is not None and found[1] < 0 and reach < len(turns):
-        return _whole(_read_back(turns[:], request, origins))
-    return _whole(found, len(turns) - min(reach, len(turns)))
+    # Instructions in the middle belong to the message behind them, and are input where that is.
+    origins = [place for place in sorted(likely) if place < last and request.is_behind_something(place)]
+    # A request of few messages needs few turns, however long the line is.
+    before = max(0, len(turns) - request.end - ABSENT_TURNS)
+    found = _read_back(turns[before:], before, request, origins)
+    return _read_back(turns[:], 0, request, origins) if found is _UNDECIDED else found
 
 
-def _whole(found: tuple[int, int] | None, before: int = 0) -> tuple[int, int] | None:
-    return None if found is None or found[1] < 0 else (found[0], found[1] + before)
-
-
-def _read_back(turns: Sequence[Turn], request: Resent, origins: Sequence[int]) -> tuple[int, int] | None:
-    """Follow all ways of reading the request back from its origins, and from its end as the head's question.
-    The first to arrive wins, of several the one that leaves least over. A turn of -1 says that the turns
-    were not enough."""
-    places = {place: place for place in origins}
-    asked = _last_unsettled(turns)
+def _read_back(
+    turns: Sequence[Turn], before: int, request: Resent, origins: Sequence[int]
+) -> tuple[_Origin, int] | None:
+    """Follow all ways of reading the request back: from its origins at the head, and from its end as the
+    question of a turn that counts as the head. The first to arrive wins, of several the one that leaves least
+    over; _UNDECIDED says that the turns before these are needed."""
+    places = {place: _Origin(place) for place in origins}
+    may_ask = True
     left = len(turns)
-    while left and (places or left > asked):
-        if len(places) == 1 and left <= asked:
+    while left and (places or may_ask):
+        if len(places) == 1 and not may_ask:
             ((place, origin),) = places.items()
             left, place = request.past_echoes(turns, left, place)
             places = {place: origin}
             if request.is_over(place, BACKWARDS):
-                return origin, left
+                return origin, before + left
             if not left:
                 break
         left -= 1
         turn = turns[left]
         reached = _step(request, turn, places)
-        if left == asked:
+        if may_ask and turn.kind is not TurnKind.SETTLED:
             question = request.past(turn.shown.input, request.end, BACKWARDS)
             if question is not None and question < request.end:
-                reached[question] = request.end
+                reached[question] = _Origin(request.end, before + left)
+            may_ask = turn.kind is not TurnKind.COMPLETED
         arrived = [origin for place, origin in reached.items() if request.is_over(place, BACKWARDS)]
         if arrived:
-            return max(arrived), left
+            return max(arrived), before + left
         places = _fewer(reached)
-    return (0, -1) if places else None
+    return _UNDECIDED if before and not left else None
 
 
-def _step(request: Resent, turn: Turn, places: Mapping[int, int]) -> dict[int, int]:
-    reached: dict[int, int] = {}
+def _step(request: Resent, turn: Turn, places: Mapping[int, _Origin]) -> dict[int, _Origin]:
+    reached: dict[int, _Origin] = {}
     for place, origin in places.items():
         for found in request.through(turn.kind, turn.shown, place, BACKWARDS):
             reached[found] = max(origin, reached.get(found, origin))
     return reached
 
 
-def _fewer(places: dict[int, int]) -> dict[int, int]:
+def _fewer(places: dict[int, _Way]) -> dict[int, _Way]:
     """Keep the number of ways bounded, those that took most and the one that took nothing among them."""
     if len(places) <= MOST_PLACES:
         return places
-    ordered = sorted(places.items())
+    ordered = sorted(places.items(), key=itemgetter(0))
     return dict([*ordered[: MOST_PLACES - 1], ordered[-1]])
 
 
@@ -254,13 +266,12 @@ def _asks_again(request: Resent, turn: Turn, shown: Shown, place: int) -> bool:
 
 def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
     """Read forwards from the beginning and from where a trimmed request could begin; the longest wins."""
-    windows = _windows(turns, request)
-    ranked = []
-    for index, cut, length in windows:
-        reach = _read_on(turns, request, index, cut)
-        ranked.append((reach.place, length, reach))
-    place, length, reach = max(ranked, key=lambda each: each[:2])
-    if place == request.first and not length:
+    ranked = [
+        (_read_on(turns, request, window.turn, window.cut), window.length)
+        for window in _windows(turns, request)
+    ]
+    reach, length = max(ranked, key=lambda each: (each[0].place, each[1]))
+    if reach.place == request.first and not length:
         return _edited_at_the_edge(turns, request) or reach
     return reach
 
@@ -278,46 +289,49 @@ def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None
     return None if back is None else _Reach(request.first, back[1])
 
 
-def _windows(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Shown | None, int]]:
+def _windows(turns: Sequence[Turn], request: Resent) -> Iterable[_Window]:
     """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
     sent = list(_words_of_request(request))
-    line: list[_Words] = []
-    origins: list[tuple[int, int, int]] = []
-    for index in range(len(turns)):
-        for entry, (words, piece) in _words_of_turn(turns[index].shown):
-            line.append(words)
-            origins.append((index, entry, piece))
-    lengths = _common_lengths(sent, line)
-    beginning = lengths[0] if lengths else 0
-    best = sorted(
-        (place for place in range(1, len(line)) if lengths[place]),
-        key=lambda place: (-lengths[place], -place),
-    )
-    windows: list[tuple[int, Shown | None, int]] = [(0, None, beginning)]
-    for place in islice(best, MOST_WINDOWS):
-        index, entry, piece = origins[place]
-        windows.append((index, _cut(turns[index].shown, entry, piece), lengths[place]))
-    return windows
+    for form in (_visible, _whole) if any(turn.shown.whole for turn in turns) else (_visible,):
+        line: list[_Words] = []
+        origins: list[tuple[int, int, int]] = []
+        for index, turn in enumerate(turns):
+            for place, entry in enumerate(form(turn.shown)):
+                for piece, words in enumerate(_words_of_entry(entry)):
+                    line.append(words)
+                    origins.append((index, place, piece))
+        lengths = _common_lengths(sent, line)
+        best = nlargest(MOST_WINDOWS, ((length, at) for at, length in enumerate(lengths) if length and at))
+        yield _Window(0, None, lengths[0] if lengths else 0)
+        for length, at in best:
+            index, place, piece = origins[at]
+            cut = _cut(turns[index].shown, form, place, piece) if place or piece else None
+            yield _Window(index, cut, length)
 
 
-def _cut(shown: Shown, entry: int, piece: int) -> Shown:
+def _visible(shown: Shown) -> tuple[Entry, ...]:
+    return shown.entries
+
+
+def _whole(shown: Shown) -> tuple[Entry, ...]:
+    return shown.whole or shown.entries
+
+
+def _cut(shown: Shown, form: Callable[[Shown], tuple[Entry, ...]], place: int, piece: int) -> Shown:
     """What is left of a turn from a piece of an entry on."""
-    entries = shown.entries
-    whole = entries[entry]
-    begins = msgspec.structs.replace(whole, pieces=whole.pieces[piece:], call_ids=whole.call_ids[piece:])
+    entries = form(shown)
+    entry = entries[place]
+    begins = msgspec.structs.replace(entry, pieces=entry.pieces[piece:], call_ids=entry.call_ids[piece:])
     asked = len(shown.input)
-    if entry < asked:
-        return Shown((begins, *entries[entry + 1 : asked]), shown.output, None, None)
-    return Shown((), (begins, *entries[entry + 1 :]), None, None)
+    if place < asked:
+        return Shown((begins, *entries[place + 1 : asked]), entries[asked:], None, None)
+    return Shown((), (begins, *entries[place + 1 :]), None, None)
 
 
-def _words_of_turn(shown: Shown) -> Iterable[tuple[int, tuple[_Words, int]]]:
-    for place, entry in enumerate(shown.entries):
-        if entry.role == "assistant":
-            yield place, (_words(entry.role, "".join(entry.pieces), entry.calls), 0)
-        else:
-            for number, piece in enumerate(entry.pieces or ("",)):
-                yield place, (_words(entry.role, piece, ()), number)
+def _words_of_entry(entry: Entry) -> list[_Words]:
+    if entry.role == "assistant":
+        return [_words(entry.role, "".join(entry.pieces), entry.calls)]
+    return [_words(entry.role, piece, ()) for piece in entry.pieces or ("",)]
 
 
 def _words_of_request(request: Resent) -> Iterable[_Words]:
@@ -338,6 +352,9 @@ def _words_of_request(request: Resent) -> Iterable[_Words]:
 
 
 def _words(role: str, text: str, calls: Sequence[Call]) -> _Words:
+    """What is compared at a glance; white space where answers were split or joined does not count."""
+    if role == "assistant":
+        text = text.replace(" ", "").replace("\n", "")
     return role, text, tuple((name, canonical(arguments)) for name, arguments in calls) if calls else ()
 
 

@@ -52,6 +52,11 @@ class Resent:
         """Whether nothing is said from here on, in this direction."""
         return place <= self._begin if step < 0 else place >= self._end
 
+    def is_behind_something(self, place: int) -> bool:
+        """Whether the message before this place says something."""
+        found = self.next(place, BACKWARDS)
+        return found is not None and found[1] == place - 1
+
     def past_echoes(self, turns: Sequence[Turn], left: int, place: int) -> tuple[int, int]:
         """Read backwards while turns stand here as they were shown: the common case, for which nothing is
         projected. Returns the turns left and the place."""
@@ -104,7 +109,8 @@ class Resent:
 
     def _past_parts(self, entries: Sequence[Entry], place: int, step: int) -> set[int]:
         places = {place}
-        for entry in entries if step > 0 else reversed(entries):
+        parts = [part for entry in entries for part in entry.parts]
+        for entry in parts[::step]:
             for each in tuple(places):
                 found = self._past_entry(entry, each, step)
                 if found is None:

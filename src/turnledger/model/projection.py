@@ -54,6 +54,17 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
         """Whether a client's copy may lack it: images alone, or results that were stated for the client."""
         return not self.calls and all(piece == NOT_ANSWERED for piece in self.pieces)
 
+    @property
+    def parts(self) -> list[Entry]:
+        """One entry for each message; an answer, whose messages are shown as one, is left as it is."""
+        if self.role == "assistant" or len(self.pieces) < 2:
+            return [self]
+        call_ids = self.call_ids or (None,) * len(self.pieces)
+        return [
+            Entry(self.role, (piece,), (), (), (call_id,))
+            for piece, call_id in zip(self.pieces, call_ids, strict=True)
+        ]
+
 
 class Shown(msgspec.Struct, frozen=True, dict=True):
     """A turn as clients may hold it: with or without what was done for them on this side."""
