@@ -149,7 +149,9 @@ def _is_input(message: Mapping[str, Any]) -> bool:
         return what.role in ("user", "tool")
     content = message.get("content")
     # A part of a kind not known here is still something.
-    return isinstance(content, list) and any("text" not in part and "refusal" not in part for part in content)
+    return isinstance(content, list) and any(
+        isinstance(part, Mapping) and "text" not in part and "refusal" not in part for part in content
+    )
 
 
 def _is_head(turns: Sequence[Turn], common: int) -> bool:

@@ -139,7 +139,7 @@ def said(message: Mapping[str, Any]) -> Said:
 def plain_text(message: Mapping[str, Any], role: str) -> str | None:
     """What a message of this role says, when that is a text and nothing else."""
     content = message.get("content")
-    if type(content) is list and len(content) == 1 and content[0].get("type") == "text":
+    if type(content) is list and len(content) == 1 and type(content[0]) is dict:
         content = content[0].get("text")
     if type(content) is not str or message.get("role") != role:
         return None

@@ -19,7 +19,7 @@ from turnledger.model.turn import Turn, TurnKind
 Tag = tuple[int, str]
 """A stored message: the turn it stands in, and its text. Turn -1 is what no turn holds."""
 NEW = -1
-INTERRUPTED, SETTLED = TurnKind.INTERRUPTED, TurnKind.SETTLED
+COMPLETED, INTERRUPTED, SETTLED = TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A resent history is taken for what its client means, whatever clients do to it on the way."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from tests.unit.engine.copies import (
+    COMPLETED,
     INTERRUPTED,
     NEW,
     SETTLED,
@@ -23,10 +25,10 @@ from tests.unit.engine.copies import (
     trimmed,
     turn,
 )
-from tests.unit.model.shapes import call, reasoning, repeatable, result, some_id
+from tests.unit.model.shapes import call, json_values, reasoning, repeatable, result, some_id
 from turnledger.engine import matching
 from turnledger.engine.matching import Continuation, Divergence, Meaning, Regeneration, decide
-from turnledger.errors import NoNewInput
+from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.ids import TurnId
 from turnledger.model.item import message
 from turnledger.model.pairing import NOT_ANSWERED
@@ -499,3 +501,70 @@ def test_repeated_messages_never_double_or_lose_anything(
         if (begin + size) % 2 == 0 and flat[begin : begin + size] == copy[:size]
     ]
     assert meaning.new == max(agreed, default=0)
+
+
+def reads_as(history: Sequence[tuple[tuple[int, str], bool]], copy: Sequence[tuple[int, str]]) -> bool:
+    """Whether the copy is the end of the history, up to what may be absent."""
+    lefts = {len(copy)}
+    for what, may_be_absent in reversed(history):
+        if 0 in lefts:
+            return True
+        matched = {left - 1 for left in lefts if copy[left - 1] == what}
+        lefts = matched | lefts if may_be_absent else matched
+    return 0 in lefts
+
+
+@thorough
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("cccis"), st.sampled_from("xy"), st.sampled_from("xy")),
+        min_size=1,
+        max_size=6,
+    ),
+    st.lists(st.tuples(st.integers(0, 1), st.sampled_from("xy")), min_size=2, max_size=9),
+)
+def test_repeated_messages_and_turns_that_did_not_end_well_never_double_or_lose_anything(
+    stored: list[tuple[str, str, str]], copy: list[tuple[int, str]]
+) -> None:
+    kinds = {"c": COMPLETED, "i": INTERRUPTED, "s": SETTLED}
+    line = [
+        turn(at + 1, [message("user", question)], [message("assistant", answer)], kinds[kind])
+        for at, (kind, question, answer) in enumerate(stored)
+    ]
+    flat = [((role, text), kind != "c") for kind, *texts in stored for role, text in enumerate(texts)]
+    assume(any(role for role, _ in copy))
+    request = [{"role": ("user", "assistant")[role], "content": text} for role, text in copy]
+    try:
+        meaning = decide(line, request)
+    except NoNewInput:
+        assert copy[-1][0] == 1
+        return
+    if isinstance(meaning, Regeneration):
+        at = 2 * [each.id for each in line].index(meaning.turn)
+        assert reads_as([*flat[:at], (flat[at][0], False)], copy)
+        return
+    after = meaning.after if isinstance(meaning, Divergence) else line[-1].id
+    common = next((each.number for each in line if each.id == after), 0)
+    input = [(what, False) for what in copy[meaning.new :]]
+    assert reads_as([*flat[: 2 * common], *input], copy)
+    if isinstance(meaning, Divergence):
+        behind = stored[common:]
+        assert behind[0][0] != "s"
+        assert any(kind == "c" for kind, *_ in behind)
+
+
+odd_messages = st.dictionaries(
+    st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "refusal", "function_call"]),
+    st.sampled_from(["user", "assistant", "tool", "system", "other"]) | json_values,
+    max_size=5,
+)
+
+
+@thorough
+@given(st.lists(odd_messages, max_size=4), st.sampled_from([None, *matching.Sent]))
+def test_what_is_no_message_is_refused_and_never_breaks(
+    odd: list[dict[str, Any]], sent: matching.Sent | None
+) -> None:
+    for request in (odd, [*ALL, *odd], [*odd, *ALL, asked("q4")]):
+        with contextlib.suppress(NoNewInput, MalformedItems):
+            decide([*LINE, *ANSWERED], request, sent)
