@@ -27,7 +27,7 @@ MOST_PLACES = 16
 MOST_WINDOWS = 4
 """So many places in the line are tried as the beginning of a trimmed request."""
 ABSENT_TURNS = 64
-"""So many turns may be absent from a client's copy before the whole line is looked at."""
+"""So many turns may be absent from a client's copy before it is searched for in the whole line."""
 
 
 class Sent(StrEnum):
@@ -69,9 +69,6 @@ class _Origin(NamedTuple):
 
     place: int
     asked: int = -1
-
-
-_UNDECIDED = (_Origin(-1), -1)
 
 
 class _Reach(msgspec.Struct, frozen=True):
@@ -180,8 +177,7 @@ def _ending_at_head(turns: Sequence[Turn], request: Resent, answered: int) -> tu
     origins = [place for place in sorted(likely) if place < last and request.is_behind_something(place)]
     # A request of few messages needs few turns, however long the line is.
     before = max(0, len(turns) - request.end - ABSENT_TURNS)
-    found = _read_back(turns[before:], before, request, origins)
-    return _read_back(turns[:], 0, request, origins) if found is _UNDECIDED else found
+    return _read_back(turns[before:], before, request, origins)
 
 
 def _read_back(
@@ -189,7 +185,7 @@ def _read_back(
 ) -> tuple[_Origin, int] | None:
     """Follow all ways of reading the request back: from its origins at the head, and from its end as the
     question of a turn that counts as the head. The first to arrive wins, of several the one that leaves least
-    over; _UNDECIDED says that the turns before these are needed."""
+    over."""
     places = {place: _Origin(place) for place in origins}
     may_ask = True
     left = len(turns)
@@ -214,7 +210,7 @@ def _read_back(
         if arrived:
             return max(arrived), before + left
         places = _fewer(reached)
-    return _UNDECIDED if before and not left else None
+    return None
 
 
 def _step(request: Resent, turn: Turn, places: Mapping[int, _Origin]) -> dict[int, _Origin]:

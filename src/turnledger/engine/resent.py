@@ -160,7 +160,9 @@ class Resent:
             heard.append(found[0])
             place = found[1]
             places.append(place)
-        count = _results_in_order(entry.pieces[::step], [each.text for each in heard], step)
+        # A trimmed request may begin among the results.
+        is_cut = step < 0 and self.is_over(place, step)
+        count = _results_in_order(entry.pieces[::step], [each.text for each in heard], is_cut=is_cut)
         if count is None:
             stored = dict(zip(entry.call_ids, entry.pieces, strict=True))
             sent = {each.call_id: each.text for each in heard}
@@ -188,24 +190,24 @@ def _ends(entry: Entry, heard: Sequence[Said]) -> bool:
     calls = [call for each in heard for call in each.calls]
     if not texts and not calls:
         return False
-    return entry.pieces[len(entry.pieces) - len(texts) :] == texts and same_calls(entry.calls, calls)
+    last = entry.pieces[len(entry.pieces) - len(texts) :]
+    return last == texts and same_calls(entry.calls, calls) and _same_media(entry, heard)
 
 
 def _same_media(entry: Entry, heard: Sequence[Said]) -> bool:
     """Images are dropped from old messages: they count only where both sides have them."""
     media = tuple(each for one in heard for each in one.media)
-    return not media or not entry.media or media == entry.media
+    return not media or not entry.media or entry.media[-len(media) :] == media
 
 
-def _results_in_order(pieces: Sequence[str], texts: Sequence[str], step: int) -> int | None:
+def _results_in_order(pieces: Sequence[str], texts: Sequence[str], *, is_cut: bool) -> int | None:
     """How many of these texts are the results, in this order; stated ones may be absent."""
     count = 0
     for piece in pieces:
         if count < len(texts) and texts[count] == piece:
             count += 1
         elif piece != NOT_ANSWERED:
-            # A trimmed request may begin among the results.
-            return count if step < 0 and 0 < count == len(texts) else None
+            return count if is_cut and 0 < count == len(texts) else None
     return count
 
 

@@ -209,6 +209,13 @@ def lines(draw: st.DrawFn, *, at_least: int = 1, kinds: Sequence[str] = KINDS) -
     return writer.told
 
 
+def _apart(sent: Sent) -> list[Sent]:
+    """The messages of an answer one by one, as other APIs show them."""
+    if len(sent.tags) < 2:
+        return [sent]
+    return [Sent({"role": "assistant", "content": tag[1]}, (tag,)) for tag in sent.tags]
+
+
 def _rewritten_arguments(sent: Sent) -> Sent:
     calls = [
         tool_call(f"other_{at}", json.dumps(_reversed(json.loads(each["function"]["arguments"])), indent=2))
@@ -260,6 +267,8 @@ def copies(draw: st.DrawFn, told: Sequence[Told]) -> list[Sent]:
             held = held[: draw(st.integers(0, len(held)))]
         elif each.with_server_items and draw(st.booleans()):
             held = each.input + each.with_server_items
+        elif draw(st.booleans()):
+            held = each.input + [apart for sent in each.output for apart in _apart(sent)]
         if held and draw(st.integers(0, 9)) == 0:
             copy.append(Sent({"role": "system", "content": "It is late."}, ()))
         for sent in held:

@@ -30,7 +30,7 @@ from turnledger.engine import matching
 from turnledger.engine.matching import Continuation, Divergence, Meaning, Regeneration, decide
 from turnledger.errors import MalformedItems, NoNewInput
 from turnledger.model.ids import TurnId
-from turnledger.model.item import message
+from turnledger.model.item import Item, message
 from turnledger.model.pairing import NOT_ANSWERED
 from turnledger.model.turn import Turn
 
@@ -242,6 +242,12 @@ def test_a_request_may_begin_among_results() -> None:
     assert decide(ANSWERED, [found("b", "2"), three, asked("q2")]) == Continuation(2)
 
 
+def test_a_result_that_is_left_out_is_an_edit() -> None:
+    three = {"role": "assistant", "content": "3"}
+    assert decide(ANSWERED, [asked("q1"), CALLS, found("b", "2"), three, asked("q2")]) == Divergence(id(1), 2)
+    assert decide(ANSWERED, [asked("q1"), CALLS, found("x", "2"), three, asked("q2")]) == Divergence(id(1), 2)
+
+
 def test_results_sent_again_ask_for_another_answer() -> None:
     sent = [asked("q1"), CALLS, found("a", "1"), found("b", "2")]
     assert decide(ANSWERED, sent) == Regeneration(id(2))
@@ -256,6 +262,72 @@ def test_results_that_were_stated_for_the_client_may_be_absent() -> None:
         5
     )  # ids are the client's
     assert decide(line, [asked("q1"), CALLS, *after]) == Divergence(id(1), 2)
+
+
+def test_all_results_of_a_turn_may_have_been_stated_for_the_client() -> None:
+    moved_on = [result("a", output=NOT_ANSWERED), result("b", output=NOT_ANSWERED), message("user", "no")]
+    line = [*PENDING, turn(2, moved_on, [message("assistant", "fine")])]
+    sent = [asked("q1"), CALLS, *chat("no", "fine", "q3")]
+    assert decide(line, sent) == Continuation(4)
+
+
+# Images
+
+
+def test_images_are_compared_only_where_both_sides_have_them() -> None:
+    def seen(url: str | None) -> dict[str, Any]:
+        image = [{"type": "image_url", "image_url": {"url": url}}] if url else []
+        return {"role": "user", "content": [{"type": "text", "text": "look"}, *image]}
+
+    stored = {"type": "input_image", "image_url": "data:x"}
+    asked_with_image = Item.of({"role": "user", "content": [{"type": "input_text", "text": "look"}, stored]})
+    line = [turn(1, [asked_with_image], [message("assistant", "a1")])]
+    after = chat("-", "a1", "q2")[1:]
+    assert decide(line, [seen("data:x"), *after]) == Continuation(2)
+    assert decide(line, [seen(None), *after]) == Continuation(2)
+    assert decide(line, [seen("data:y"), *after]) == Divergence(None, 0)
+    assert decide(plain("look", "a1"), [seen("data:x"), *after]) == Continuation(2)
+
+
+def test_a_message_that_was_only_an_image_may_be_gone() -> None:
+    image = Item.of({"role": "user", "content": [{"type": "input_image", "image_url": "data:x"}]})
+    line = [*plain("q1", "a1"), turn(2, [image], [message("assistant", "a2")])]
+    assert decide(line, [*chat("q1", "a1"), *chat("-", "a2")[1:], asked("q3")]) == Continuation(3)
+    gone = [*chat("q1", "a1"), {"role": "user", "content": []}, *chat("-", "a2")[1:], asked("q3")]
+    assert decide(line, gone) == Continuation(4)
+
+
+# Pieces
+
+
+def test_white_space_within_a_message_counts() -> None:
+    line = plain("q 1", "a1")
+    assert decide(line, chat("q 1 ", "a1", "q2")) == Continuation(2)
+    assert decide(line, chat("q  1", "a1", "q2")) == Divergence(None, 0)
+
+
+ROWS = [
+    *plain("q1", "a1"),
+    turn(
+        2,
+        [message("user", "one"), message("user", "two")],
+        [message("assistant", "Let me look."), message("assistant", "Found it.")],
+    ),
+]
+
+
+@pytest.mark.parametrize("join", ["", " ", "\n\n"])
+def test_messages_in_a_row_may_be_joined_by_the_client(join: str) -> None:
+    joined = chat("q1", "a1", join.join(["one", "two"]), join.join(["Let me look.", "Found it."]), "q3")
+    assert decide(ROWS, joined) == Continuation(4)
+    assert decide(ROWS, joined[3:]) == Continuation(1)
+
+
+@pytest.mark.parametrize("begin", range(6))
+def test_a_request_may_begin_in_the_middle_of_messages_in_a_row(begin: int) -> None:
+    said = [{"role": "assistant", "content": text} for text in ("Let me look.", "Found it.")]
+    sent = [*chat("q1", "a1"), asked("one"), asked("two"), *said][begin:]
+    assert decide(ROWS, [*sent, asked("q3")]) == Continuation(len(sent))
 
 
 # Turns that did not end well

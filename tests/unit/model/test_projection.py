@@ -166,6 +166,11 @@ def test_calls_that_were_run_here_are_shown_apart() -> None:
     assert [entry.role for entry in found.whole] == ["user", "assistant", "tool", "assistant"]
 
 
+def test_calls_that_were_run_side_by_side_are_all_paired() -> None:
+    found = shown([user()], [call("a"), call("b"), result("b"), result("a"), assistant("c")])
+    assert found.output == (Entry("assistant", ("c",)),)
+
+
 def test_a_call_id_that_repeats_is_paired_per_occurrence() -> None:
     found = shown([result("a", output="1"), user()], [call("a"), result("a"), call("a")])
     assert found.input[0] == Entry("tool", ("1",), (), (), ("a",))
