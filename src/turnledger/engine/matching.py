@@ -293,18 +293,32 @@ def _windows(turns: Sequence[Turn], request: Resent) -> Iterable[_Window]:
     for form in (_visible, _whole) if any(turn.shown.whole for turn in turns) else (_visible,):
         line: list[_Words] = []
         origins: list[tuple[int, int, int]] = []
+        ends: dict[_Words, tuple[_Words, int]] = {}
         for index, turn in enumerate(turns):
             for place, entry in enumerate(form(turn.shown)):
                 for piece, words in enumerate(_words_of_entry(entry)):
                     line.append(words)
                     origins.append((index, place, piece))
-        lengths = _common_lengths(sent, line)
+                ends.update(_ends_of_answer(entry))
+        begins, skipped = sent[:1], 0
+        if sent and sent[0] in ends and sent[0] not in line:
+            begins[0], skipped = ends[sent[0]]
+        lengths = _common_lengths(begins + sent[1:], line)
         best = nlargest(MOST_WINDOWS, ((length, at) for at, length in enumerate(lengths) if length and at))
         yield _Window(0, None, lengths[0] if lengths else 0)
         for length, at in best:
             index, place, piece = origins[at]
+            piece += skipped
             cut = _cut(turns[index].shown, form, place, piece) if place or piece else None
             yield _Window(index, cut, length)
+
+
+def _ends_of_answer(entry: Entry) -> Iterable[tuple[_Words, tuple[_Words, int]]]:
+    """The ends of an answer of several messages, and how many are missing: a request may begin with one."""
+    if entry.role == "assistant" and len(entry.pieces) > 1:
+        whole = _words(entry.role, "".join(entry.pieces), entry.calls)
+        for piece in range(1, len(entry.pieces)):
+            yield _words(entry.role, "".join(entry.pieces[piece:]), entry.calls), (whole, piece)
 
 
 def _visible(shown: Shown) -> tuple[Entry, ...]:

@@ -186,12 +186,12 @@ def _is(entry: Entry, heard: Sequence[Said]) -> bool:
 
 def _ends(entry: Entry, heard: Sequence[Said]) -> bool:
     """Whether these messages together say the end of what the entry says."""
-    texts = tuple(each.text for each in heard if each.text)
+    text = bare("".join(each.text for each in heard))
     calls = [call for each in heard for call in each.calls]
-    if not texts and not calls:
-        return False
-    last = entry.pieces[len(entry.pieces) - len(texts) :]
-    return last == texts and same_calls(entry.calls, calls) and _same_media(entry, heard)
+    ends = {bare("".join(entry.pieces[begin:])) for begin in range(1, len(entry.pieces))}
+    if not text and calls:
+        ends.add(text)
+    return text in ends and same_calls(entry.calls, calls) and _same_media(entry, heard)
 
 
 def _same_media(entry: Entry, heard: Sequence[Said]) -> bool:
