@@ -19,13 +19,15 @@ import msgspec
 from turnledger.engine.resent import BACKWARDS, FORWARDS, Resent
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
-from turnledger.model.projection import SILENT, Call, Entry, Shown, canonical, said
+from turnledger.model.projection import SILENT, Call, Entry, Shown, bare, canonical, said
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
 """So many ways of reading are followed at once."""
 MOST_WINDOWS = 4
 """So many places in the line are tried as the beginning of a trimmed request."""
+GLANCE = 32
+"""So many letters of the beginning and of the end of an answer are compared when it is searched for."""
 ABSENT_TURNS = 64
 """So many turns may be absent from a client's copy before it is searched for in the whole line."""
 
@@ -364,9 +366,9 @@ def _words_of_request(request: Resent) -> Iterable[_Words]:
 
 
 def _words(role: str, text: str, calls: Sequence[Call]) -> _Words:
-    """What is compared at a glance; white space where answers were split or joined does not count."""
+    """What is compared at a glance: of answers, which clients split and join, how they begin and end."""
     if role == "assistant":
-        text = text.replace(" ", "").replace("\n", "")
+        text = bare(text[: 2 * GLANCE])[:GLANCE] + bare(text[-2 * GLANCE :])[-GLANCE:]
     return role, text, tuple((name, canonical(arguments)) for name, arguments in calls) if calls else ()
 
 

@@ -143,8 +143,9 @@ def plain_text(message: Mapping[str, Any], role: str) -> str | None:
         content = content[0].get("text")
     if type(content) is not str or message.get("role") != role:
         return None
-    says_more = message.get("tool_calls") or message.get("function_call") or message.get("refusal")
-    return None if says_more else comparable(content)
+    if len(message) > 2 and any(message.get(name) for name in ("tool_calls", "function_call", "refusal")):
+        return None
+    return comparable(content)
 
 
 def shown(input: Sequence[Item], output: Sequence[Item], *, is_complete: bool = True) -> Shown:
