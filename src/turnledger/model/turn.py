@@ -7,7 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from turnledger.model import codec
+from turnledger.model import codec, projection
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 
@@ -76,6 +76,11 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         # Decoding is put off until somebody looks: most turns of a long history are only counted.
         body = self._body
         return body.input, codec.items(body.items)
+
+    @cached_property
+    def shown(self) -> projection.Shown:
+        """The turn as chat clients see it, made at the first look."""
+        return projection.shown(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
 
     @property
     def instructions(self) -> tuple[Item, ...] | None:

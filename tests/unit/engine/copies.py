@@ -1,0 +1,283 @@
+"""Histories and what chat clients make of them: each message of a copy knows which stored message it is."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import call, reasoning, result, some_id
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.item import Item, message
+from turnledger.model.turn import Turn, TurnKind
+
+Tag = tuple[int, str]
+"""A stored message: the turn it stands in, and its text. Turn -1 is what no turn holds."""
+NEW = -1
+COMPLETED, INTERRUPTED, SETTLED = TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One message of a client, and the stored messages that it is or was made from."""
+
+    message: dict[str, Any]
+    tags: tuple[Tag, ...]
+
+    @property
+    def role(self) -> str:
+        return str(self.message["role"])
+
+
+@dataclass(frozen=True)
+class Told:
+    """A turn, and the messages of it that this API shows."""
+
+    turn: Turn
+    input: list[Sent]
+    output: list[Sent]
+    with_server_items: list[Sent] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"Told({self.turn.kind}, {[sent.message for sent in self.copy]})"
+
+    @property
+    def copy(self) -> list[Sent]:
+        return self.input + self.output
+
+    @property
+    def tags(self) -> list[Tag]:
+        return [tag for sent in self.copy for tag in sent.tags]
+
+    @property
+    def may_be_absent(self) -> bool:
+        return self.turn.kind is not TurnKind.COMPLETED
+
+
+def turn(
+    number: int, input: Sequence[Item], output: Sequence[Item], kind: TurnKind = TurnKind.COMPLETED
+) -> Turn:
+    return Turn.of(
+        id=some_id(TurnId, number),
+        branch=some_id(BranchId, 1),
+        number=number,
+        parent=some_id(TurnId, number - 1) if number > 1 else None,
+        kind=kind,
+        created_at=1,
+        committed_at=2,
+        input=tuple(input),
+        output=tuple(output),
+    )
+
+
+def chat(*texts: str) -> list[dict[str, Any]]:
+    """Messages of user and assistant in turns."""
+    return [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+
+
+def plain(*texts: str) -> list[Turn]:
+    """Turns of one question and one answer each."""
+    return [
+        turn(at // 2 + 1, [message("user", texts[at])], [message("assistant", texts[at + 1])])
+        for at in range(0, len(texts), 2)
+    ]
+
+
+def asked(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": text}
+
+
+def tool_call(call_id: str, arguments: str = "{}") -> dict[str, Any]:
+    return {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
+
+
+class _Writer:
+    """Makes one turn after another, every text its own."""
+
+    def __init__(self, draw: st.DrawFn) -> None:
+        self._draw = draw
+        self._numbers = count()
+        self.told: list[Told] = []
+
+    def text(self) -> str:
+        words = self._draw(
+            st.sampled_from(["hello there", "Größe über", "été", "{} [x]", "두 번", "a\n\n b"])
+        )
+        return f"{words} {next(self._numbers)}"
+
+    def said(self, role: str, text: str, **more: Any) -> Sent:
+        return Sent({"role": role, "content": text, **more}, ((len(self.told), text),))
+
+    def add(
+        self,
+        input: list[Item],
+        output: list[Item],
+        copy: tuple[list[Sent], list[Sent]],
+        kind: TurnKind = TurnKind.COMPLETED,
+        with_server_items: list[Sent] | None = None,
+    ) -> None:
+        made = turn(len(self.told) + 1, input, output, kind)
+        self.told.append(Told(made, *copy, with_server_items or []))
+
+    def question(self) -> tuple[list[Item], list[Sent]]:
+        texts = [self.text() for _ in range(self._draw(st.sampled_from([1, 1, 1, 2])))]
+        return [message("user", text) for text in texts], [self.said("user", text) for text in texts]
+
+    def answer(self) -> tuple[list[Item], list[Sent]]:
+        """One or two messages, which this API shows as one."""
+        texts = [self.text() for _ in range(self._draw(st.sampled_from([1, 1, 2])))]
+        thoughts = [reasoning()] if self._draw(st.booleans()) else []
+        joined = Sent(
+            {"role": "assistant", "content": "".join(texts)}, tuple((len(self.told), text) for text in texts)
+        )
+        return [*thoughts, *(message("assistant", text) for text in texts)], [joined]
+
+    def plain(self) -> None:
+        (question, asked), (answer, answered) = self.question(), self.answer()
+        self.add(question, answer, (asked, answered))
+
+    def server_tools(self) -> None:
+        """A call that was run on this side: the client sees what was said before and after as one text."""
+        question, asked = self.question()
+        before, found, after = self.text(), self.text(), self.text()
+        here = len(self.told)
+        items = [
+            message("assistant", before),
+            call("s"),
+            result("s", output=found),
+            message("assistant", after),
+        ]
+        shown = Sent({"role": "assistant", "content": before + after}, ((here, before), (here, after)))
+        whole = [
+            self.said("assistant", before, tool_calls=[tool_call("s")]),
+            Sent({"role": "tool", "tool_call_id": "s", "content": found}, ()),
+            self.said("assistant", after),
+        ]
+        self.add(question, items, (asked, [shown]), with_server_items=whole)
+
+    def client_tools(self) -> None:
+        """Two turns: one that calls, and one that begins with the results."""
+        question, asked = self.question()
+        ids = ["a", "b"][: self._draw(st.integers(1, 2))]
+        deep = {"x": [1.0, None], "ü": "ß"}
+        written = {id: json.dumps({"deep": deep, "first": self.text()}) for id in ids}
+        here = len(self.told)
+        calls = Sent(
+            {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [tool_call(id, text) for id, text in written.items()],
+            },
+            ((here, f"calls {ids}"),),
+        )
+        made = [call(id, arguments=text) for id, text in written.items()]
+        self.add(question, [reasoning(), *made], (asked, [calls]))
+        found = {id: self.text() for id in ids}
+        answer, answered = self.answer()
+        results = [self.said("tool", text, tool_call_id=id) for id, text in found.items()]
+        self.add([result(id, output=text) for id, text in found.items()], answer, (results, answered))
+
+    def interrupted(self) -> None:
+        question, asked = self.question()
+        partial = self.text()
+        if self._draw(st.booleans()):
+            output = [message("assistant", partial, status="incomplete")]
+            self.add(question, output, (asked, [self.said("assistant", partial)]), INTERRUPTED)
+        else:
+            self.add(question, [], (asked, []), INTERRUPTED)
+
+    def settled(self) -> None:
+        question, asked = self.question()
+        output = [call("s"), result("s", output=self.text()), message("developer", "It did not finish.")]
+        self.add(question, output, (asked, []), SETTLED)
+
+
+KINDS = ["plain", "plain", "plain", "server_tools", "client_tools", "interrupted", "settled"]
+
+
+@st.composite
+def lines(draw: st.DrawFn, *, at_least: int = 1, kinds: Sequence[str] = KINDS) -> list[Told]:
+    """A branch, and what its client saw of it."""
+    writer = _Writer(draw)
+    for kind in draw(st.lists(st.sampled_from(kinds), min_size=at_least, max_size=7)):
+        getattr(writer, kind)()
+    return writer.told
+
+
+def _apart(sent: Sent) -> list[Sent]:
+    """The messages of an answer one by one, as other APIs show them."""
+    if len(sent.tags) < 2:
+        return [sent]
+    return [Sent({"role": "assistant", "content": tag[1]}, (tag,)) for tag in sent.tags]
+
+
+def _rewritten_arguments(sent: Sent) -> Sent:
+    calls = [
+        tool_call(f"other_{at}", json.dumps(_reversed(json.loads(each["function"]["arguments"])), indent=2))
+        for at, each in enumerate(sent.message["tool_calls"])
+    ]
+    return replace(sent, message={**sent.message, "tool_calls": calls})
+
+
+def _reversed(value: Any) -> Any:
+    """The same JSON with its names in another order, and whole numbers as JavaScript writes them."""
+    if isinstance(value, dict):
+        return {name: _reversed(each) for name, each in reversed(value.items())}
+    if isinstance(value, list):
+        return [_reversed(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _respelled(draw: st.DrawFn, sent: Sent) -> Iterator[Sent]:
+    """The same message as another client would write it; sometimes as two."""
+    text = sent.message["content"]
+    how = draw(st.sampled_from(["as is", "as is", "spaces", "decomposed", "parts", "nulls", "split"]))
+    if "tool_calls" in sent.message and draw(st.booleans()):
+        sent = _rewritten_arguments(sent)
+    if text is None or how == "as is":
+        yield sent
+    elif how == "split" and sent.role == "assistant" and "tool_calls" not in sent.message:
+        cut = draw(st.integers(1, len(text) - 1))
+        whole = replace(sent, message={**sent.message, "content": text[:cut]})
+        yield whole
+        yield Sent({"role": "assistant", "content": text[cut:]}, ())
+    else:
+        parts = [{"type": "text", "text": text[:3]}, {"type": "text", "text": text[3:]}]
+        content = {
+            "spaces": f" \n{text}\t ",
+            "decomposed": unicodedata.normalize("NFD", text),
+            "parts": parts,
+        }.get(how, text)
+        nulls = {"name": "ann", "refusal": None, "audio": None} if how == "nulls" else {}
+        yield replace(sent, message={**sent.message, "content": content, **nulls})
+
+
+@st.composite
+def copies(draw: st.DrawFn, told: Sequence[Told]) -> list[Sent]:
+    """A client's copy of these turns: respelled, and without some of what it need not hold."""
+    copy: list[Sent] = []
+    for each in told:
+        held = each.copy
+        if each.may_be_absent:
+            held = held[: draw(st.integers(0, len(held)))]
+        elif each.with_server_items and draw(st.booleans()):
+            held = each.input + each.with_server_items
+        elif draw(st.booleans()):
+            held = each.input + [apart for sent in each.output for apart in _apart(sent)]
+        if held and draw(st.integers(0, 9)) == 0:
+            copy.append(Sent({"role": "system", "content": "It is late."}, ()))
+        for sent in held:
+            copy.extend(_respelled(draw, sent))
+    return copy
+
+
+@st.composite
+def trimmed(draw: st.DrawFn, copy: Sequence[Sent]) -> list[Sent]:
+    """The end of a copy, as clients send it when all of it is too long."""
+    begins = [at for at, sent in enumerate(copy) if sent.tags]
+    return list(copy[draw(st.sampled_from(begins)) :]) if begins else []
