@@ -174,7 +174,8 @@ class MemoryTables(UndoLog):
             if origin.line and origin.line[0].branch == branch.id
         ]
         line = self._db.lines.get(branch.id, {})
-        unneeded = [number for number in line if number > max(made_from_it, default=0)][:limit]
+        # The last first: put back, they are in order again, which `turns` counts on.
+        unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
         for number in unneeded:
             self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)

@@ -14,6 +14,7 @@ from turnledger.engine.ports import Store
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.event import Event
 from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
@@ -249,6 +250,7 @@ class Schedule:
     def _handle(self, ask: Ask) -> Work:
         async def handle(ledger: Ledger) -> None:
             generation = self._generation(ask.conversation_key)
+            told: list[Event] = []
             try:
                 chat = await ledger.conversation(conversation_key=ask.conversation_key)
                 if generation is not None and generation == self._generation(ask.conversation_key):
@@ -260,6 +262,7 @@ class Schedule:
                     on_busy=ask.on_busy,
                     on_stop=ask.on_stop,
                     on_failure=ask.on_failure,
+                    on_event=told.append,
                 )
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
@@ -269,6 +272,8 @@ class Schedule:
             else:
                 where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else chat.id
                 self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
+                if told:
+                    self.world.told[turn.id] = told
 
         return handle
 
