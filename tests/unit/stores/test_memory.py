@@ -415,3 +415,14 @@ async def test_a_dropped_tombstone_is_not_found(
     drive(MemoryTables(database).purge_ended(10))
     with pytest.raises(ConversationNotFound):
         await ledger.conversation(chats[0].id)
+
+
+def test_turns_are_in_order_again_when_their_removal_is_undone() -> None:
+    database = with_ended(1, turns=3)
+    tables = MemoryTables(database)
+    before = drive(tables.turns(some_id(BranchId, 1), 0, 9, 9))
+    drive(tables.purge_ended(2))
+    tables.undo()
+    assert len(before) == 3
+    assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 9)) == before
+    assert drive(tables.turns(some_id(BranchId, 1), 0, 9, 1)) == before[-1:]

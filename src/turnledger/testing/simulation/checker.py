@@ -9,7 +9,9 @@ from turnledger.engine.closing import NOT_STARTED
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Chat, Ledger
+from turnledger.model import codec
 from turnledger.model.attempt import AttemptState, OnFailure, OnStop
+from turnledger.model.event import TurnFinished
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -43,6 +45,8 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
         count += len(turns)
         for problem in _problems(world, chat, turns):
             raise Violation(None, None, problem)
+        for turn in turns:
+            await _tells_its_events(world, chat, turn)
     for (key, _), ids in world.opened.items():
         if len(ids) > 1:
             raise Violation(None, None, f"one key, two conversations: {key!r} gave {sorted(ids)}")
@@ -74,6 +78,18 @@ async def _comes_to_rest(chat: Chat) -> None:
         await chat.run(probe, "are you there?", on_busy="reject")
     except TurnledgerError as problem:
         raise Violation(None, None, f"a lane does not take a turn: {problem!r}") from None
+
+
+async def _tells_its_events(world: World, chat: Chat, turn: Turn) -> None:
+    """What can be read of a turn is numbered without gaps, has an end, and is what was told when it ran."""
+    events = [event async for event in chat.events(turn.id)]
+    if [event.number for event in events] != list(range(1, len(events) + 1)):
+        raise Violation(None, None, f"the events of {turn.id} have gaps")
+    if not isinstance(events[-1], TurnFinished):
+        raise Violation(None, None, f"the events of {turn.id} have no end")
+    told = world.heard.get(turn.id, events)
+    if [codec.encode(event) for event in told] != [codec.encode(event) for event in events]:
+        raise Violation(None, None, f"other events are read of {turn.id} than were told")
 
 
 def _problems(world: World, chat: Chat, turns: list[Turn]) -> Iterator[str]:

@@ -14,6 +14,7 @@ from turnledger.engine.ports import Store
 from turnledger.errors import Superseded, TurnledgerError
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId, LeaseId
 from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
@@ -251,7 +252,9 @@ class Schedule:
 
     def _handle(self, ask: Ask) -> Work:
         async def handle(ledger: Ledger) -> None:
-            runner, policies = self.world.runner(ask, self.random), ask.policies
+            told: list[Event] = []
+            runner = self.world.runner(ask, self.random)
+            policies = {**ask.policies, "on_event": told.append}
             opened: ConversationId | None = None
             try:
                 if ask.by_key:
@@ -269,6 +272,8 @@ class Schedule:
             else:
                 where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else opened
                 self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
+                if told:
+                    self.world.heard[turn.id] = told
 
         return handle
 

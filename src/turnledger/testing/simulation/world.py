@@ -10,6 +10,7 @@ from typing import Any
 from turnledger.engine.begin import Queued
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import ItemLike
 
@@ -138,6 +139,8 @@ class World:
     executions: dict[str, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
+    heard: dict[TurnId, list[Event]] = field(default_factory=dict)
+    """The events of turns that went well, as they were told when they ran."""
     stops: list[tuple[TurnId, str]] = field(default_factory=list)
     recorded_stops: dict[TurnId, OnStop] = field(default_factory=dict)
     """Attempts that somebody asked to stop while they ran, with the policy that was recorded."""
