@@ -10,12 +10,16 @@ async with chat.turn("Where is my order?") as turn:
 import logging
 
 from turnledger import errors
+from turnledger.engine.context import Context
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Runner
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.finding import Finding, Rule
+from turnledger.model.flags import Flags
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
@@ -26,17 +30,25 @@ logging.getLogger("turnledger").addHandler(logging.NullHandler())
 __all__ = [
     "AttemptState",
     "Chat",
+    "Context",
     "Conversation",
+    "Finding",
+    "Flags",
     "Item",
+    "ItemDone",
     "Ledger",
     "Limits",
     "OnBusy",
     "OnFailure",
     "OnStop",
     "ResetPolicy",
+    "Rule",
     "Runner",
     "RunningTurn",
+    "TextDelta",
     "Turn",
+    "TurnFinished",
     "TurnKind",
+    "TurnStarted",
     "errors",
 ]

@@ -19,6 +19,7 @@ TurnledgerError
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
+├── TooManyReaders              as many event streams are read as may be
 ├── RevisionConflict            title or metadata changed since it was read
 ├── TurnEnded                   the turn is final, and not as this caller hoped
 │   ├── TurnReplayed            it was committed before: here is its answer
@@ -170,6 +171,12 @@ class WaitEnded(ConversationBusy):
     """The turns before this one did not end within the wait. Nothing was run."""
 
     code = "wait_ended"
+
+
+class TooManyReaders(TurnledgerError):
+    """This process has too many readers of events. Close some, or try again later."""
+
+    code = "too_many_readers"
 
 
 class RevisionConflict(TurnledgerError):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from random import Random
-from typing import Self
+from typing import Self, Unpack
 
 from turnledger.engine.asking import (
     PAGE,
     Input,
+    TurnOptions,
     begin_request,
     check_details,
     check_limit,
@@ -21,6 +22,7 @@ from turnledger.engine.asking import (
 )
 from turnledger.engine.block import TurnBlock, run_turn
 from turnledger.engine.branching import Divergence
+from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
     DeleteRequest,
     ListRequest,
@@ -36,8 +38,10 @@ from turnledger.engine.conversations import (
 )
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import relocate
+from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
+from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import (
     ForkRequest,
     Move,
@@ -53,14 +57,18 @@ from turnledger.engine.process import Process
 from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
+from turnledger.engine.showing import in_force, whole_history
 from turnledger.engine.stopping import stop_turn
 from turnledger.engine.stops import StopRequest
+from turnledger.engine.stream import read_events
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.engine.transaction import EventSink
 from turnledger.errors import InvalidInput, TurnledgerError
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event
+from turnledger.model.finding import Finding
+from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, SystemEntropy, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
@@ -116,7 +124,7 @@ class Ledger:
     async def _close(self) -> None:
         process = self._process
         process.is_closed = True
-        process.bells.wake_everyone()
+        process.wake_everyone()
         try:
             for running in list(process.running.values()):
                 with suppress(TurnledgerError):  # what could not be recorded is found through the lease
@@ -124,6 +132,7 @@ class Ledger:
             await process.drained()
         finally:
             await self._tending.close()
+            await process.flushing.close()
             await process.store.close()
 
     async def __aenter__(self) -> Self:
@@ -213,12 +222,8 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         reset: ResetPolicy | None = None,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
-        interaction: bool = True,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Turn:
         """Run one turn with a runner, on a conversation that is named or new, and return it as committed.
 
@@ -229,17 +234,17 @@ class Ledger:
         program does by itself: it keeps no conversation from expiring or from being reset, and resets none.
         """
         target = target_of(self._process, conversation, conversation_key, owner, reset=reset)
-        request = begin_request(
-            self._process,
-            target,
-            input,
-            idempotency_key,
-            on_busy,
-            on_stop,
-            on_failure,
-            interaction=interaction,
-        )
+        request = begin_request(self._process, target, input, **options)
         return await run_turn(self._process, request, runner, on_event)
+
+    async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
+        """Look whether everything stored keeps the promises, of all owners; return what is wrong.
+
+        `at_rest`: nobody should be at work, so what still runs or waits is reported, too, though not as
+        damage. Changes nothing. On SQLite, commits go on beside it, and other reads of this ledger wait.
+        """
+        request = CheckRequest(at_rest=at_rest, limit=check_limit(limit))
+        return (await self._process.store.read(check, request)).findings
 
 
 class Chat:
@@ -267,31 +272,23 @@ class Chat:
         self,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
-        interaction: bool = True,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
 
         Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
         nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
-        committed turn raises TurnReplayed with that turn, instead of running the block. With
-        `interaction=False` the turn does not count as use: it puts off neither expiry nor a reset.
+        committed turn raises TurnReplayed with that turn, instead of running the block.
+
+        `instructions` (a text, or system and developer messages) are recorded with the turn, and in force for
+        it and all later ones until replaced; an empty text ends them. `instructions_once` are in force for
+        this turn only. `priming` is a history of your own, shown before the stored one and not kept;
+        `context` says how much of the stored one is shown. `on_busy`, `on_stop` and `on_failure` name the
+        policies for what may come in between. With `interaction=False` the turn does not count as use: it
+        puts off neither expiry nor a reset.
         """
-        target = self._target()
-        request = begin_request(
-            self._process,
-            target,
-            input,
-            idempotency_key,
-            on_busy,
-            on_stop,
-            on_failure,
-            interaction=interaction,
-        )
+        request = begin_request(self._process, self._target(), input, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -299,25 +296,11 @@ class Chat:
         runner: Runner,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
-        interaction: bool = True,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> Turn:
         """Run one turn with a runner and return it as committed; see Ledger.run."""
-        target = self._target()
-        request = begin_request(
-            self._process,
-            target,
-            input,
-            idempotency_key,
-            on_busy,
-            on_stop,
-            on_failure,
-            interaction=interaction,
-        )
+        request = begin_request(self._process, self._target(), input, **options)
         return await run_turn(self._process, request, runner, on_event)
 
     def edit(
@@ -325,33 +308,26 @@ class Chat:
         turn: str,
         input: Input,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run a turn in the place of an earlier one, as a block.
 
         It sees the history before that turn, and commits on a new branch, which the conversation shows from
         then on; the old branch stays, see `siblings` and `switch`. Until then, and if it fails, nothing has
-        changed. Raises TurnNotFound if the turn is not on the branch that the conversation shows.
+        changed. It takes over the instructions of that turn, unless it brings its own. Raises TurnNotFound if
+        the turn is not on the branch that the conversation shows.
         """
         place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
-        request = begin_request(
-            self._process, self._target(), input, idempotency_key, on_busy, on_stop, on_failure, place=place
-        )
+        request = begin_request(self._process, self._target(), input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def regenerate(
         self,
         turn: str | None = None,
         *,
-        idempotency_key: str | None = None,
-        on_busy: OnBusy | str = OnBusy.QUEUE,
-        on_stop: OnStop | str = OnStop.KEEP,
-        on_failure: OnFailure | str = OnFailure.SETTLE,
         on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
         place = Divergence(
@@ -359,9 +335,7 @@ class Chat:
             replaces=TurnId(turn) if turn else None,
             regenerates=True,
         )
-        request = begin_request(
-            self._process, self._target(), (), idempotency_key, on_busy, on_stop, on_failure, place=place
-        )
+        request = begin_request(self._process, self._target(), (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def fork(
@@ -418,21 +392,51 @@ class Chat:
         return Target(self.owner, self.id, self.conversation_key)
 
     async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
-        """A page of committed turns in order: the last ones, or those before a turn's number."""
+        """A page of committed turns in order: the last ones, or those before a turn's number. They are given
+        whole; see `flags` for what is hidden of them."""
         return await self._process.store.read(turns_page, self._page(before, limit))
 
     async def history(self) -> list[Item]:
-        """All items of all committed turns, in order."""
-        items: list[Item] = []
-        page = await self.turns(limit=PAGE)
-        pages = [page]
-        while page and page[0].number > 1:
-            page = await self.turns(before=page[0].number, limit=PAGE)
-            pages.append(page)
-        for turns in reversed(pages):
-            for turn in turns:
-                items.extend(turn.items)
-        return items
+        """All items of all committed turns that their user sees, in order: without those hidden by
+        `to_user=False`, and the other half of their pair."""
+        return await whole_history(self._process.store, lambda before: self._page(before, PAGE))
+
+    async def flag(
+        self,
+        turn: str,
+        item: int | Iterable[int] | None = None,
+        *,
+        to_model: bool | None = None,
+        to_user: bool | None = None,
+    ) -> None:
+        """Show or hide items of a committed turn, by their places among `turn.items`, or all of them.
+
+        Takes effect for turns that begin later, and disturbs none that runs. Hiding one half of a call and
+        its result hides both, and reasoning goes with what it led to. Raises TurnNotFound.
+        """
+        places = None if item is None else (item,) if isinstance(item, int) else tuple(item)
+        process = self._process
+        request = FlagRequest(
+            owner=self.owner,
+            conversation=self.id,
+            turn=TurnId(turn),
+            places=places,
+            to_model=to_model,
+            to_user=to_user,
+            limit=process.limits.turn_flags,
+            now=process.clock.now_ms(),
+        )
+        await process.persist(flag, request)
+
+    async def flags(self, *turns: str) -> FlagsOf:
+        """The flags of these turns: turn → place among its items → flags, of all items hidden from anyone."""
+        request = FlagsRequest(self.owner, tuple(map(TurnId, turns)))
+        return await self._process.store.read(read_flags, request)
+
+    async def instructions(self) -> tuple[Item, ...]:
+        """The instructions that are in force for the next turn, unless it brings its own."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(in_force, request)
 
     async def attempts(self, *, limit: int = 50) -> list[SetAside]:
         """The attempts that are not in the history: running, failed, discarded; newest first."""
@@ -453,6 +457,19 @@ class Chat:
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
         return await stop_turn(process, request)
+
+    def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.
+
+        Yields every event numbered above `after`, in order, and ends behind TurnFinished, which comes in any
+        case: also if `after` lies beyond it, as it may for who heard more from a process that died before
+        writing it down. The turn may be running, in this process or another, have ended, or be queued:
+        then this waits until it begins, and ends without an event if it is withdrawn. Raises TurnNotFound,
+        ConversationDeleted, ConversationExpired, TooManyReaders and, when the ledger is closed, LedgerClosed.
+        """
+        if after < 0:
+            raise InvalidInput("after is the number of an event, or 0 for all of them.")
+        return read_events(self._process, self.owner, self.id, TurnId(turn), after)
 
     async def info(self) -> Conversation:
         """The conversation as it is: title, metadata, revision, times."""

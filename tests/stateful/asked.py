@@ -10,7 +10,10 @@ from turnledger.engine.begin import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.recording import RecordRequest
+from turnledger.engine.telling import Told
+from turnledger.model import event_log
 from turnledger.model.attempt import Failure, OnStop
+from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, result_of
 from turnledger.model.journal import Journal, finished, started
 from turnledger.model.pairing import check_turn
@@ -83,6 +86,8 @@ class Asked:
     def commit(self, now: int, late: int) -> CommitRequest:
         begun = self._lane()
         output = self._output()
+        given = begun.attempt.instructions
+        instructed = instructed_after(given, begun.branch.instructed, begun.branch.length + 1)
         turn = Turn.of(
             id=begun.attempt.id,
             branch=begun.branch.id,
@@ -93,6 +98,8 @@ class Asked:
             committed_at=now,
             input=begun.attempt.input,
             output=output,
+            instructions=given.items if given else None,
+            instructed=instructed,
         )
         return CommitRequest(
             owner=begun.attempt.owner,
@@ -101,6 +108,7 @@ class Asked:
             head=begun.branch.head,
             turn=turn,
             fence=self.fence - late,
+            instructed=instructed,
             fork=None,
             pending=check_turn(begun.branch.pending, (*begun.attempt.input, *output)),
             idempotency_key=begun.attempt.idempotency_key,
@@ -127,7 +135,7 @@ class Asked:
             fence=self.fence - late,
             failure=failure,
             on_stop=on_stop,
-            partial="so far" if failure else "",
+            told=Told(bytes([event_log.DELTA + 6]), 0, "so far") if failure else Told(b"", 0, ""),
             now=now,
         )
 

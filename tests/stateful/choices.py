@@ -9,10 +9,13 @@ from hypothesis import strategies as st
 from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS
 from tests.unit.model.shapes import result, user
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import message
 from turnledger.model.reset_policy import ResetPolicy
 
 BROKEN = Failure("error", "it broke")
 INPUTS = [(user(),), (user("another"),), (result("01-0"),), (user(" "),), (user(), result("02-0"))]
+INSTRUCTIONS = [Instructions(()), *(Instructions((message("system", "Hm"),), each) for each in (True, False))]
 
 # Most of it on one conversation of one owner, or little would ever meet.
 owners = st.sampled_from([OWNERS[0]] * 9 + [OWNERS[1]])
@@ -27,6 +30,7 @@ policies = st.fixed_dictionaries(
     {
         "on_busy": st.sampled_from([OnBusy.QUEUE] * 3 + [*OnBusy]),
         "on_stop": st.sampled_from(OnStop),
+        "instructions": st.sampled_from([None] * 5 + INSTRUCTIONS),
         "on_failure": st.sampled_from([OnFailure.SETTLE] * 3 + [*OnFailure]),
         "is_interaction": st.sampled_from([True] * 3 + [False]),
     }

@@ -54,6 +54,17 @@ def check_history(branch: Branch, turns: list[Turn]) -> None:
     assert [turn.parent for turn in turns] == [None, *(turn.id for turn in turns)][: len(turns)]
     assert branch.head == (turns[-1].id if turns else None)
     assert open_calls([item for turn in turns for item in turn.items]) == branch.pending
+    check_instructions(branch, turns)
+
+
+def check_instructions(branch: Branch, turns: list[Turn]) -> None:
+    """Each turn leaves in force its own instructions, none, or those from before; the branch names them."""
+    before = 0
+    for turn in turns:
+        allowed = {before} if turn.instructions is None else {before, turn.number if turn.instructions else 0}
+        assert turn.instructed in allowed
+        before = turn.instructed
+    assert branch.instructed == before
 
 
 def check_unsettled(seen: dict[str, Any], branch: Branch) -> None:

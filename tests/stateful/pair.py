@@ -115,11 +115,13 @@ def _outcome_of_job(job: Job) -> Outcome:
 
 
 def _check_file(path: str) -> None:
-    """Nothing is damaged, and no row is left of an attempt that is gone."""
+    """Nothing is damaged, and no row is left of an attempt or a turn that is gone."""
     connection = apsw.Connection(path)
     try:
         assert connection.pragma("integrity_check") == "ok"
         lost = "SELECT attempt FROM attempt_input WHERE attempt NOT IN (SELECT id FROM attempt)"
+        assert connection.execute(lost).fetchall() == []
+        lost = "SELECT turn FROM item_flag WHERE turn NOT IN (SELECT id FROM turn)"
         assert connection.execute(lost).fetchall() == []
     finally:
         connection.close()

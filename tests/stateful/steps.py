@@ -13,7 +13,9 @@ from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TURNS
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import TurnId
+from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
@@ -134,12 +136,19 @@ class SaveBranch:
     running: TurnId | None
     unsettled: TurnId | None
     pending: tuple[Item, ...]
+    instructed: int
 
     async def take(self, tables: Tables) -> Branch | None:
         before = await tables.branch(BRANCHES[self.place])
         if before is not None:
-            changes = {"head": self.head, "running": self.running, "unsettled": self.unsettled}
-            await tables.save_branch(replace(before, **changes, fence=self.fence, pending=self.pending))
+            changes = {
+                "head": self.head,
+                "running": self.running,
+                "unsettled": self.unsettled,
+                "pending": self.pending,
+                "instructed": self.instructed,
+            }
+            await tables.save_branch(replace(before, **changes, fence=self.fence))
         return before
 
 
@@ -152,6 +161,7 @@ class AddTurn:
     kind: TurnKind
     items: tuple[Item, ...]
     is_next: bool
+    log: bytes = b""
 
     async def take(self, tables: Tables) -> None:
         branch = BRANCHES[self.place]
@@ -170,7 +180,7 @@ class AddTurn:
             input=self.items[:1],
             output=self.items[1:],
         )
-        await tables.add_turn(turn)
+        await tables.add_turn(turn, self.log)
 
 
 @dataclass(frozen=True)
@@ -180,6 +190,7 @@ class AddAttempt:
     lease: int
     base: TurnId | None
     items: tuple[Item, ...]
+    instructions: Instructions | None
     idempotency_key: str | None
     is_interaction: bool
 
@@ -196,6 +207,7 @@ class AddAttempt:
                 state=AttemptState.RUNNING,
                 base=self.base,
                 input=self.items,
+                instructions=self.instructions,
                 idempotency_key=self.idempotency_key,
                 is_interaction=self.is_interaction,
                 created_at=1,
@@ -235,6 +247,20 @@ class Progress:
         if before is not None:
             await tables.save_attempt(replace(before, journaled=self.journaled))
         return before
+
+
+@dataclass(frozen=True)
+class SaveFlags:
+    turn: TurnId
+    flags: dict[int, Flags]
+
+    async def take(self, tables: Tables) -> FlagsOf:
+        for owner in OWNERS:
+            if await tables.turn(owner, self.turn) is not None:
+                before = await tables.flags(owner, (self.turn,))
+                await tables.save_flags(owner, self.turn, self.flags)
+                return before
+        return {}
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ from turnledger.engine.conversations import (
     update,
 )
 from turnledger.engine.ending import end
+from turnledger.engine.flagging import FlagRequest, flag
 from turnledger.engine.idempotency import Key
 from turnledger.engine.lease import renew
 from turnledger.engine.outcome import OutcomeRequest, outcome
@@ -265,6 +266,15 @@ class Operations(RuleBasedStateMachine):
         self.run(request_stop, StopRequest(owner, CONVERSATIONS[place], name, policy, self.now))
 
     # Conversations.
+
+    @has("requests")
+    @rule(owner=owners, place=places, pick=picks, item=st.integers(0, 3), to_model=st.none() | st.booleans())
+    def is_flagged(self, owner: str, place: int, pick: int, item: int, to_model: bool | None) -> None:
+        name = one_of(self.requests, pick).fields["attempt"]
+        request = FlagRequest(
+            owner, CONVERSATIONS[place], name, (item,), to_model, not to_model, limit=1, now=self.now
+        )
+        self.run(flag, request)
 
     @rule(owner=owners, place=places, title=st.none() | st.just("T"), revision=st.none() | st.integers(1, 3))
     def is_renamed(self, owner: str, place: int, title: str | None, revision: int | None) -> None:

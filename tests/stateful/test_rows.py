@@ -15,6 +15,8 @@ from tests.unit.model.shapes import assistant, call, user
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState, Failure, OnStop
 from turnledger.model.conversation import ConversationState
+from turnledger.model.flags import Flags
+from turnledger.model.instructions import Instructions
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import TurnKind
 
@@ -30,6 +32,7 @@ some_items = [user(), assistant(), call("a"), user("long " * 300)]
 items = st.lists(st.sampled_from(some_items), max_size=3).map(tuple)
 idempotency_keys = st.sampled_from(IDEMPOTENCY_KEYS)
 limits = st.integers(1, 3) | st.just(500)
+flags = st.builds(Flags, st.booleans(), st.booleans())
 failures = st.none() | st.builds(Failure, texts, texts)
 ended = st.sampled_from([state for state in AttemptState if state is not AttemptState.RUNNING])
 
@@ -70,9 +73,17 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         st.none() | turns,
         st.none() | turns,
         items,
+        st.integers(0, 3),
     ),
     st.builds(
-        steps.AddTurn, places, turns, st.none() | turns, st.sampled_from(TurnKind), items, st.booleans()
+        steps.AddTurn,
+        places,
+        turns,
+        st.none() | turns,
+        st.sampled_from(TurnKind),
+        items,
+        st.booleans(),
+        st.sampled_from([b"", b"log"]),
     ),
     st.builds(
         steps.AddAttempt,
@@ -81,9 +92,11 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         leases,
         st.none() | turns,
         items,
+        st.none() | st.builds(Instructions, items, st.booleans()),
         st.none() | idempotency_keys,
         st.booleans(),
     ),
+    st.builds(steps.SaveFlags, turns, st.dictionaries(st.integers(0, 3), flags)),
     st.builds(
         steps.SaveAttempt,
         turns,
@@ -98,6 +111,8 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     do("drop_attempt", turns),
     do("add_records", turns, st.integers(0, 2), st.lists(st.sampled_from([b"", b"one", b"two"]), max_size=3)),
     do("drop_journal", turns),
+    do("add_log_chunk", turns, st.integers(0, 2), st.sampled_from([b"", b"one", b"two"])),
+    do("drop_log", turns),
     st.builds(
         steps.AddTicket,
         turns,

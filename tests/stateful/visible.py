@@ -41,6 +41,9 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
         yield f"tickets of {number}", await tables.tickets(branch)
     for number, id in enumerate(TURNS, 1):
         yield f"journal {number}", await tables.journal(id)
+        for first, limit in ((0, ALL), (1, 1)):
+            yield f"log {number} from {first}", await tables.log_chunks(id, first, limit)
+        yield f"turn log {number}", await tables.turn_log(id) or None
         yield f"ticket {number}", await tables.ticket(id)
     # The tables promise no order for these.
     for number, lease in enumerate(LEASES, 1):
@@ -56,6 +59,7 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
 async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]]:
     for number, id in enumerate(CONVERSATIONS, 1):
         found = await tables.conversation(owner, id)
+        yield f"{owner}'s lane {number}", await tables.lane(owner, id, LEASES[0])
         yield f"{owner}'s conversation {number}", found
         # Also after one that is not listed itself: it may have been when its page was read.
         if found is not None:
@@ -67,6 +71,8 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
     for number, turn in enumerate(TURNS, 1):
         yield f"{owner}'s turn {number}", await tables.turn(owner, turn)
         yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
+    yield f"{owner}'s flags", await tables.flags(owner, TURNS) or None
+    yield f"{owner}'s flag version", await tables.flag_version(owner)
     for key in IDEMPOTENCY_KEYS:
         yield f"{owner}'s claim {key}", await tables.claim(owner, key)
 

@@ -47,7 +47,7 @@ async def test_events_are_numbered_without_gaps_and_end_with_the_outcome() -> No
         await chat.run(pays, "pay", on_event=told.append)
     assert [event.number for event in told] == list(range(1, len(told) + 1))
     kinds = [type(event) for event in told]
-    assert kinds == [TurnStarted, ItemDone, ItemDone, TextDelta, TurnFinished]
+    assert kinds == [TurnStarted, ItemDone, ItemDone, TextDelta, ItemDone, TurnFinished]
     assert isinstance(told[-1], TurnFinished)
     assert told[-1].state is AttemptState.COMPLETED
 

@@ -18,18 +18,26 @@ def test_these_names_are_exported() -> None:
     assert turnledger.__all__ == [
         "AttemptState",
         "Chat",
+        "Context",
         "Conversation",
+        "Finding",
+        "Flags",
         "Item",
+        "ItemDone",
         "Ledger",
         "Limits",
         "OnBusy",
         "OnFailure",
         "OnStop",
         "ResetPolicy",
+        "Rule",
         "Runner",
         "RunningTurn",
+        "TextDelta",
         "Turn",
+        "TurnFinished",
         "TurnKind",
+        "TurnStarted",
         "errors",
     ]
 
@@ -44,7 +52,16 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 
 
 def test_a_ledger_can_do_this() -> None:
-    assert public(Ledger) == {"open", "over", "close", "conversation", "conversations", "reset", "run"}
+    assert public(Ledger) == {
+        "check",
+        "close",
+        "conversation",
+        "conversations",
+        "open",
+        "over",
+        "reset",
+        "run",
+    }
 
 
 def test_a_chat_can_do_this() -> None:
@@ -53,10 +70,14 @@ def test_a_chat_can_do_this() -> None:
         "conversation_key",
         "delete",
         "edit",
+        "flag",
+        "flags",
+        "events",
         "fork",
         "history",
         "id",
         "info",
+        "instructions",
         "owner",
         "regenerate",
         "run",
@@ -75,8 +96,10 @@ def test_a_running_turn_can_do_this() -> None:
         "add",
         "call",
         "emit",
+        "history",
         "id",
         "input",
+        "instructions",
         "items",
         "messages",
         "number",
@@ -94,6 +117,8 @@ def test_a_running_turn_can_do_this() -> None:
         "take_back_cancellation",
         "to_commit",
         "to_end",
+        "to_flush",
+        "was_flushed",
     }
     assert public(RunningTurn) == for_the_block | for_the_engine
 

@@ -1,19 +1,22 @@
-"""Asking: what a caller wants, checked before the store hears of it."""
+"""Asking for a turn: what a caller gives is checked here, before anything begins."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from turnledger.engine.begin import BeginRequest
 from turnledger.engine.branching import Divergence
+from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
 from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.limits import Limits
 from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.instructions import instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -24,6 +27,30 @@ KEY_LENGTH = 512
 TEXT_LENGTH = 512
 METADATA_PAIRS = 16
 PAGE = 1_000
+
+
+class TurnOptions(TypedDict, total=False):
+    """What can be said of a turn besides its input."""
+
+    instructions: Input | None
+    """In force for this turn and all later ones until replaced: a text, or system and developer messages. An
+    empty text ends those in force."""
+    instructions_once: Input | None
+    """In force for this turn only, in place of all others."""
+    priming: Input
+    """A well-formed history to show before the stored one, in this turn only. It is not kept."""
+    context: Context
+    """How much of the stored history is shown: all of it by default."""
+    idempotency_key: str | None
+    """Names this request, so that it happens once however often it is made."""
+    on_busy: OnBusy | str
+    """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
+    on_stop: OnStop | str
+    """What becomes of the turn when it is stopped: `keep` or `discard`."""
+    on_failure: OnFailure | str
+    """What becomes of the turn when it fails: `settle`, `keep` or `forget`."""
+    interaction: bool
+    """Whether the turn counts as use: if not, it puts off neither expiry nor a reset."""
 
 
 def target_of(
@@ -64,30 +91,43 @@ def begin_request(
     process: Process,
     target: Target,
     input: Input,
-    idempotency_key: str | None,
-    on_busy: OnBusy | str,
-    on_stop: OnStop | str,
-    on_failure: OnFailure | str,
-    interaction: bool = True,
     place: Divergence | None = None,
+    *,
+    instructions: Input | None = None,
+    instructions_once: Input | None = None,
+    priming: Input = (),
+    context: Context = ALL,
+    idempotency_key: str | None = None,
+    on_busy: OnBusy | str = OnBusy.QUEUE,
+    on_stop: OnStop | str = OnStop.KEEP,
+    on_failure: OnFailure | str = OnFailure.SETTLE,
+    interaction: bool = True,
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
     items = items_of(input)
     limits = process.limits
-    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
-        raise MalformedItems(
-            f"The input is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
-        )
+    _check_size("The input", items, limits)
     if place is None or not place.regenerates:
         check_input(items)
+    given = instructions_of(instructions, instructions_once)
+    if given is not None:
+        _check_size("What is given as instructions", given.items, limits)
+    primes = items_of(priming) if priming else ()
+    if primes:
+        _check_size("What primes the turn", primes, limits)
+        check_priming(primes)
     if idempotency_key is not None:
         check_name("idempotency_key", idempotency_key)
+    where = () if place is None else (place.after, place.replaces)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
         attempt=process.ids.new(TurnId),
         lease=process.lease,
         input=items,
+        instructions=given,
+        priming=primes,
+        context=context,
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
@@ -96,12 +136,10 @@ def begin_request(
         on_failure=choice(OnFailure, "on_failure", on_failure),
         is_interaction=interaction,
         diverge=place,
-        key=Key(idempotency_key, _fingerprint(items, place)) if idempotency_key else None,
+        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
+        if idempotency_key
+        else None,
     )
-
-
-def _fingerprint(items: tuple[Item, ...], place: Divergence | None) -> bytes:
-    return fingerprint(items) if place is None else fingerprint(items, place.after, place.replaces)
 
 
 def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
@@ -120,10 +158,18 @@ def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) 
     )
 
 
+def _check_size(what: str, items: tuple[Item, ...], limits: Limits) -> None:
+    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
+        raise MalformedItems(
+            f"{what} is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
+        )
+
+
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
 
 
 def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
+    """The policy that a caller names; raises InvalidInput with those there are."""
     if isinstance(value, kind):
         return value
     try:
@@ -134,6 +180,7 @@ def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:
 
 
 def check_name(name: str, value: str) -> None:
+    """Refuse a name that no store can hold."""
     if not value or len(value) > KEY_LENGTH:
         raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
     if not is_unicode(value):
@@ -141,6 +188,7 @@ def check_name(name: str, value: str) -> None:
 
 
 def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:
+    """Refuse a title or metadata beyond their bounds."""
     texts = [title or "", *(metadata or {}), *(metadata or {}).values()]
     if not all(map(is_unicode, texts)):
         raise InvalidInput("A title and metadata are Unicode text.")
@@ -156,6 +204,7 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
 
 
 def check_limit(limit: int) -> int:
+    """The size of a page, if it is one."""
     if not 1 <= limit <= PAGE:
         raise InvalidInput(f"limit must be 1 to {PAGE}.")
     return limit

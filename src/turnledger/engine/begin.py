@@ -14,16 +14,18 @@ from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
+from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
-from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
+from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
 from turnledger.engine.lane import Dead, is_dead, queue_before
-from turnledger.engine.moving import Move, Moved, move, moved_before
+from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, open_calls
@@ -37,6 +39,9 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     attempt: TurnId
     lease: LeaseId
     input: tuple[Item, ...]
+    instructions: Instructions | None = None
+    priming: tuple[Item, ...] = ()
+    context: Context = ALL
     now: int
     wait_until: int
     queue_limit: int
@@ -68,6 +73,8 @@ class Begun(Struct, frozen=True):
     journal: Journal
     place: Place | None = None
     """Where the turn goes, if not behind the head."""
+    flagged: int = 0
+    """The number of the owner that rises with each flag, as it was while the lane was taken."""
 
 
 @dataclass(frozen=True)
@@ -114,9 +121,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         target = target.at(verdict.claim.conversation)
     elif waiting_with is not None and target.id is None:
         target = await _where_it_waits(tables, target, waiting_with)
-    conversation, branch = await _lane(tables, target, request)
+    conversation, branch, flagged = await _lane(tables, target, request)
     if request.move is not None and request.is_repeated:
-        moved = await moved_before(tables, branch, request.move)
+        moved = await moved_before(tables, branch, request.move, request.attempt)
         if moved is not None:
             return moved
     if branch.running is not None:
@@ -130,7 +137,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
             return queued
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
-    return await _take_lane(tables, conversation, branch, request, verdict)
+    begun = await _take_lane(tables, conversation, branch, request, verdict)
+    return replace(begun, flagged=flagged) if flagged else begun
 
 
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
@@ -148,7 +156,7 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
     assert branch is not None  # noqa: S101
     journal = Journal.of(await tables.journal(attempt.id))
     place = await place_of(tables, owner, branch, attempt.fork) if attempt.fork else None
-    return Begun(conversation, branch, attempt, journal, place)
+    return Begun(conversation, branch, attempt, journal, place, await tables.flag_version(owner))
 
 
 async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Target:
@@ -160,8 +168,9 @@ async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Tar
     return target.at(found.id)
 
 
-async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch]:
-    """The conversation and its branch, made where they may be; and a lease that is there."""
+async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch, int]:
+    """The conversation and its branch, made where they may be, and the flag version of the owner; and a lease
+    that is there."""
     if target.id is None:
         conversation = await conversations.resolve(
             tables, target, request.now, is_interaction=request.is_interaction
@@ -176,7 +185,7 @@ async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[
     if not found[2]:
         # Buried while it was only late: what names a lease must be found through it.
         await tables.beat(request.lease)
-    return conversation, found[1]
+    return conversation, found[1], found[3]
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:
@@ -211,7 +220,7 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
     if own is None:
         _check_room(request, len(before))
         if running is not None and front:
-            await _check_before_stopping(tables, branch, request)
+            await _check_before_stopping(tables, branch, running, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
@@ -221,13 +230,22 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
     return Queued(own, tuple(seen), running.id if running and front else None)
 
 
-async def _check_before_stopping(tables: Tables, branch: Branch, request: BeginRequest) -> None:
+async def _check_before_stopping(
+    tables: Tables, branch: Branch, running: Attempt, request: BeginRequest
+) -> None:
     """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
-    leaves no call open."""
-    if request.diverge is not None:
-        await _find_place(tables, branch, request, request.diverge)
-    elif request.move is None:
-        admit(branch.pending if request.on_busy is OnBusy.ROLLBACK else (), request.input)
+    leaves no call open, and may be the very one that is to be replaced."""
+    keeps_running = request.on_busy is OnBusy.INTERRUPT
+    wish = request.diverge
+    if request.move is not None:
+        await check_move(tables, branch, request.move, keeps_running=keeps_running)
+    elif wish is None:
+        admit(() if keeps_running else branch.pending, request.input)
+    elif not (keeps_running and wish.may_mean(running.id)):
+        await _find_place(tables, branch, request, wish)
+    elif not wish.regenerates:
+        place = await place_of(tables, running.owner, branch, running.fork) if running.fork else branch
+        admit(place.pending, request.input)
 
 
 async def _move(
@@ -271,12 +289,16 @@ async def _take_lane(
 ) -> Begun:
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     place: Place | None = None
+    # A retry that goes on from a journal goes on under the instructions it was written under.
+    instructions = resumed.instructions if resumed is not None else request.instructions
     if request.diverge is None:
         branch, input = await _ready(tables, branch, request, resumed)
     else:
         branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, request.diverge)
+        if instructions is None and resumed is None:
+            instructions = await _instructions_there(tables, branch, request, request.diverge)
     branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
-    attempt = _attempt(conversation, branch, request, input)
+    attempt = _attempt(conversation, branch, request, input, instructions)
     if place is not None:
         attempt = replace(attempt, fork=place.fork)
     journal = Journal()
@@ -322,7 +344,8 @@ async def _ready(
     if waiting is None:
         return branch, admit(branch.pending, request.input)
     told = closing.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
-    admitted = admit(open_calls((*branch.pending, *waiting.input, *told)), request.input)
+    asked = input_on(branch, waiting)
+    admitted = admit(open_calls((*branch.pending, *asked, *told)), request.input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.now), admitted
 
@@ -360,6 +383,14 @@ async def _find_place(
     return place, admit(place.pending, input)
 
 
+async def _instructions_there(
+    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
+) -> Instructions | None:
+    """Those that the turn brought along whose place is taken: they stay with the place."""
+    instead_of = await replaced(tables, request.target.owner, branch, wish)
+    return given_to(instead_of) if instead_of is not None else None
+
+
 async def _take_up(
     tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
 ) -> tuple[Branch, Journal, int]:
@@ -374,7 +405,11 @@ async def _take_up(
 
 
 def _attempt(
-    conversation: Conversation, branch: Branch, request: BeginRequest, input: tuple[Item, ...]
+    conversation: Conversation,
+    branch: Branch,
+    request: BeginRequest,
+    input: tuple[Item, ...],
+    instructions: Instructions | None,
 ) -> Attempt:
     return Attempt(
         id=request.attempt,
@@ -386,6 +421,7 @@ def _attempt(
         state=AttemptState.RUNNING,
         base=branch.head,
         input=input,
+        instructions=instructions,
         on_stop=request.on_stop,
         on_failure=request.on_failure,
         is_interaction=request.is_interaction,

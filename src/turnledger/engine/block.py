@@ -1,4 +1,4 @@
-"""The block of a turn: entered when its lane is held, left with its commit or its end by policy."""
+"""The block of a turn: entered when the lane is held, and left with a commit or by its policy."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from turnledger.engine.begin import BeginRequest
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import enter
 from turnledger.engine.leaving import leave
+from turnledger.engine.live_log import EventSink
 from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
-from turnledger.engine.transaction import EventSink, RunningTurn
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import InvalidInput, TurnReplayed
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn

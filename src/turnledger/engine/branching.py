@@ -17,7 +17,7 @@ from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.pairing import closed, left_open
+from turnledger.model.pairing import left_open, told_elsewhere
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -34,6 +34,10 @@ class Divergence(Struct, frozen=True, kw_only=True):
     """Whether the input is that of the turn replaced: by default the last one that was not settled."""
     forget: bool = False
     """Whether settled turns that come later are left behind."""
+
+    def may_mean(self, last: TurnId) -> bool:
+        """Whether it replaces this turn if that is the last one."""
+        return self.replaces == last or (self.replaces is None and self.regenerates)
 
 
 async def last_turn(tables: Tables, lane: Branch) -> Turn:
@@ -75,6 +79,8 @@ class Place(Struct, frozen=True, kw_only=True):
     carried: tuple[Turn, ...]
     pending: tuple[Item, ...]
     """The calls that wait for the turn's input to answer them."""
+    instructed: int = 0
+    """Number of the turn whose instructions are in force here."""
 
     @property
     def head(self) -> TurnId | None:
@@ -108,20 +114,27 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
     """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked."""
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
     pending = left_open(base.items) if base is not None else ()
+    instructed = base.instructed if base is not None else 0
     carried: list[Turn] = []
     if not fork.forget and lane.settled > fork.number:
-        behind = await line.turns_of(tables, lane, fork.number, lane.settled, lane.settled - fork.number)
-        for turn in behind:
-            if turn.kind is TurnKind.SETTLED:
-                before = carried[-1].id if carried else fork.base
-                carried.append(_carried(turn, fork, before, fork.number + len(carried) + 1, pending))
-                pending = ()
-    return Place(fork=fork, carried=tuple(carried), pending=pending)
+        for turn in await line.settled_of(tables, lane, fork.number, lane.settled):
+            before = carried[-1].id if carried else fork.base
+            number = fork.number + len(carried) + 1
+            carried.append(_carried(turn, fork, before, number, pending, instructed))
+            pending = ()
+    return Place(fork=fork, carried=tuple(carried), pending=pending, instructed=instructed)
 
 
-def _carried(turn: Turn, fork: Fork, parent: TurnId | None, number: int, pending: tuple[Item, ...]) -> Turn:
+def _carried(
+    turn: Turn,
+    fork: Fork,
+    parent: TurnId | None,
+    number: int,
+    pending: tuple[Item, ...],
+    instructed: int,
+) -> Turn:
     """A settled turn as it stands on another branch: what happened, happened there, too. It closes the calls
-    that wait there, and answers none of those that waited where it was."""
+    that wait there, answers none of those that waited where it was, and brings no instructions."""
     return Turn.of(
         id=_derived(turn.id, fork.branch),
         branch=fork.branch,
@@ -130,8 +143,9 @@ def _carried(turn: Turn, fork: Fork, parent: TurnId | None, number: int, pending
         kind=TurnKind.SETTLED,
         created_at=turn.created_at,
         committed_at=turn.committed_at,
-        input=(*closed(pending), *(item for item in turn.input if not item.is_result)),
+        input=told_elsewhere(pending, turn.input),
         output=turn.output,
+        instructed=instructed,
     )
 
 
@@ -167,6 +181,7 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
         start=fork.number,
         settled=place.length if place.carried else min(lane.settled, fork.number),
         pending=place.pending,
+        instructed=place.instructed,
     )
     await tables.add_branch(made)
     await tables.add_origin(
@@ -176,5 +191,8 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
         await tables.add_turn(turn)
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
-    await tables.move_tickets(lane.id, made.id)
+    if lane.last_ticket:
+        await tables.move_tickets(lane.id, made.id)
+        # Read again: who goes on with it must see that somebody waits there.
+        made = await tables.branch(made.id) or made
     return made

@@ -31,10 +31,16 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     fork: Fork | None
     """Where it goes, if not behind that head."""
     pending: tuple[Item, ...]
+    instructed: int = 0
+    """Number of the turn whose instructions are in force behind this one."""
     idempotency_key: str | None
     journaled: int
     is_interaction: bool
     now: int
+    log: bytes = b""
+    """The events of the turn, as they are kept with it."""
+    is_flushed: bool = False
+    """Whether parts of the log were written before."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +71,22 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         return committed
     if request.fork is not None:
         branch = await _diverge(tables, branch, request.owner, request.fork)
-    await tables.add_turn(turn)
+    await tables.add_turn(turn, request.log)
     await tables.save_branch(
-        replace(branch, head=turn.id, length=turn.number, running=None, pending=request.pending)
+        replace(
+            branch,
+            head=turn.id,
+            length=turn.number,
+            running=None,
+            pending=request.pending,
+            instructed=request.instructed,
+        )
     )
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
+    if request.is_flushed:
+        await tables.drop_log(turn.id)
     if request.idempotency_key is not None:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from turnledger.engine.emitted_text import EmittedText
 from turnledger.errors import EmptyTurn, MalformedItems
 from turnledger.model.item import Item, is_unicode, message
 from turnledger.model.journal import Journal
@@ -23,12 +24,14 @@ class Draft:
         self._input = input
         self._journal = journal
         self._max_bytes = max_bytes
-        self._chunks: list[str] = []
+        self.emitted = EmittedText()
+        """All text, also that which steps were made of."""
+        self._taken = 0
         self._half = ""
 
     @property
     def text(self) -> str:
-        return "".join(self._chunks)
+        return self.emitted.between(self._taken, self.emitted.length)
 
     @property
     def steps(self) -> tuple[Item, ...]:
@@ -48,24 +51,30 @@ class Draft:
                 text, self._half = text[:-1], text[-1]
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if text:
-            self._chunks.append(text)
+            if self.emitted.length + len(text) > self._max_bytes:
+                self._check_size(self.emitted.length + len(text))
+            self.emitted.append(text)
         return text
 
     def next_items(self, items: Sequence[Item]) -> tuple[list[Item], int]:
         """What adding these items means: the text before them as a message of its own, then they; and how
-        many chunks of text that takes. Raises MalformedItems for what would break the history."""
-        chunks = len(self._chunks)
-        added = [message("assistant", self.text, status="completed")] if chunks else []
+        far that takes the text. Raises MalformedItems for what would break the history."""
+        reaches = self.emitted.length
+        added = [message("assistant", self.text, status="completed")] if reaches > self._taken else []
         added += items
         steps = [*self._journal.items, *added]
         self._check_size(sum(len(item.raw) for item in steps))
         check_turn(self._pending, (*self._input, *without_open_reasoning(steps)))
-        return added, chunks
+        return added, reaches
 
-    def take(self, items: Sequence[Item], chunks: int) -> None:
+    def takes_text(self, reaches: int) -> bool:
+        """Whether the first of the items that take the text so far is made of it."""
+        return reaches > self._taken
+
+    def take(self, items: Sequence[Item], reaches: int) -> None:
         """The items are recorded: they are steps now, and so is the text they took."""
         self._journal.items.extend(items)
-        del self._chunks[:chunks]
+        self._taken = reaches
 
     def start(self, place: int, *, read_only: bool) -> None:
         """That the call at this place starts is recorded."""
@@ -81,7 +90,8 @@ class Draft:
     def whole(self) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
         """The output of the whole turn, and the calls it leaves to its client; raises EmptyTurn or
         MalformedItems if it is not whole."""
-        output = (*self._journal.items, *([message("assistant", self.text)] if self._chunks else ()))
+        text = self.text
+        output = (*self._journal.items, *([message("assistant", text)] if text else ()))
         if not output:
             raise EmptyTurn
         started = self._journal.started

@@ -10,13 +10,16 @@ from msgspec.structs import replace
 from turnledger.engine import closing
 from turnledger.engine.branching import Place, open_branch, place_of
 from turnledger.engine.ports import Tables
+from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside
 from turnledger.errors import MalformedItems, Superseded
+from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
 from turnledger.model.conversation import Branch, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.pairing import open_calls
+from turnledger.model.pairing import open_calls, told_elsewhere
 from turnledger.model.turn import Turn, TurnKind
 
 log = logging.getLogger("turnledger")
@@ -48,7 +51,8 @@ class EndRequest:
     fence: int
     failure: Failure | None
     on_stop: OnStop | None
-    partial: str
+    told: Told
+    """What its readers know of it."""
     now: int
 
 
@@ -66,8 +70,8 @@ async def end(tables: Tables, request: EndRequest) -> Ended:
             return await how_it_ended(tables, request.owner, request.attempt)
         except Superseded:
             return Ended(AttemptState.FAILED, failure=await _why_gone(tables, branch, request))
-    attempt = replace(attempt, partial=request.partial, stop=attempt.stop or request.on_stop)
-    _, ended = await end_running(tables, branch, attempt, request.failure, request.now)
+    attempt = replace(attempt, stop=attempt.stop or request.on_stop)
+    _, ended = await end_running(tables, branch, attempt, request.failure, request.now, told=request.told)
     return ended
 
 
@@ -86,22 +90,29 @@ async def end_running(
     now: int,
     *,
     forget: bool = False,
+    told: Told | None = None,
 ) -> tuple[Branch, Ended]:
     """End the running attempt of a branch by its policies, and return the branch with its lane free.
 
     A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides. `forget`
-    overrides both.
+    overrides both. `told` is what its holder knows that it told; nobody else knows more than is on disk.
     """
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
+    told = told or await flushed(tables, attempt.id, journal)
+    attempt = replace(attempt, partial="" if forget else left_of(told, journal))
     branch = replace(branch, running=None)
     if not forget and keeps(attempt, failure):
         place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):
-            branch, ended = await _keep(tables, branch, place, attempt, journal, now)
+            branch, ended = await _keep(tables, branch, place, attempt, journal, told, failure, now)
             await _touch(tables, attempt, failure, now)
             return branch, ended
     state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
     attempt = attempt.moved(state, failure=failure, at=now)
+    if forget:
+        await tables.drop_log(attempt.id)
+    else:
+        await set_aside(tables, attempt.id, journal, told)
     if forget or (attempt.on_failure is OnFailure.FORGET and attempt.stop is None):
         await tables.drop_journal(attempt.id)
         attempt = replace(attempt, journaled=0)
@@ -132,18 +143,27 @@ def is_well_formed(pending: tuple[Item, ...], attempt: Attempt, journal: Journal
 
 
 async def _keep(
-    tables: Tables, branch: Branch, place: Place | None, attempt: Attempt, journal: Journal, now: int
+    tables: Tables,
+    branch: Branch,
+    place: Place | None,
+    attempt: Attempt,
+    journal: Journal,
+    told: Told,
+    failure: Failure | None,
+    now: int,
 ) -> tuple[Branch, Ended]:
     output = closing.kept(journal, attempt.partial)
     if place is not None:
         await tables.save_branch(branch)
         branch = await open_branch(tables, attempt.owner, branch, place)
-    branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now)
+    log = event_log.stored(log_of_kept(told, journal, output, failure), output)
+    branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log)
+    await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
-    return branch, Ended(AttemptState.KEPT, turn)
+    return branch, Ended(AttemptState.KEPT, turn, failure)
 
 
 async def _touch(tables: Tables, attempt: Attempt, failure: Failure | None, now: int) -> None:
@@ -161,30 +181,49 @@ async def _touch(tables: Tables, attempt: Attempt, failure: Failure | None, now:
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
     """Commit the truth about an attempt whose tools have acted; return the branch behind it."""
     output = closing.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
-    branch, _ = await append_turn(tables, branch, attempt, TurnKind.SETTLED, output, now)
+    told = replace(attempt, input=input_on(branch, attempt))
+    branch, _ = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
     return replace(branch, unsettled=None, settled=branch.length)
 
 
+def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
+    """The input of an attempt as it is told behind the head of its lane. That of an edit was made for another
+    place, where other calls waited."""
+    return attempt.input if attempt.fork is None else told_elsewhere(branch.pending, attempt.input)
+
+
 async def append_turn(
-    tables: Tables, branch: Branch, attempt: Attempt, kind: TurnKind, output: tuple[Item, ...], now: int
+    tables: Tables,
+    branch: Branch,
+    attempt: Attempt,
+    kind: TurnKind,
+    output: tuple[Item, ...],
+    now: int,
+    log: bytes = b"",
 ) -> tuple[Branch, Turn]:
     """Insert the turn behind the head; return the branch whose head it is. The caller saves the branch."""
+    # What is settled of an edit stands behind the head, and its instructions were for another place.
+    is_elsewhere = kind is TurnKind.SETTLED and attempt.fork is not None
+    given, number = None if is_elsewhere else attempt.instructions, branch.length + 1
+    instructed = instructed_after(given, branch.instructed, number)
     turn = Turn.of(
         id=attempt.id,
         branch=branch.id,
-        number=branch.length + 1,
+        number=number,
         parent=branch.head,
         kind=kind,
         created_at=attempt.created_at,
         committed_at=now,
         input=attempt.input,
         output=output,
+        instructions=given.items if given else None,
+        instructed=instructed,
     )
-    await tables.add_turn(turn)
+    await tables.add_turn(turn, log)
     pending = open_calls((*branch.pending, *turn.items))
-    return replace(branch, head=turn.id, length=turn.number, pending=pending), turn
+    return replace(branch, head=turn.id, length=number, pending=pending, instructed=instructed), turn
 
 
 async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
@@ -200,6 +239,9 @@ async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
     """How an attempt that no longer runs ended; raises Superseded if that cannot be told any more."""
     turn = await tables.turn(owner, id)
     attempt = await tables.attempt(owner, id)
+    if turn is not None and turn.kind is TurnKind.INTERRUPTED:
+        log = event_log.loaded(await tables.turn_log(turn.id), turn.output)
+        return Ended(AttemptState.KEPT, turn, event_log.failure_of(log))
     if turn is not None:
         return Ended(STATE_OF[turn.kind], turn, attempt.failure if attempt else None)
     if attempt is None:

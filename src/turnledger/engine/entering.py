@@ -20,12 +20,14 @@ from turnledger.engine.ending import Ended
 from turnledger.engine.idempotency import Share
 from turnledger.engine.lane import Waiter
 from turnledger.engine.leaving import end_as_failed
+from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import Moved
 from turnledger.engine.outcome import OutcomeRequest, Running, outcome
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.recovery import TakeOverRequest, take_over
-from turnledger.engine.transaction import EventSink, RunningTurn
+from turnledger.engine.snapshot import snapshot
+from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
     LedgerClosed,
@@ -49,8 +51,7 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
     try:
         if process.is_closed:
             raise LedgerClosed
-        history = await process.snapshot(beginning.branch, beginning.place)
-        running = RunningTurn(process, beginning, history, on_event)
+        running = RunningTurn(process, beginning, await snapshot(process, beginning, request), on_event)
     except BaseException as problem:
         await end_as_failed(process, beginning, problem)
         raise

@@ -14,7 +14,7 @@ from typing import overload
 
 from turnledger.engine import line
 from turnledger.engine.ports import Tables
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, Origin, Stretch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 
@@ -172,6 +172,11 @@ async def read_turns(tables: Tables, request: TurnsRequest) -> list[Turn]:
     return await line.turns_of(tables, request.branch, request.after, through, through - request.after)
 
 
+async def read_origin(tables: Tables, branch: BranchId) -> Origin | None:
+    """How a branch was made, if it was made from another."""
+    return await tables.origin(branch)
+
+
 class HistoryCache:
     """The histories used last, bounded by the bytes of their turns.
 
@@ -193,6 +198,14 @@ class HistoryCache:
             return history
         history = history.first(length)
         return history if history.head == head else History()
+
+    def shared(self, line: Iterable[Stretch], length: int) -> History:
+        """What is cached, under other branches, of the first `length` turns of a line that goes so."""
+        for stretch in line:
+            if stretch.branch in self._kept and stretch.after < length:
+                history = self._kept[stretch.branch][0]
+                return history.first(min(len(history), stretch.through, length))
+        return History()
 
     def keep(self, branch: BranchId, history: History) -> None:
         """Remember a history; forget those used longest ago while there are too many bytes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,6 +14,7 @@ from turnledger.errors import ConversationDeleted, ConversationExpired, Idempote
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import TurnId
+from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 
 
@@ -48,15 +49,34 @@ Verdict: TypeAlias = Fresh | Share
 NOTHING_CLAIMED = Fresh()
 
 
-def fingerprint(input: Iterable[Item], *place: object) -> bytes:
+def fingerprint(
+    input: Iterable[Item],
+    *place: object,
+    instructions: Instructions | None = None,
+    priming: Sequence[Item] = (),
+) -> bytes:
     """What must be equal for two requests to the same conversation to be the same request: what they say,
-    and where in the history, if not behind the head."""
+    under which instructions, and where in the history, if not behind the head."""
     digest = hashlib.sha256()
-    for item in input:
-        digest.update(len(item.raw).to_bytes(8) + item.raw)
+    _digest(digest.update, input)
+    if instructions is not None:
+        digest.update(LASTING if instructions.is_lasting else ONCE)
+        _digest(digest.update, instructions.items)
+    if priming:
+        digest.update(PRIMING)
+        _digest(digest.update, priming)
     if place:
         digest.update(repr(place).encode())
     return digest.digest()
+
+
+LASTING, ONCE, PRIMING = b"\xff" * 7 + b"\x01", b"\xff" * 7 + b"\x02", b"\xff" * 7 + b"\x03"
+"""Stand where the length of an item would, and are no length that an item can have."""
+
+
+def _digest(update: Callable[[bytes], None], items: Iterable[Item]) -> None:
+    for item in items:
+        update(len(item.raw).to_bytes(8) + item.raw)
 
 
 async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | None) -> Verdict:

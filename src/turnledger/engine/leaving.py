@@ -11,7 +11,9 @@ from msgspec.structs import replace
 from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest, DoubtRequest, commit, resolve_doubt
 from turnledger.engine.ending import Ended, EndRequest, end
+from turnledger.engine.history import History
 from turnledger.engine.process import FIRST_DELAY, Process
+from turnledger.engine.telling import Told
 from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
@@ -129,7 +131,9 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         if deleted is not None:
             raise deleted from None
         raise
-    process.cache.keep(turn.branch, running.history.followed_by([turn]))
+    history = running.history
+    if isinstance(history, History):  # and not the end of one: the cache holds beginnings
+        process.cache.keep(turn.branch, history.followed_by([turn]))
     running.finish(AttemptState.COMPLETED, turn, None)
 
 
@@ -183,7 +187,7 @@ async def _end(
         request = running.to_end(failure, on_stop)
     ended = await end_attempt(process, request, running)
     if ended is not None:
-        running.finish(ended.state, ended.turn, failure or ended.failure)
+        running.finish(ended.state, ended.turn, ended.failure)
     return ended
 
 
@@ -208,7 +212,7 @@ async def end_as_failed(process: Process, begun: Begun, problem: BaseException) 
         fence=begun.branch.fence,
         failure=failure_of(problem),
         on_stop=None,
-        partial="",
+        told=Told(b"", 0, ""),
         now=process.clock.now_ms(),
     )
     try:

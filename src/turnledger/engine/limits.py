@@ -19,11 +19,21 @@ class Limits:
     """How long a caller waits for an unknown commit outcome to become known."""
     input_items: int = 1_000
     """Items in the input of one turn."""
+    turn_flags: int = 1_000
+    """Items of one turn that can be hidden from the model or the user."""
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
     attempts_kept: float = 7 * 24 * 3600.0
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 64 * 1024 * 1024
     """Histories kept in memory."""
+    flush_every: float = 0.5
+    """How often a running turn writes down what it has told; shorter ones write it with their commit."""
+    readers: int = 10_000
+    """Event streams that may be read at once in one process."""
+    reader_events: int = 1_024
+    """Events of a running turn kept at hand for its readers; who is further behind reads from its log."""
+    reader_bytes: int = 1024 * 1024
+    """Bytes of these."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""

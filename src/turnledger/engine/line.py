@@ -33,6 +33,11 @@ async def turn_at(tables: Tables, branch: Branch, number: int) -> Turn | None:
     return found[0] if found else None
 
 
+async def settled_of(tables: Tables, branch: Branch, after: int, through: int) -> list[Turn]:
+    """The settled turns of the line numbered after < number <= through, in order."""
+    return await tables.settled_in(await _stretches(tables, branch, after, min(through, branch.length)))
+
+
 async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -> list[Stretch]:
     """Which turns of which branches are numbered after < number <= through, the newest first."""
     found: list[Stretch] = []

@@ -16,7 +16,7 @@ from turnledger.engine.branching import Divergence, fork_at, last_turn, open_bra
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import settle
 from turnledger.engine.ports import Tables
-from turnledger.errors import BranchNotFound, Superseded
+from turnledger.errors import BranchNotFound, InvalidInput, Superseded
 from turnledger.model.conversation import Branch, Conversation, Origin
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.pairing import left_open
@@ -46,12 +46,21 @@ class Moved(Struct, frozen=True):
     branch: Branch
 
 
-async def moved_before(tables: Tables, lane: Branch, move: Move) -> Moved | None:
-    """The answer to a move that had succeeded already, its first answer lost; None for a new one."""
-    if lane.id != move.branch:
-        made = await tables.branch(move.branch) if isinstance(move, Undo) else None
+async def moved_before(tables: Tables, lane: Branch, move: Move, attempt: TurnId) -> Moved | None:
+    """The answer to a move that had succeeded already, its first answer lost; None for one that has not, and
+    for one that waits: what runs may still move the conversation elsewhere."""
+    if isinstance(move, Undo):
+        made = await tables.branch(move.branch)
         return Moved(made) if made is not None else None
-    return Moved(lane)
+    return Moved(lane) if lane.id == move.branch and await tables.ticket(attempt) is None else None
+
+
+async def check_move(tables: Tables, lane: Branch, move: Move, *, keeps_running: bool) -> None:
+    """Refuse a move that will be refused once the running turn has been stopped, and maybe kept."""
+    if isinstance(move, Switch):
+        await _target(tables, lane, move)
+    elif not keeps_running:
+        await last_turn(tables, lane)
 
 
 async def move(tables: Tables, owner: str, lane: Branch, move: Move) -> Moved:
@@ -59,14 +68,22 @@ async def move(tables: Tables, owner: str, lane: Branch, move: Move) -> Moved:
     is nothing to undo, BranchNotFound if there is no such branch."""
     if isinstance(move, Undo):
         return await _undo(tables, owner, lane, move)
+    target = await _target(tables, lane, move)
+    await tables.save_branch(lane)
+    if target.id == lane.id:
+        return Moved(lane)
+    if not await tables.move_conversation(lane.conversation, lane.id, target.id):
+        raise Superseded
+    if lane.last_ticket:
+        await tables.move_tickets(lane.id, target.id)
+    return Moved(target)
+
+
+async def _target(tables: Tables, lane: Branch, move: Switch) -> Branch:
     target = await tables.branch(move.branch)
     if target is None or target.conversation != lane.conversation:
         raise BranchNotFound
-    await tables.save_branch(lane)
-    if not await tables.move_conversation(lane.conversation, lane.id, target.id):
-        raise Superseded
-    await tables.move_tickets(lane.id, target.id)
-    return Moved(target)
+    return target
 
 
 async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
@@ -91,7 +108,8 @@ class ForkRequest:
 
 async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     """Make a conversation that shares its beginning with another. It copies nothing, and what becomes of the
-    other one later is no matter. A running turn goes on; effects that wait are settled first."""
+    other one later is no matter. A running turn goes on; effects that wait are settled first. Raises
+    TurnNotFound, and InvalidInput if the conversation_key is taken."""
     again = await tables.conversation(request.owner, request.fresh.id)
     if again is not None:
         return again
@@ -104,6 +122,9 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if waiting is not None and lane.running is None:
         lane = await settle(tables, lane, waiting, request.now)
         await tables.save_branch(lane)
+    key = request.fresh.conversation_key
+    if key is not None and await tables.conversation_by_key(request.owner, key) is not None:
+        raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
     await _begin_as(tables, request, lane)
     return request.fresh
 
@@ -122,6 +143,7 @@ async def _begin_as(tables: Tables, request: ForkRequest, lane: Branch) -> None:
         start=fork.number,
         settled=min(lane.settled, fork.number),
         pending=left_open(base.items) if base is not None else (),
+        instructed=base.instructed if base is not None else 0,
     )
     await tables.add_branch(made)
     shared = await line.up_to(tables, lane, base) if base is not None else ()
@@ -154,33 +176,47 @@ async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
         raise BranchNotFound
     turn = await turn_on(tables, request.owner, lane, request.turn)
     found_at = {turn.id: Sibling(turn, lane.id)}
-    for branch in await _branches_at(tables, conversation, turn, request):
-        other = await _first_after(tables, branch, turn.number - 1)
-        if other is not None:
-            found_at.setdefault(other.id, Sibling(other, branch.id))
+    before = await _before(tables, lane, turn)
+    branches = [await _branch_of(tables, conversation, before)]
+    bases, seen = [before.id if before is not None else None], set[TurnId]()
+    while branches or bases:
+        if not branches:
+            made = await tables.origins(conversation.id, bases.pop(), request.limit)
+            branches = [await tables.branch(origin.branch) for origin in made]
+            continue
+        branch = branches.pop()
+        settled, first = await _next(tables, branch, before) if branch is not None else ((), None)
+        # What was made from one of these stands at the same place: they only tell what tools did.
+        bases += [each for each in settled if each not in seen]
+        seen.update(settled)
+        if branch is not None and first is not None:
+            found_at.setdefault(first.id, Sibling(first, branch.id))
     return [found_at[id] for id in sorted(found_at)][: request.limit]
 
 
-async def _branches_at(
-    tables: Tables, conversation: Conversation, turn: Turn, request: SiblingsRequest
-) -> list[Branch]:
-    """The branches of a conversation that go on at the place of this turn: those made from the turn before
-    it, and the one that this turn before stands on."""
-    made = await tables.origins(conversation.id, turn.parent, request.limit)
-    found = [await tables.branch(origin.branch) for origin in made]
-    if turn.parent is None:
-        found.append(await tables.first_branch(conversation.id))
-    else:
-        before = await tables.turn(request.owner, turn.parent)
-        found.append(await tables.branch(before.branch) if before is not None else None)
-    return [branch for branch in found if branch is not None and branch.conversation == conversation.id]
-
-
-async def _first_after(tables: Tables, branch: Branch, number: int) -> Turn | None:
-    """The first own turn of a branch behind this number that was not settled."""
-    while number < branch.length:
-        number += 1
-        turn = await line.turn_at(tables, branch, number)
-        if turn is not None and turn.kind is not TurnKind.SETTLED:
-            return turn
+async def _before(tables: Tables, lane: Branch, turn: Turn) -> Turn | None:
+    """The last turn before this one that was not settled: what tells its place, on whatever branch."""
+    for number in range(turn.number - 1, 0, -1):
+        before = await line.turn_at(tables, lane, number)
+        if before is not None and before.kind is not TurnKind.SETTLED:
+            return before
     return None
+
+
+async def _branch_of(tables: Tables, conversation: Conversation, turn: Turn | None) -> Branch | None:
+    """The branch of a conversation that a turn stands on: the first one has what came with a fork."""
+    own = await tables.branch(turn.branch) if turn is not None else None
+    if own is not None and own.conversation == conversation.id:
+        return own
+    return await tables.first_branch(conversation.id)
+
+
+async def _next(tables: Tables, branch: Branch, before: Turn | None) -> tuple[list[TurnId], Turn | None]:
+    """What a line goes on with behind a turn: settled ones, and the first that was not, if it is there."""
+    settled: list[TurnId] = []
+    for number in range(before.number + 1 if before else 1, branch.length + 1):
+        turn = await line.turn_at(tables, branch, number)
+        if turn is None or turn.kind is not TurnKind.SETTLED:
+            return settled, turn
+        settled.append(turn.id)
+    return settled, None

@@ -7,7 +7,7 @@ in one go, while a networked one awaits its database. `Tables` reads and writes 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
@@ -21,6 +21,7 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
 )
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
@@ -82,9 +83,9 @@ class Tables(Protocol):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
-        """A conversation, its current branch, and whether there is such a lease: what every begin asks for,
-        in one look."""
+    ) -> tuple[Conversation, Branch, bool, int] | None:
+        """A conversation, its current branch, whether there is such a lease, and the flag version of the
+        owner: what every begin asks for, in one look."""
         ...
 
     # Turns: never updated.
@@ -97,7 +98,31 @@ class Tables(Protocol):
         """All turns of these stretches, in order of number."""
         ...
 
-    async def add_turn(self, turn: Turn) -> None: ...
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        """The settled turns of these stretches, in order of number. They are few: it must not cost what
+        reading all turns would."""
+        ...
+
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
+        """Insert, with the log of its events."""
+        ...
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        """The log of a turn's events; empty if it has none."""
+        ...
+
+    # Flags of items, where there are any. They go when their turn is purged.
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        """Those of these turns; turns without any are left out."""
+        ...
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        """Replace those of a turn, and raise the flag version of the owner."""
+        ...
+
+    async def flag_version(self, owner: str) -> int:
+        """How often flags of this owner were saved; it never goes back."""
+        ...
 
     # Attempts: the running ones and those kept aside. One that commits is removed: the turn speaks for it.
     async def attempt(self, owner: str, id: TurnId) -> Attempt | None: ...
@@ -113,7 +138,7 @@ class Tables(Protocol):
 
     async def drop_attempt(self, id: TurnId) -> None: ...
     async def purge_attempts(self, ended_before: int, limit: int) -> int:
-        """Remove ended attempts of that age with their journals, but never one that is unsettled."""
+        """Remove ended attempts of that age with journals and logs, but never one that is unsettled."""
         ...
 
     # The journal: records of one attempt in order.
@@ -123,6 +148,17 @@ class Tables(Protocol):
         ...
 
     async def drop_journal(self, attempt: TurnId) -> None: ...
+
+    # Event logs: of running attempts, and of those kept aside.
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        """The chunks numbered from `first`, up to so many, in order."""
+        ...
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        """Insert; one of that number that is there already is left as it is."""
+        ...
+
+    async def drop_log(self, attempt: TurnId) -> None: ...
 
     # Tickets.
     async def tickets(self, branch: BranchId) -> list[Ticket]:
@@ -156,6 +192,36 @@ class Tables(Protocol):
         ...
 
     async def drop_lease(self, id: LeaseId) -> None: ...
+
+    # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
+    # cannot be read has a name, too; `after` is the last one of the page before.
+    async def all_conversations(
+        self, after: ConversationId | None, limit: int
+    ) -> list[tuple[str, ConversationId]]:
+        """Each with its owner."""
+        ...
+
+    async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
+        """Each with the owner of its conversation, or None if that is not there; in the order of making."""
+        ...
+
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
+        """Each with its owner."""
+        ...
+
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+        """Each with the owner of its conversation, or None if that is not there."""
+        ...
+
+    async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]: ...
+    async def needed_through(self, branch: BranchId) -> int:
+        """The number of the last turn of this branch that a branch made from it needs; 0 for none."""
+        ...
+
+    async def oddities(self, limit: int) -> list[str]:
+        """What is wrong with this store that its tables do not show, each in a sentence: rows that nothing
+        leads to, books that do not agree, a damaged file."""
+        ...
 
 
 Request = TypeVar("Request")
@@ -205,6 +271,16 @@ class Store(Protocol):
     async def close(self) -> None:
         """End the lease and release everything. Operations under way are finished first."""
         ...
+
+
+class Visit(Protocol):
+    """A look at a store by somebody who takes no part in it: no lease, nothing written, nothing created."""
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        """Run a reading operation on one consistent view."""
+        ...
+
+    async def close(self) -> None: ...
 
 
 class Clock(Protocol):

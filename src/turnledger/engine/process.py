@@ -6,8 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.engine.branching import Place
-from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_turns
-from turnledger.engine.lane import Bells
+from turnledger.engine.flagging import FlagCache
+from turnledger.engine.flushing import Flushing
+from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
+from turnledger.engine.lane import Bells, Waiter
 from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
@@ -18,6 +20,7 @@ from turnledger.model.ids import ConversationId, IdSource, LeaseId, RandomBits, 
 
 if TYPE_CHECKING:
     from turnledger.engine.ending import EndRequest
+    from turnledger.engine.live_log import LiveLog
     from turnledger.engine.transaction import RunningTurn
 
 FIRST_DELAY, TRIES = 0.05, 5
@@ -36,6 +39,7 @@ class Process:
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
+        self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}
         """Attempts that a task here answers for, and whether they have queued. Any other attempt that
         names the lease is an orphan."""
@@ -46,6 +50,13 @@ class Process:
         """Ends that the store could not take yet."""
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun and do not run yet."""
+        self.flushing = Flushing(self)
+        self.readers = 0
+        """Event streams that are being read here."""
+        self.listened: dict[LiveLog, int] = {}
+        """What runs here and is being read, with how many read it."""
+        self.awaited: dict[TurnId, list[Waiter]] = {}
+        """Who waits here for a queued turn to begin."""
         self.is_closed = False
         self._somebody_left = asyncio.Event()
 
@@ -73,6 +84,10 @@ class Process:
         head, length = (branch.head, branch.length) if place is None else (place.fork.base, place.fork.number)
         history = self.cache.prefix(branch.id, head, length)
         if len(history) < length:
+            if not history and branch.start:
+                # Fresh from an undo, a switch or a fork: most of it may be here, as another branch's.
+                origin = await self.store.read(read_origin, branch.id)
+                history = self.cache.shared(origin.line if origin else (), length)
             missing = await self.store.read(read_turns, TurnsRequest(branch, len(history), length))
             history = history.followed_by(missing)
             if len(history) != length or history.head != head:
@@ -106,6 +121,10 @@ class Process:
     def register(self, running: RunningTurn) -> None:
         """The turn runs from now on; a stop that came before reaches it now."""
         self.running[running.id] = running
+        self.flushing.watch()
+        if self.awaited:
+            for waiter in self.awaited.get(running.id, ()):
+                waiter.wake()
         if running.id in self.early_stops:
             running.interrupt(self.early_stops.pop(running.id))
 
@@ -114,6 +133,12 @@ class Process:
         self.early_stops.pop(attempt, None)
         self._somebody_left.set()
         return self.mine.pop(attempt, False)
+
+    def wake_everyone(self) -> None:
+        """Nobody here need wait any longer, for a lane, an outcome or an event."""
+        self.bells.wake_everyone()
+        for live in list(self.listened):
+            live.wake()
 
     async def drained(self) -> None:
         """Wait until no task here is on its way into a turn or out of it."""

@@ -3,37 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
-from turnledger.engine.history import History
+from turnledger.engine.flushing import FlushRequest
+from turnledger.engine.live_log import EventSink, LiveLog
 from turnledger.engine.recording import RecordRequest, record
+from turnledger.engine.snapshot import Snapshot
+from turnledger.engine.telling import Told, untold
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import MalformedItems, OutcomeUnknown, TurnEnded
-from turnledger.model import event as events
+from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
 from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.event import Event
 from turnledger.model.ids import TurnId
+from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, ItemLike, result_of
 from turnledger.model.messages import Message, messages_of
-from turnledger.model.pairing import open_calls, without_open_reasoning
 from turnledger.model.turn import Turn, TurnKind
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
-
-log = logging.getLogger("turnledger")
-
-EventSink: TypeAlias = Callable[[Event], None]
 
 
 class RunningTurn:
@@ -44,7 +39,9 @@ class RunningTurn:
     Several tasks may work on one turn; all must be done when the block is left.
     """
 
-    def __init__(self, process: Process, begun: Begun, history: History, on_event: EventSink | None) -> None:
+    def __init__(
+        self, process: Process, begun: Begun, snapshot: Snapshot, on_event: EventSink | None
+    ) -> None:
         self._process = process
         self._attempt: Attempt = begun.attempt
         self._place = begun.place
@@ -53,8 +50,8 @@ class RunningTurn:
         self._journaled = begun.attempt.journaled
         self._is_in_doubt = False
         self._is_cancelling = False
-        self._on_event = on_event
-        self._events = 0
+        self._flushes = 0
+        self._flushing: FlushRequest | None = None
         self.recording = asyncio.Lock()
         """Held while the journal is written, and while the turn is ended."""
         self.branch: Branch = begun.branch
@@ -67,16 +64,17 @@ class RunningTurn:
         self.was_stopped_elsewhere = False
         self.has_lost_lane = False
         self.conversation: Conversation = begun.conversation
-        self.history = history
-        """The committed turns that this one runs on."""
-        self._past: tuple[Item, ...] | None = None
+        self.snapshot = snapshot
+        """What it runs on, fixed at its begin."""
         self.is_resumed = bool(begun.journal.items)
         """Whether an earlier attempt of this idempotency_key failed and left finished steps to go on from."""
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
         """The turn as committed, once it is."""
-        if on_event is not None:
-            self._tell(events.TurnStarted(number=1))
+        self.live = LiveLog(self._draft.emitted, process.limits, on_event)
+        """What its readers are told."""
+        for item in begun.journal.items:
+            self.live.tell_item(item)
 
     @property
     def id(self) -> TurnId:
@@ -86,7 +84,17 @@ class RunningTurn:
     @property
     def number(self) -> int:
         """The number that the turn will have."""
-        return len(self.history) + 1
+        return (self._place.length if self._place else self.branch.length) + 1
+
+    @property
+    def history(self) -> Sequence[Turn]:
+        """The committed turns that this one runs on, or as many of the last ones as its context can show."""
+        return self.snapshot.history
+
+    @property
+    def instructions(self) -> tuple[Item, ...]:
+        """The instructions in force for this turn, its own or those of an earlier one."""
+        return self.snapshot.instructions
 
     @property
     def input(self) -> tuple[Item, ...]:
@@ -104,12 +112,9 @@ class RunningTurn:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """What a model is to answer, in Responses shape: history, input, and the finished steps."""
-        if self._past is None:
-            self._past = tuple(item for turn in self.history for item in turn.items)
-        assembled = (*self._past, *self.input, *without_open_reasoning(self.steps))
-        open_calls(assembled)
-        return assembled
+        """What a model is to answer, in Responses shape: the instructions in force, what primes the turn, the
+        history as its context shows it, the input, and the finished steps."""
+        return self.snapshot.shown(self.input, self.steps)
 
     @property
     def messages(self) -> list[Message]:
@@ -122,11 +127,12 @@ class RunningTurn:
         return self._draft.open_calls
 
     def emit(self, text: str) -> None:
-        """Add text to the answer. Durable with the commit, or with the next `add`."""
+        """Add text to the answer. Durable with the commit, or with the next `add`; of a long turn, what was
+        emitted is written down about twice a second. Raises MalformedItems if the turn grows too long."""
         self._check_open()
         shown = self._draft.emit(text) if text else ""
-        if shown and self._on_event is not None:
-            self._tell(events.TextDelta(number=self._events + 1, text=shown))
+        if shown:
+            self.live.tell_text(shown)
 
     async def add(self, *likes: ItemLike) -> None:
         """Add finished items to the answer, and journal them with the text emitted before.
@@ -139,11 +145,14 @@ class RunningTurn:
             self._check_open()
             await uninterrupted(self._add(*self._draft.next_items(items)))
 
-    async def _add(self, items: Sequence[Item], chunks: int) -> None:
-        await self._record([journals.finished(item) for item in items])
-        self._draft.take(items, chunks)
-        for item in items:
-            self._tell(events.ItemDone(number=self._events + 1, item=msgspec.Raw(item.raw)))
+    async def _add(self, items: Sequence[Item], reaches: int) -> None:
+        emitted = self._draft.takes_text(reaches)
+        await self._record(
+            [journals.finished(item, emitted=emitted and not place) for place, item in enumerate(items)]
+        )
+        self._draft.take(items, reaches)
+        for place, item in enumerate(items):
+            self.live.tell_item(item, emitted=emitted and not place)
 
     async def call(
         self, call: ItemLike, tool: Callable[[], Awaitable[str]], *, read_only: bool = False
@@ -215,17 +224,22 @@ class RunningTurn:
             raise OutcomeUnknown
         output, pending = self._draft.whole()
         now = self._process.clock.now_ms()
+        given = self._attempt.instructions
         place, lane = self._place, self.branch
+        before = place.instructed if place else lane.instructed
+        instructed = instructed_after(given, before, self.number)
         turn = Turn.of(
             id=self.id,
             branch=place.fork.branch if place else lane.id,
-            number=(place.length if place else lane.length) + 1,
+            number=self.number,
             parent=place.head if place else lane.head,
             kind=TurnKind.COMPLETED,
             created_at=self._attempt.created_at,
             committed_at=now,
             input=self.input,
             output=output,
+            instructions=given.items if given else None,
+            instructed=instructed,
         )
         return CommitRequest(
             owner=self._attempt.owner,
@@ -236,11 +250,23 @@ class RunningTurn:
             fence=lane.fence,
             fork=place.fork if place else None,
             pending=pending,
+            instructed=instructed,
             idempotency_key=self._attempt.idempotency_key,
             journaled=self._journaled,
             is_interaction=self._attempt.is_interaction,
             now=now,
+            log=self._log_of(output),
+            is_flushed=self._flushes > 0,
         )
+
+    def _log_of(self, output: tuple[Item, ...]) -> bytes:
+        """The log of the whole turn; empty for a single delta, as it is kept."""
+        live = self.live
+        if live.count == 2 and not live.items:
+            return b""
+        is_open = len(output) > len(live.items)
+        log = bytes(live.packed) + (bytes([event_log.EMITTED]) if is_open else b"")
+        return event_log.stored(log, output)
 
     def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
         """The end of the turn other than by commit."""
@@ -252,9 +278,27 @@ class RunningTurn:
             fence=self.branch.fence,
             failure=failure,
             on_stop=on_stop,
-            partial=self.text,
+            told=Told(bytes(self.live.packed), len(self.live.items), self.text),
             now=self._process.clock.now_ms(),
         )
+
+    def to_flush(self) -> FlushRequest | None:
+        """What it has told since it was last flushed; the same again until that is known to be written."""
+        if self.is_leaving:
+            return None
+        if self._flushing is None:
+            chunk = self.live.next_chunk()
+            if chunk is not None:
+                number, self._flushes = self._flushes, self._flushes + 1
+                self._flushing = FlushRequest(
+                    self._attempt.branch, self.id, self.branch.fence, number, codec.encode(chunk)
+                )
+        return self._flushing
+
+    def was_flushed(self, request: FlushRequest) -> None:
+        """That is written."""
+        if self._flushing is request:
+            self._flushing = None
 
     def interrupt(self, policy: OnStop | None) -> None:
         """Deliver a stop that was recorded elsewhere: the block is left at its next await."""
@@ -285,15 +329,10 @@ class RunningTurn:
         """Tell readers how it ended; called when the store has decided."""
         self.state = state
         self.turn = turn
-        if self._on_event is None:
+        if not self.live.is_heard:
             return
-        try:
-            self._tell(events.TurnFinished(number=self._events + 1, state=state, failure=failure))
-        except Exception:
-            # The store has decided: a reader that breaks now must not make it look otherwise.
-            log.exception("a reader of %s failed at its last event", self.id)
-
-    def _tell(self, event: Event) -> None:
-        self._events = event.number
-        if self._on_event is not None:
-            self._on_event(event)
+        if state is AttemptState.SETTLED:
+            # What was told of it later is not how it ended.
+            state, turn = AttemptState.FAILED, None
+        items = untold(self.live.items, turn.output) if turn is not None else ()
+        self.live.finish(items, state, failure)

@@ -8,6 +8,7 @@ import msgspec
 
 from turnledger.model import codec
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 
 
@@ -97,6 +98,26 @@ class AttemptBody(codec.Document, frozen=True):
 
     input: tuple[msgspec.Raw, ...]
     partial: str = ""
+    instructions: tuple[msgspec.Raw, ...] | msgspec.UnsetType = msgspec.UNSET
+    once: bool | msgspec.UnsetType = msgspec.UNSET
+
+    @classmethod
+    def of(cls, input: tuple[Item, ...], instructions: Instructions | None, partial: str = "") -> AttemptBody:
+        if instructions is None:
+            return cls(input=codec.raws(input), partial=partial)
+        return cls(
+            input=codec.raws(input),
+            partial=partial,
+            instructions=codec.raws(instructions.items),
+            once=msgspec.UNSET if instructions.is_lasting else True,
+        )
+
+    @property
+    def given(self) -> Instructions | None:
+        """The instructions that the attempt was begun with."""
+        if isinstance(self.instructions, msgspec.UnsetType):
+            return None
+        return Instructions(codec.items(self.instructions), is_lasting=self.once is not True)
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +133,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     base: TurnId | None
     input: tuple[Item, ...]
     fork: Fork | None = None
+    instructions: Instructions | None = None
+    """Those it was begun with; None where it goes by those in force."""
     on_stop: OnStop = OnStop.KEEP
     on_failure: OnFailure = OnFailure.SETTLE
     is_interaction: bool = True
@@ -134,4 +157,4 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def body(self) -> bytes:
-        return codec.encode(AttemptBody(input=codec.raws(self.input), partial=self.partial))
+        return codec.encode(AttemptBody.of(self.input, self.instructions, self.partial))

@@ -11,15 +11,21 @@ from turnledger.model.attempt import AttemptState, Failure
 
 
 class TurnStarted(codec.Document, frozen=True, tag="turn.started"):
+    """The first event: the turn holds its lane."""
+
     number: int
 
 
 class TextDelta(codec.Document, frozen=True, tag="text.delta"):
+    """Text was emitted. The item made of it is told when it is finished, by the next item or by the end."""
+
     number: int
     text: str
 
 
 class ItemDone(codec.Document, frozen=True, tag="item.done"):
+    """An item of the answer is finished: told once for each, those of an attempt that is resumed included."""
+
     number: int
     item: msgspec.Raw
 

@@ -23,6 +23,8 @@ class JournalRecord(codec.Document, frozen=True):
     item: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
     started: int | msgspec.UnsetType = msgspec.UNSET
     read_only: bool = False
+    emitted: bool | msgspec.UnsetType = msgspec.UNSET
+    """Of an item: whether it was made of emitted text."""
 
 
 @dataclass
@@ -32,6 +34,8 @@ class Journal:
     items: list[Item] = field(default_factory=list)
     started: dict[int, bool] = field(default_factory=dict)
     """Place of the call among the items → whether its tool is declared read-only."""
+    emitted: set[int] = field(default_factory=set)
+    """Places of the items that were made of emitted text."""
 
     @classmethod
     def of(cls, records: Sequence[bytes]) -> Journal:
@@ -39,6 +43,8 @@ class Journal:
         for raw in records:
             record = codec.decode(JournalRecord, raw)
             if isinstance(record.item, msgspec.Raw):
+                if record.emitted is True:
+                    journal.emitted.add(len(journal.items))
                 journal.items += codec.items((record.item,))
             elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
@@ -48,8 +54,10 @@ class Journal:
 
     @classmethod
     def taken_up(cls, records: Sequence[bytes]) -> Journal:
-        """The journal as a retry takes it up: without reasoning at its end, whose item never came."""
+        """The journal as a retry takes it up: without reasoning at its end, whose item never came. The retry
+        itself has emitted nothing of it."""
         journal = cls.of(records)
+        journal.emitted.clear()
         journal.items = list(without_open_reasoning(journal.items))
         return journal
 
@@ -58,7 +66,7 @@ class Journal:
         """The records that make this journal."""
         records: list[bytes] = []
         for place, item in enumerate(self.items):
-            records.append(finished(item))
+            records.append(finished(item, emitted=place in self.emitted))
             if place in self.started:
                 records.append(started(place, read_only=self.started[place]))
         return records
@@ -85,9 +93,9 @@ class Journal:
         return [place for place, item in enumerate(self.items) if item.is_call and place not in answers]
 
 
-def finished(item: Item) -> bytes:
+def finished(item: Item, *, emitted: bool = False) -> bytes:
     """The record of a finished item."""
-    return codec.encode(JournalRecord(item=msgspec.Raw(item.raw)))
+    return codec.encode(JournalRecord(item=msgspec.Raw(item.raw), emitted=emitted or msgspec.UNSET))
 
 
 def started(place: int, *, read_only: bool) -> bytes:

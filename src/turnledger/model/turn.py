@@ -25,6 +25,10 @@ class TurnBody(codec.Document, frozen=True):
 
     input: int
     items: tuple[msgspec.Raw, ...]
+    instructions: tuple[msgspec.Raw, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Given with this turn; there and empty where it asked for none."""
+    instructed: int | msgspec.UnsetType = msgspec.UNSET
+    """Number of the turn whose instructions are in force behind this one."""
 
 
 class Turn(msgspec.Struct, frozen=True, dict=True):
@@ -52,15 +56,39 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         committed_at: int,
         input: tuple[Item, ...],
         output: tuple[Item, ...],
+        instructions: tuple[Item, ...] | None = None,
+        instructed: int = 0,
     ) -> Turn:
-        body = codec.encode(TurnBody(input=len(input), items=codec.raws((*input, *output))))
-        return cls(id, branch, number, parent, kind, created_at, committed_at, body)
+        body = TurnBody(
+            input=len(input),
+            items=codec.raws((*input, *output)),
+            instructions=msgspec.UNSET if instructions is None else codec.raws(instructions),
+            instructed=instructed or msgspec.UNSET,
+        )
+        return cls(id, branch, number, parent, kind, created_at, committed_at, codec.encode(body))
+
+    @cached_property
+    def _body(self) -> TurnBody:
+        return codec.decode(TurnBody, self.body)
 
     @cached_property
     def _decoded(self) -> tuple[int, tuple[Item, ...]]:
         # Decoding is put off until somebody looks: most turns of a long history are only counted.
-        body = codec.decode(TurnBody, self.body)
+        body = self._body
         return body.input, codec.items(body.items)
+
+    @property
+    def instructions(self) -> tuple[Item, ...] | None:
+        """The instructions that this turn was given; None where it was given none, and those in force
+        before it stayed so. They are no part of its items."""
+        given = self._body.instructions
+        return None if isinstance(given, msgspec.UnsetType) else codec.items(given)
+
+    @property
+    def instructed(self) -> int:
+        """Number of the turn whose instructions are in force behind this one; 0 for none."""
+        number = self._body.instructed
+        return 0 if isinstance(number, msgspec.UnsetType) else number
 
     @property
     def items(self) -> tuple[Item, ...]:

@@ -6,10 +6,9 @@ Several stores may share one `Database`, as several processes share a file; test
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, copy_context
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -28,14 +27,14 @@ from turnledger.model.conversation import (
     Stretch,
     Ticket,
 )
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.memory_overview import Overview, made_from
+from turnledger.stores.undo_log import UndoLog
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
-
-Name = TypeVar("Name")
-Row = TypeVar("Row")
 
 
 @dataclass
@@ -50,9 +49,13 @@ class Database:
     branches: dict[BranchId, Branch] = field(default_factory=dict)
     origins: dict[BranchId, Origin] = field(default_factory=dict)
     turns: dict[TurnId, Turn] = field(default_factory=dict)
+    turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
+    flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
+    flag_versions: dict[str, int] = field(default_factory=dict)
     attempts: dict[TurnId, Attempt] = field(default_factory=dict)
     journals: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
+    logs: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
     tickets: dict[TurnId, Ticket] = field(default_factory=dict)
     last_ticket: dict[BranchId, int] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
@@ -60,34 +63,12 @@ class Database:
     watchers: list[tuple[MemoryStore, Callable[[], None], Context]] = field(default_factory=list)
 
 
-class MemoryTables:
+class MemoryTables(UndoLog, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
+        super().__init__()
         self._db = database
-        self._undo: list[Callable[[], object]] = []
-
-    @property
-    def has_written(self) -> bool:
-        return bool(self._undo)
-
-    def undo(self) -> None:
-        """Put everything back as it was."""
-        while self._undo:
-            self._undo.pop()()
-
-    def _put(self, table: MutableMapping[Name, Row], name: Name, row: Row) -> None:
-        if name in table:
-            before = table[name]
-            self._undo.append(lambda: table.__setitem__(name, before))
-        else:
-            self._undo.append(lambda: table.pop(name))
-        table[name] = row
-
-    def _remove(self, table: MutableMapping[Name, Row], name: Name) -> None:
-        if name in table:
-            before = table.pop(name)
-            self._undo.append(lambda: table.__setitem__(name, before))
 
     # Conversations.
 
@@ -186,25 +167,26 @@ class MemoryTables:
                 removed += self._purge_branch(branch, limit - removed)
             for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
                 if attempt.state is not AttemptState.RUNNING and removed < limit:
-                    self._remove(self._db.journals, attempt.id)
-                    self._remove(self._db.attempts, attempt.id)
+                    self._remove_attempt(attempt.id)
                     removed += 1
+        # A claim keeps the tombstone that the retry of its request has to hear of.
+        claimed = {claim.conversation for claim in self._db.claims.values()}
         for id in list(self._db.ended)[:-KEPT_TOMBSTONES]:
-            self._drop_tombstone(self._db.conversations[id])
+            if id not in claimed:
+                self._drop_tombstone(self._db.conversations[id])
         return removed
 
     def _purge_branch(self, branch: Branch, limit: int) -> int:
         """Remove the turns of a branch that no other one needs; when it is empty, it needs none itself."""
-        made_from_it = [
-            origin.line[0].through
-            for origin in self._db.origins.values()
-            if origin.line and origin.line[0].branch == branch.id
-        ]
+        made_from_it = made_from(self._db, branch.id)
         line = self._db.lines.get(branch.id, {})
         # The last first: put back, should this be undone, they are in order again.
         unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
+        owner = self._db.conversations[branch.conversation].owner
         for number in unneeded:
+            self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
+            self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
         if not made_from_it and not line:
             self._remove(self._db.origins, branch.id)
@@ -261,12 +243,12 @@ class MemoryTables:
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
+    ) -> tuple[Conversation, Branch, bool, int] | None:
         conversation = await self.conversation(owner, id)
         branch = await self.branch(conversation.branch) if conversation else None
         if conversation is None or branch is None:
             return None
-        return conversation, branch, lease in self._db.leases
+        return conversation, branch, lease in self._db.leases, self._db.flag_versions.get(owner, 0)
 
     # Turns.
 
@@ -289,7 +271,10 @@ class MemoryTables:
             found += await self.turns(part.branch, part.after, part.through, part.through)
         return found
 
-    async def add_turn(self, turn: Turn) -> None:
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        return [turn for turn in await self.turns_in(stretches) if turn.kind is TurnKind.SETTLED]
+
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         if turn.branch not in self._db.lines:
             self._put(self._db.lines, turn.branch, {})
         line = self._db.lines[turn.branch]
@@ -297,6 +282,24 @@ class MemoryTables:
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
+        if log:
+            self._put(self._db.turn_logs, turn.id, log)
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        return self._db.turn_logs.get(id, b"")
+
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        return {turn: self._db.flags[owner, turn] for turn in turns if (owner, turn) in self._db.flags}
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        if flags:
+            self._put(self._db.flags, (owner, turn), dict(flags))
+        else:
+            self._remove(self._db.flags, (owner, turn))
+        self._put(self._db.flag_versions, owner, self._db.flag_versions.get(owner, 0) + 1)
+
+    async def flag_version(self, owner: str) -> int:
+        return self._db.flag_versions.get(owner, 0)
 
     # Attempts.
 
@@ -335,9 +338,13 @@ class MemoryTables:
             and self._db.branches[each.branch].unsettled != each.id
         ][:limit]
         for attempt in old:
-            self._remove(self._db.journals, attempt.id)
-            self._remove(self._db.attempts, attempt.id)
+            self._remove_attempt(attempt.id)
         return len(old)
+
+    def _remove_attempt(self, id: TurnId) -> None:
+        self._remove(self._db.journals, id)
+        self._remove(self._db.logs, id)
+        self._remove(self._db.attempts, id)
 
     # The journal.
 
@@ -345,15 +352,31 @@ class MemoryTables:
         return [record for _, record in sorted(self._db.journals.get(attempt, {}).items())]
 
     async def add_records(self, attempt: TurnId, first: int, records: Sequence[bytes]) -> None:
-        if attempt not in self._db.journals:
-            self._put(self._db.journals, attempt, {})
-        journal = self._db.journals[attempt]
+        self._append(self._db.journals, attempt, first, records)
+
+    def _append(
+        self, table: dict[TurnId, dict[int, bytes]], attempt: TurnId, first: int, records: Sequence[bytes]
+    ) -> None:
+        if attempt not in table:
+            self._put(table, attempt, {})
         for number, record in enumerate(records, first):
-            if number not in journal:
-                self._put(journal, number, record)
+            if number not in table[attempt]:
+                self._put(table[attempt], number, record)
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._remove(self._db.journals, attempt)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        chunks = sorted(self._db.logs.get(attempt, {}).items())
+        return [chunk for number, chunk in chunks if number >= first][:limit]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        self._append(self._db.logs, attempt, number, [chunk])
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._remove(self._db.logs, attempt)
 
     # Tickets.
 

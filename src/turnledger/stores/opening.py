@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import parse_qsl
 
-from turnledger.engine.ports import Store
+from turnledger.engine.ports import Store, Visit
 from turnledger.errors import NotAStore
 from turnledger.stores.memory import Database, MemoryStore
-from turnledger.stores.sqlite import SqliteStore, path_of
+from turnledger.stores.sqlite import SqliteStore, SqliteVisit, path_of
 
 KNOWN = "memory:, memory:?max=1000&ttl=3600, sqlite:///relative/path.db, sqlite:////absolute/path.db"
 
@@ -19,6 +19,15 @@ async def open_store(url: str) -> Store:
     if url.startswith("sqlite:"):
         return await SqliteStore.open(path_of(url))
     # Not echoed: what follows the scheme may hold a password.
+    raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
+
+
+async def visit_store(url: str) -> Visit:
+    """Open the store that the URL names to look at it and no more; raises NotAStore if it is not there."""
+    if url.startswith("memory:"):
+        raise NotAStore("A store in memory cannot be visited: it is gone with its process.")
+    if url.startswith("sqlite:"):
+        return await SqliteVisit.open(path_of(url))
     raise NotAStore(f"This URL names no store. Known forms: {KNOWN}.")
 
 

@@ -9,6 +9,8 @@ from tests.unit.model.shapes import some_id, user
 from turnledger.model import codec
 from turnledger.model.attempt import MOVES, Attempt, AttemptBody, AttemptState, Failure
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import Item, message
 
 FAILURE = Failure("boom", "it broke")
 
@@ -98,3 +100,14 @@ def test_the_body_holds_input_and_partial_text() -> None:
     body = codec.decode(AttemptBody, attempt().body)
     assert codec.items(body.input) == (user(),)
     assert body.partial == "so f"
+    assert body.given is None
+    assert b"instruct" not in attempt().body
+
+
+@pytest.mark.parametrize("items", [(), (message("system", "Be brief."),)])
+@pytest.mark.parametrize("is_lasting", [True, False])
+def test_the_body_holds_the_instructions_it_was_begun_with(items: tuple[Item, ...], is_lasting: bool) -> None:
+    given = Instructions(items, is_lasting)
+    body = codec.decode(AttemptBody, replace(attempt(), instructions=given).body)
+    assert body.given == given
+    assert codec.items(body.input) == (user(),)

@@ -13,6 +13,7 @@ from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
 from turnledger.model.attempt import AttemptBody, AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event_log import LogChunk
 from turnledger.model.item import Item
 from turnledger.model.journal import JournalRecord
 from turnledger.model.reset_policy import ResetPolicy
@@ -27,6 +28,8 @@ documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(TurnBody, input=numbers, items=many),
     st.builds(AttemptBody, input=many, partial=texts),
     st.builds(JournalRecord, item=raw_items),
+    st.builds(JournalRecord, item=raw_items, emitted=st.booleans()),
+    st.builds(LogChunk, log=st.binary(), text=texts, items=many),
     st.builds(JournalRecord, started=numbers, read_only=st.booleans()),
     st.builds(ResetPolicy, idle_after=st.none() | numbers, daily_at=st.none() | numbers, timezone=texts),
     st.builds(TurnStarted, number=numbers),
@@ -35,7 +38,7 @@ documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(TurnFinished, number=numbers, state=st.sampled_from(AttemptState), failure=failures),
 )
 EVENTS = [TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
-KINDS = [TurnBody, AttemptBody, JournalRecord, ResetPolicy, *EVENTS]
+KINDS = [TurnBody, AttemptBody, JournalRecord, LogChunk, ResetPolicy, *EVENTS]
 
 
 def test_every_document_type_is_tried_here() -> None:

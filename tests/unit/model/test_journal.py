@@ -58,6 +58,14 @@ def test_an_answer_belongs_to_one_occurrence_of_a_repeated_id() -> None:
     assert journal.unanswered() == [2]
 
 
+def test_items_made_of_emitted_text_are_marked_until_a_retry_takes_them_up() -> None:
+    written = [finished(assistant(), emitted=True), finished(call()), finished(assistant(), emitted=True)]
+    journal = Journal.of(written)
+    assert journal.emitted == {0, 2}
+    assert journal.records == written
+    assert Journal.taken_up(written).emitted == set()
+
+
 def test_a_record_is_an_item_or_a_start() -> None:
     assert finished(call()) == b'{"item":' + call().raw + b',"read_only":false,"v":1}'
     assert started(3, read_only=True) == b'{"started":3,"read_only":true,"v":1}'

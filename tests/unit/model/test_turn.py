@@ -38,6 +38,39 @@ def test_a_turn_without_output_has_no_text() -> None:
     assert bare.text == ""
 
 
+def test_instructions_are_no_items_and_absent_ones_take_no_bytes() -> None:
+    plain = turn()
+    assert (plain.instructions, plain.instructed) == (None, 0)
+    assert b"instruct" not in plain.body
+    given = instructed((user("Be brief."),), 3)
+    assert (given.instructions, given.instructed) == ((user("Be brief."),), 3)
+    assert given.items == plain.items
+    cleared = instructed((), 0)
+    assert (cleared.instructions, cleared.instructed) == ((), 0)
+
+
+def instructed(items: tuple[Item, ...], number: int) -> Turn:
+    plain = turn()
+    return Turn.of(
+        id=plain.id,
+        branch=plain.branch,
+        number=3,
+        parent=None,
+        kind=TurnKind.COMPLETED,
+        created_at=1,
+        committed_at=2,
+        input=plain.input,
+        output=plain.output,
+        instructions=items,
+        instructed=number,
+    )
+
+
+def test_a_body_from_before_there_were_instructions_is_read() -> None:
+    old = with_body(b'{"v":1,"input":0,"items":[]}')
+    assert (old.instructions, old.instructed) == (None, 0)
+
+
 def test_a_turn_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         turn().number = 2  # type: ignore[misc]

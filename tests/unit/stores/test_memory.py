@@ -19,6 +19,7 @@ from turnledger.errors import ConversationExpired, ConversationNotFound, LedgerC
 from turnledger.ledger import Chat
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores import memory
@@ -118,6 +119,9 @@ OPERATIONS: dict[str, Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any
     "end conversation": end_conversation,
     "save branch": lambda tables, n, number: tables.save_branch(branch(n, fence=number)),
     "add turn": lambda tables, n, number: tables.add_turn(turn(n, number)),
+    "save flags": lambda tables, n, number: tables.save_flags(
+        "ann", some_id(TurnId, 10 * n + 1), {number: Flags(to_user=False)} if number > 2 else {}
+    ),
     "add attempt": add_attempt,
     "end attempt": end_attempt,
     "drop attempt": lambda tables, n, _: tables.drop_attempt(some_id(TurnId, n)),

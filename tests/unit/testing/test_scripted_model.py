@@ -35,7 +35,7 @@ async def test_texts_are_chunks_of_one_message(chat: Chat) -> None:
     model = ScriptedModel(["Hel", "lo"])
     turn = await chat.run(model, "Hi", on_event=lambda event: events.append(getattr(event, "text", "-")))
     assert told(turn) == ["Hello"]
-    assert events == ["-", "Hel", "lo", "-"]
+    assert events == ["-", "Hel", "lo", "-", "-"]
 
 
 async def test_each_run_has_its_script_and_what_it_saw_is_recorded(chat: Chat) -> None:

@@ -2,5 +2,6 @@
 
 from turnledger.stores.sqlite.opening import path_of
 from turnledger.stores.sqlite.store import SqliteStore
+from turnledger.stores.sqlite.visit import SqliteVisit
 
-__all__ = ["SqliteStore", "path_of"]
+__all__ = ["SqliteStore", "SqliteVisit", "path_of"]

@@ -16,7 +16,7 @@ from turnledger.errors import (
     UnsafeSqlite,
 )
 from turnledger.stores.sqlite import failures
-from turnledger.stores.sqlite.migrations import check_version, migrate, version_of
+from turnledger.stores.sqlite.migrations import VERSION, check_version, migrate, version_of
 from turnledger.stores.sqlite.places import check_place
 
 APPLICATION_ID = 0x54_4C_44_47
@@ -84,6 +84,34 @@ def prepare(path: str, vfs: str | None = None) -> Path:
     return place
 
 
+def connect_visitor(path: str, vfs: str | None = None) -> apsw.Connection:
+    """A connection to a store that is there, which leaves it as it is: nothing is created or migrated, and a
+    log that was left is not carried over. Raises NotAStore if there is none, StoreTooNew, and StoreError for
+    one that is not up to date."""
+    place = check_place(path)
+    try:
+        if not _check_file(path, place, vfs):
+            raise NotAStore(f"There is no store at {path}. Name one that is there.")
+        left_log = Path(f"{place}-wal").exists()
+        connection = _connect(path, vfs, apsw.SQLITE_OPEN_READWRITE)
+        try:
+            connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, int(left_log))
+            connection.pragma("query_only", True)
+            version = version_of(connection)
+            check_version(version, path)
+            if version < VERSION:
+                raise StoreError(
+                    f"{path} comes from an older Turnledger (schema {version}; this one reads {VERSION}). "
+                    "It was left untouched; open it once with this version, which brings it up to date."
+                )
+        except BaseException:
+            connection.close(True)
+            raise
+    except apsw.Error as problem:
+        raise failures.translated(problem, path) from problem
+    return connection
+
+
 def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
     """The connection that writes."""
     connection = _connect(path, vfs)
@@ -99,8 +127,10 @@ def connect_reader(path: str, vfs: str | None = None) -> apsw.Connection:
     return connection
 
 
-def _connect(path: str, vfs: str | None) -> apsw.Connection:
-    flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+OPEN_OR_CREATE = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+
+
+def _connect(path: str, vfs: str | None, flags: int = OPEN_OR_CREATE) -> apsw.Connection:
     connection = apsw.Connection(path, flags=flags, vfs=vfs, statementcachesize=200)
     connection.set_busy_timeout(int(BUSY_TIMEOUT * 1000))
     # Otherwise SQLite plans a statement anew for each new value, which takes longer than running it.

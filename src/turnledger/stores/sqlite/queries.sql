@@ -69,19 +69,19 @@ LIMIT ?;
 SELECT ref, id FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
 
 -- name: uncleared_branches
--- Branches of an ended conversation that may still have turns, the last made first, and up to which number
--- the branches made from them need those turns.
-SELECT branch.ref, (
-    SELECT max(origin.through) FROM origin WHERE origin.source = branch.ref)
-FROM branch
-WHERE branch.conversation = ? AND branch.cleared = 0
-ORDER BY branch.ref DESC;
+-- Branches of an ended conversation that may still have turns, the last made first: what was made from a
+-- branch is looked at before it.
+SELECT ref FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
+
+-- name: needed_through
+-- Up to which number the branches made from this one need its turns; NULL if there are none.
+SELECT max(through) FROM origin WHERE source = ?;
 
 -- name: purge_turns
 -- Turns of a branch that no other one needs.
 DELETE FROM turn
 WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? LIMIT ?)
-RETURNING 1;
+RETURNING id;
 
 -- name: clear_branch
 -- Nothing is left of this branch.
@@ -108,27 +108,30 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed
 FROM branch
 WHERE id = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
-SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
+       instructed
 FROM branch
 WHERE conversation = ?
 ORDER BY ref
 LIMIT 1;
 
 -- name: lane
--- A conversation of this owner, its current branch, and whether there is such a lease.
+-- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
+-- has changed flags.
 SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
        conversation.state, conversation.internal, conversation.title, conversation.metadata,
        conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
        conversation.reset_policy, conversation.former_conversation_key,
        branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
-       branch.pending, branch.start, branch.settled, branch.last_ticket,
-       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3)
+       branch.pending, branch.start, branch.settled, branch.last_ticket, branch.instructed,
+       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3),
+       (SELECT version FROM flag_version WHERE flag_version.owner = ?2)
 FROM conversation JOIN branch ON branch.id = conversation.branch
 WHERE conversation.id = ?1 AND conversation.owner = ?2;
 
@@ -138,13 +141,13 @@ SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.
-INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
 UPDATE branch
-SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?
+SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?
 WHERE ref = ?;
 
 -- name: add_origin
@@ -200,12 +203,47 @@ SELECT turn.id, turn.number,
 FROM json_each(?) AS single
 CROSS JOIN turn ON turn.branch = single.value >> 32 AND turn.number = single.value & 4294967295;
 
+-- name: settled_turns
+-- The settled ones (kind 2) of several stretches, given as JSON: [[ref, after, through], …].
+SELECT turn.id, turn.number,
+       coalesce(turn.parent, (
+           SELECT before.id FROM turn AS before
+           WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
+       turn.kind, turn.created_at, turn.committed_at, turn.body, turn.branch
+FROM json_each(?) AS stretch
+CROSS JOIN turn INDEXED BY turn_settled ON turn.kind = 2 AND turn.branch = stretch.value ->> 0
+    AND turn.number > stretch.value ->> 1 AND turn.number <= stretch.value ->> 2;
+
 -- name: add_turn
 -- The parent is written only where it is not the turn before: 16 bytes that nearly every row saves.
-INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body)
+INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, body, log)
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
-        ?5, ?6, ?7, ?8);
+        ?5, ?6, ?7, ?8, ?9);
+
+-- name: turn_log
+-- The log of a turn's events.
+SELECT log FROM turn WHERE id = ?;
+
+-- name: flags
+-- Those of one turn, if it is this owner's.
+SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
+
+-- name: add_flags
+-- Those of one item.
+INSERT INTO item_flag (turn, place, owner, to_model, to_user) VALUES (?, ?, ?, ?, ?);
+
+-- name: drop_flags
+-- Remove those of one turn.
+DELETE FROM item_flag WHERE turn = ?;
+
+-- name: flag_version
+-- How often this owner has changed flags.
+SELECT version FROM flag_version WHERE owner = ?;
+
+-- name: raise_flag_version
+-- Another number than ever before.
+INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET version = version + 1;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.
@@ -298,6 +336,18 @@ INSERT OR IGNORE INTO journal (attempt, number, record) VALUES (?, ?, ?);
 -- name: drop_journal
 -- Remove the records of one attempt.
 DELETE FROM journal WHERE attempt = ?;
+
+-- name: log_chunks
+-- A stretch of the log of one attempt, in order.
+SELECT chunk FROM event_log WHERE attempt = ? AND number >= ? ORDER BY number LIMIT ?;
+
+-- name: add_log_chunk
+-- One that is there already stays as it is.
+INSERT OR IGNORE INTO event_log (attempt, number, chunk) VALUES (?, ?, ?);
+
+-- name: drop_log
+-- Remove the log of one attempt.
+DELETE FROM event_log WHERE attempt = ?;
 
 -- name: tickets
 -- The queue of a branch, front tickets first.

@@ -13,7 +13,7 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Conversation, ConversationState, Stretch, Ticket
+from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -83,7 +83,8 @@ def columns_of_conversation(conversation: Conversation) -> Row:
 
 
 def branch_of(id: BranchId, row: Row) -> Branch:
-    conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket = row
+    conversation, fence, head, length, running, unsettled, pending, start, settled, *rest = row
+    last_ticket, instructed = rest
     return Branch(
         id=id,
         conversation=ConversationId.trusted(conversation),
@@ -96,6 +97,7 @@ def branch_of(id: BranchId, row: Row) -> Branch:
         start=start,
         settled=settled,
         last_ticket=last_ticket,
+        instructed=instructed,
     )
 
 
@@ -109,6 +111,7 @@ def columns_of_branch(branch: Branch) -> Row:
         raw_or_none(branch.unsettled),
         _pending(branch.pending),
         branch.settled,
+        branch.instructed,
     )
 
 
@@ -155,6 +158,7 @@ def attempt_of(row: Row) -> Attempt:
     id, owner, conversation, branch, lease, fence, state, base, fork, input, on_stop, on_failure, *rest = row
     idempotency_key, stop, failure_code, failure_message, partial, journaled, *times, interaction = rest
     created_at, ended_at = times
+    body = codec.decode(AttemptBody, input)
     return Attempt(
         id=TurnId.trusted(id),
         owner=owner,
@@ -165,7 +169,8 @@ def attempt_of(row: Row) -> Attempt:
         state=AttemptState(state),
         base=id_or_none(TurnId, base),
         fork=codec.decode(ForkBody, fork).fork if fork else None,
-        input=codec.items(codec.decode(AttemptBody, input).input),
+        input=codec.items(body.input),
+        instructions=body.given,
         on_stop=OnStop(on_stop),
         on_failure=OnFailure(on_failure),
         is_interaction=bool(interaction),
@@ -180,8 +185,8 @@ def attempt_of(row: Row) -> Attempt:
 
 
 def input_of(attempt: Attempt) -> bytes:
-    """The input as one value. The partial text is no part of it: it changes, the input does not."""
-    return codec.encode(AttemptBody(input=codec.raws(attempt.input)))
+    """Input and instructions as one value. The partial text is no part of it: it changes, they do not."""
+    return codec.encode(AttemptBody.of(attempt.input, attempt.instructions))
 
 
 def columns_of_attempt(attempt: Attempt, input: bytes | None) -> Row:
@@ -226,6 +231,19 @@ def changes_of_attempt(attempt: Attempt) -> Row:
         attempt.fence,
         attempt.lease.raw,
         attempt.ended_at,
+    )
+
+
+def claim_of(
+    owner: str, key: str, fingerprint: bytes, conversation: bytes, attempt: bytes, expires_at: int | None
+) -> Claim:
+    return Claim(
+        owner=owner,
+        idempotency_key=key,
+        fingerprint=fingerprint,
+        conversation=ConversationId.trusted(conversation),
+        attempt=TurnId.trusted(attempt),
+        expires_at=expires_at,
     )
 
 

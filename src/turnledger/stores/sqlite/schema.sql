@@ -55,7 +55,8 @@ CREATE TABLE branch (
     start INTEGER NOT NULL DEFAULT 0,       -- its own turns come after this number
     settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
-    cleared INTEGER NOT NULL DEFAULT 0      -- 1 when its conversation has ended and its turns are gone
+    cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
+    instructed INTEGER NOT NULL DEFAULT 0   -- number of the turn whose instructions are in force at the head
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -84,8 +85,28 @@ CREATE TABLE turn (
     created_at INTEGER NOT NULL,
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
+    log BLOB,                       -- of its events; NULL when the body alone tells as much
     UNIQUE (branch, number)
 ) STRICT;
+
+-- What tools did, wherever in a long line: it goes along to branches that leave it behind.
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+
+-- Items that are not shown to everybody. In rows of their own, which no commit writes.
+CREATE TABLE item_flag (
+    turn BLOB NOT NULL,
+    place INTEGER NOT NULL,         -- among the items of the turn, from 0
+    owner TEXT NOT NULL,
+    to_model INTEGER NOT NULL,
+    to_user INTEGER NOT NULL,
+    PRIMARY KEY (turn, place)
+) STRICT, WITHOUT ROWID;
+
+-- How often an owner has changed flags: what was read under the same number still holds.
+CREATE TABLE flag_version (
+    owner TEXT PRIMARY KEY,
+    version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (
@@ -130,6 +151,14 @@ CREATE TABLE journal (
     attempt BLOB NOT NULL,
     number INTEGER NOT NULL,
     record BLOB NOT NULL,
+    PRIMARY KEY (attempt, number)
+) STRICT, WITHOUT ROWID;
+
+-- What running attempts have told their readers, in chunks; of those kept aside, all of it in one.
+CREATE TABLE event_log (
+    attempt BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    chunk BLOB NOT NULL,
     PRIMARY KEY (attempt, number)
 ) STRICT, WITHOUT ROWID;
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from operator import attrgetter
+from collections.abc import Mapping, Sequence
+from operator import attrgetter, itemgetter
 from typing import Any
 
 import apsw
@@ -13,9 +13,11 @@ from msgspec.structs import replace
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Origin, Stretch, Ticket
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
 
@@ -36,7 +38,7 @@ CONVERSATION_COLUMNS = 14
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables:
+class SqliteTables(Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -108,8 +110,12 @@ class SqliteTables:
         """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
         empty, nothing is left to do, and the one it was made from may have more to give."""
         removed = 0
-        for ref, needed in self._rows("uncleared_branches", conversation):
-            removed += len(self._rows("purge_turns", ref, needed or 0, limit - removed))
+        for (ref,) in self._rows("uncleared_branches", conversation):
+            ((needed,),) = self._rows("needed_through", ref)
+            turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
+            for (turn,) in turns:
+                self._run("drop_flags", turn)
+            removed += len(turns)
             if removed >= limit:
                 break
             if needed is None:
@@ -190,13 +196,13 @@ class SqliteTables:
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool] | None:
+    ) -> tuple[Conversation, Branch, bool, int] | None:
         row = self._row("lane", id.raw, owner, lease.raw)
         if row is None:
             return None
         conversation = records.conversation_of(row[:CONVERSATION_COLUMNS])
-        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-1])
-        return conversation, branch, bool(row[-1])
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2])
+        return conversation, branch, bool(row[-2]), row[-1] or 0
 
     # Turns.
 
@@ -228,7 +234,14 @@ class SqliteTables:
         found.sort(key=attrgetter("number"))
         return found
 
-    async def add_turn(self, turn: Turn) -> None:
+    async def settled_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
+        branches = {self._ref(each.branch): each.branch for each in stretches}
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        rows = self._rows("settled_turns", msgspec.json.encode(asked).decode())
+        rows.sort(key=itemgetter(1))
+        return [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+
+    async def add_turn(self, turn: Turn, log: bytes = b"") -> None:
         self._run(
             "add_turn",
             turn.id.raw,
@@ -239,7 +252,32 @@ class SqliteTables:
             turn.created_at,
             turn.committed_at,
             turn.body,
+            log or None,
         )
+
+    async def turn_log(self, id: TurnId) -> bytes:
+        row = self._row("turn_log", id.raw)
+        return (row[0] or b"") if row else b""
+
+    # Flags.
+
+    async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
+        found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
+        return {
+            turn: {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
+            for turn, rows in found.items()
+            if rows
+        }
+
+    async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
+        self._run("drop_flags", turn.raw)
+        for place, each in flags.items():
+            self._run("add_flags", turn.raw, place, owner, int(each.to_model), int(each.to_user))
+        self._run("raise_flag_version", owner)
+
+    async def flag_version(self, owner: str) -> int:
+        row = self._row("flag_version", owner)
+        return row[0] if row else 0
 
     # Attempts.
 
@@ -288,6 +326,7 @@ class SqliteTables:
         for (id,) in rows:
             self._drop_attempt(id)
             self._run("drop_journal", id)
+            self._run("drop_log", id)
         return len(rows)
 
     # The journal.
@@ -301,6 +340,17 @@ class SqliteTables:
 
     async def drop_journal(self, attempt: TurnId) -> None:
         self._run("drop_journal", attempt.raw)
+
+    # Event logs.
+
+    async def log_chunks(self, attempt: TurnId, first: int, limit: int) -> list[bytes]:
+        return [chunk for (chunk,) in self._rows("log_chunks", attempt.raw, first, limit)]
+
+    async def add_log_chunk(self, attempt: TurnId, number: int, chunk: bytes) -> None:
+        self._run("add_log_chunk", attempt.raw, number, chunk)
+
+    async def drop_log(self, attempt: TurnId) -> None:
+        self._run("drop_log", attempt.raw)
 
     # Tickets.
 
@@ -332,17 +382,7 @@ class SqliteTables:
 
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
         row = self._row("claim", owner, idempotency_key)
-        if row is None:
-            return None
-        fingerprint, conversation, attempt, expires_at = row
-        return Claim(
-            owner=owner,
-            idempotency_key=idempotency_key,
-            fingerprint=fingerprint,
-            conversation=ConversationId.trusted(conversation),
-            attempt=TurnId.trusted(attempt),
-            expires_at=expires_at,
-        )
+        return None if row is None else records.claim_of(owner, idempotency_key, *row)
 
     async def save_claim(self, claim: Claim) -> None:
         self._run(

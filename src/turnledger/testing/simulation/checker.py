@@ -51,7 +51,14 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
             raise Violation(None, None, f"one conversation, reset twice: {old} gave {sorted(fresh)}")
     if world.intrusions:
         raise Violation(None, None, world.intrusions[0])
+    await _store_is_sound(ledger)
     return count
+
+
+async def _store_is_sound(ledger: Ledger) -> None:
+    """What is stored keeps the promises by itself, whatever anybody saw."""
+    for finding in await ledger.check(at_rest=True):
+        raise Violation(None, None, f"the store is not sound: {finding}")
 
 
 async def _comes_to_rest(chat: Chat) -> None:

@@ -23,18 +23,30 @@ import pytest
 PARTS = (
     "all_or_nothing",
     "busy",
+    "context",
+    "flags",
+    "event_ends",
+    "events",
+    "crossing",
+    "editing",
+    "everything",
     "forgotten",
+    "forks",
     "house_keeping",
+    "instructions",
     "metadata",
+    "moving",
     "once",
     "one_at_a_time",
     "one_key",
     "resets",
+    "readers",
     "resuming",
     "rows",
     "stage",
     "stops",
     "superseded",
+    "unfinished_edits",
     "unknown_outcome",
     "well_formed",
     "what_happened",
@@ -45,9 +57,19 @@ pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
+from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
+from turnledger.testing.store_contract.editing import Editing  # noqa: E402
+from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
+from turnledger.testing.store_contract.events import Events  # noqa: E402
+from turnledger.testing.store_contract.everything import Everything  # noqa: E402
+from turnledger.testing.store_contract.flags import Flagged  # noqa: E402
 from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa: E402
+from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
+from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
+from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
@@ -57,6 +79,7 @@ from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
@@ -68,9 +91,19 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 class StoreContract(
     AllOrNothing,
     Busy,
+    ContextShown,
+    Flagged,
+    EventEnds,
+    Events,
+    Crossing,
+    Editing,
+    Forks,
+    Everything,
     NothingForgotten,
     HouseKeeping,
+    InstructionsInForce,
     Metadata,
+    Moving,
     Once,
     OneAtATime,
     OneKey,
@@ -79,6 +112,7 @@ class StoreContract(
     Rows,
     Stops,
     Superseding,
+    UnfinishedEdits,
     UnknownOutcome,
     WellFormed,
     WhatHappened,

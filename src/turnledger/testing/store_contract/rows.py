@@ -13,9 +13,17 @@ from msgspec.structs import replace
 from turnledger.engine.ports import Store, Sync, Tables
 from turnledger.errors import StoreError, Superseded
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    Lease,
+    Ticket,
+)
 from turnledger.model.ids import BranchId, ConversationId, IdSource, LeaseId, TurnId
-from turnledger.model.item import Item
+from turnledger.model.instructions import Instructions
+from turnledger.model.item import Item, message
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.store_contract.stage import Contract, call, soon
@@ -182,8 +190,9 @@ class Rows(Contract):
             running=IDS.new(TurnId),
             unsettled=IDS.new(TurnId),
             pending=(call("look", "c"), call("pay", TEXT)),
+            instructed=3,
         )
-        attempt = full_attempt(found)
+        attempt = full_attempt(found, instructions=Instructions((message("system", TEXT),)))
         ended = replace(
             attempt,
             state=AttemptState.DISCARDED,
@@ -217,6 +226,21 @@ class Rows(Contract):
         await write(here, do("save_attempt", ended), do("save_claim", expiring))
         assert await read(there, do("attempt", "ann", attempt.id)) == ended
         assert await read(there, do("claim", "ann", TEXT)) == expiring
+
+    @pytest.mark.parametrize("is_lasting", [True, False])
+    @pytest.mark.parametrize("texts", [(), ("short",), ("long " * 300, TEXT)])
+    async def test_instructions_are_read_as_they_were_written(
+        self, stores: list[Store], texts: tuple[str, ...], is_lasting: bool
+    ) -> None:
+        here, there = stores
+        found = await begun(here)
+        given = Instructions(tuple(message("developer", text) for text in texts), is_lasting)
+        attempt = full_attempt(found, instructions=given)
+        await write(here, do("add_attempt", attempt))
+        assert await read(there, do("attempt", "ann", attempt.id)) == attempt
+        ended = replace(attempt, state=AttemptState.FAILED, partial="so far", ended_at=LATE)
+        await write(there, do("save_attempt", ended))
+        assert await read(here, do("attempt", "ann", attempt.id)) == ended
 
     async def test_what_belongs_to_another_owner_is_not_there(self, stores: list[Store]) -> None:
         store = stores[0]
@@ -298,7 +322,7 @@ class Rows(Contract):
         lease = IDS.new(LeaseId)
         branch = await read(there, do("branch", found.branch))
         seen = await read(there, do("lane", found.owner, found.id, lease))
-        assert seen == (found, branch, False)
+        assert seen == (found, branch, False, 0)
         await write(here, do("beat", lease))
         assert (await read(there, do("lane", found.owner, found.id, lease)))[2] is True
         assert await read(there, do("lane", "somebody else", found.id, lease)) is None
@@ -316,6 +340,27 @@ class Rows(Contract):
         assert await read(here, do("journal", second.id)) == []
         await write(here, do("drop_journal", first.id))
         assert await read(there, do("journal", first.id)) == []
+
+    async def test_an_event_log_keeps_its_chunks_in_order_and_each_once(self, stores: list[Store]) -> None:
+        here, there = stores
+        first, second = IDS.new(TurnId), IDS.new(TurnId)
+        chunks = [f"chunk {number}".encode() for number in range(12)]
+        for number, chunk in enumerate(chunks):
+            await write(stores[number % 2], do("add_log_chunk", first, number, chunk))
+        await write(there, do("add_log_chunk", first, 3, b"other"))
+        assert await read(there, do("log_chunks", first, 0, 99)) == chunks
+        assert await read(here, do("log_chunks", first, 9, 2)) == chunks[9:11]
+        assert await read(here, do("log_chunks", second, 0, 99)) == []
+        await write(here, do("drop_log", first))
+        assert await read(there, do("log_chunks", first, 0, 99)) == []
+
+    async def test_a_turn_has_the_log_it_was_added_with(self, stores: list[Store]) -> None:
+        found = await begun(stores[0])
+        first = turn(found.branch, 1)
+        second = turn(found.branch, 2, first.id)
+        await write(stores[0], do("add_turn", first, b"\x00log"), do("add_turn", second))
+        for each, log in ((first.id, b"\x00log"), (second.id, b""), (IDS.new(TurnId), b"")):
+            assert await read(stores[1], do("turn_log", each)) == log
 
     async def test_tickets_are_numbered_by_the_store_and_front_ones_come_first(
         self, stores: list[Store]

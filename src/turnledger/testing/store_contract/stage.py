@@ -16,8 +16,9 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from turnledger.engine.begin import BeginRequest
+from turnledger.engine.block import TurnBlock
 from turnledger.engine.limits import Limits
-from turnledger.engine.ports import Operation, Request, Store, Sync, Tables
+from turnledger.engine.ports import Operation, Request, Runner, Store, Sync, Tables
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.ids import BranchId, TurnId
@@ -29,12 +30,13 @@ from turnledger.testing.scripted_model import ScriptedModel, Step
 
 GUARD = 20.0
 """Seconds after which a test is given up: something that had to happen did not."""
-LIMITS = Limits(lease_time=600.0, queue_wait=6_000.0)
-SHORT_WAIT = Limits(lease_time=600.0, queue_wait=60.0)
+LIMITS = Limits(lease_time=600.0, queue_wait=6_000.0, flush_every=6_000.0)
+SHORT_WAIT = Limits(lease_time=600.0, queue_wait=60.0, flush_every=6_000.0)
 
 Result = TypeVar("Result")
 Answer = TypeVar("Answer")
 OpenStore: TypeAlias = Callable[[], Awaitable[Store]]
+Play: TypeAlias = Callable[[ScriptedModel], Coroutine[Any, Any, Turn]]
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,10 @@ class Process:
     async def tend(self) -> None:
         """Do what the timer of the process does."""
         await self.ledger._tending.tend()
+
+    async def flush(self) -> None:
+        """Write down what its turns have told, as its timer does."""
+        await self.ledger._process.flushing.flush()
 
 
 @dataclass(frozen=True)
@@ -112,9 +118,13 @@ class Stage:
         self, chat: Chat, input: str = "first", script: Sequence[Step] = (), **policies: Any
     ) -> Holder:
         """Start a turn, and return when its model waits at the gate, at the end of the script."""
+        return await self.hold(lambda model: chat.run(model, input, **policies), script)
+
+    async def hold(self, run: Play, script: Sequence[Step] = ()) -> Holder:
+        """Start any turn that a model plays, and return when its model waits at the gate."""
         gate = Gate()
         model = ScriptedModel([*(script or ["Working"]), gate, " done."])
-        holder = Holder(self.start(chat.run(model, input, **policies)), gate, model)
+        holder = Holder(self.start(run(model)), gate, model)
         await self.reach(gate, holder.task)
         return holder
 
@@ -131,8 +141,12 @@ class Stage:
         self, chat: Chat, model: ScriptedModel, input: str, **policies: Any
     ) -> asyncio.Task[Turn]:
         """Start a turn on a busy conversation, and return when it has its ticket and waits for a bell."""
+        return await self.line_up(chat, chat.run(model, input, **policies))
+
+    async def line_up(self, chat: Chat, work: Coroutine[Any, Any, Result]) -> asyncio.Task[Result]:
+        """Start anything that waits for the lane, and return when it has its ticket and waits for a bell."""
         before = {ticket.attempt for ticket in await self.tickets(chat)}
-        task = self.start(chat.run(model, input, **policies))
+        task = self.start(work)
 
         async def is_waiting() -> bool:
             task.done() and task.result()
@@ -250,9 +264,32 @@ async def exchange(chat: Chat, text: str, answer: str = "Yes.", **policies: Any)
     return await soon(chat.run(ScriptedModel([answer]), text, **policies))
 
 
+async def play(block: TurnBlock, runner: Runner) -> Turn:
+    """Run the block of a turn with a runner, and return the turn as committed."""
+    async with block as running:
+        await runner(running)
+    assert running.turn is not None
+    return running.turn
+
+
+async def tell(block: TurnBlock, answer: str = "Yes.") -> Turn:
+    """Run the block of a turn that goes well."""
+    return await soon(play(block, ScriptedModel([answer])))
+
+
 async def said(chat: Chat) -> list[str]:
     """The texts of all messages in the history, in order."""
     return [item.text for item in await chat.history() if item.type == "message"]
+
+
+async def asked(chat: Chat) -> list[str]:
+    """What was asked in each turn of the history: its last input."""
+    return [turn.input[-1].text for turn in await chat.turns(limit=1_000)]
+
+
+async def chain(chat: Chat, count: int) -> list[Turn]:
+    """Run so many turns, asked q1, q2, … and answered a1, a2, …."""
+    return [await exchange(chat, f"q{number}", f"a{number}") for number in range(1, count + 1)]
 
 
 def user(text: str) -> dict[str, Any]:

@@ -45,6 +45,20 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert [int(name[:4]) for name in MIGRATIONS] == list(range(1, VERSION + 1))
 
 
+def test_a_store_of_the_first_version_keeps_its_rows() -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute(sql_text(f"migrations/{MIGRATIONS[0]}"))
+    connection.pragma("user_version", 1)
+    connection.execute(
+        "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 3, 2)",
+        (b"branch", b"conversation"),
+    )
+    migrate(connection, ":memory:")
+    [row] = connection.execute(QUERIES["branch"], (b"branch",))
+    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0)
+    assert connection.execute("SELECT * FROM item_flag").fetchall() == []
+
+
 def test_migrating_twice_changes_nothing(migrated: apsw.Connection) -> None:
     before = migrated.pragma("schema_version")
     migrate(migrated, ":memory:")

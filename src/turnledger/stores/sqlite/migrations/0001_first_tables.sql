@@ -14,7 +14,9 @@ CREATE TABLE conversation (
     created_at INTEGER NOT NULL,
     touched_at INTEGER NOT NULL,
     expires_after INTEGER,
-    swept INTEGER NOT NULL DEFAULT 0
+    swept INTEGER NOT NULL DEFAULT 0,
+    reset_policy BLOB,
+    former_conversation_key TEXT
 ) STRICT;
 
 CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, conversation_key)
@@ -42,7 +44,8 @@ CREATE TABLE branch (
     start INTEGER NOT NULL DEFAULT 0,
     settled INTEGER NOT NULL DEFAULT 0,
     last_ticket INTEGER NOT NULL DEFAULT 0,
-    cleared INTEGER NOT NULL DEFAULT 0
+    cleared INTEGER NOT NULL DEFAULT 0,
+    instructed INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -69,8 +72,25 @@ CREATE TABLE turn (
     created_at INTEGER NOT NULL,
     committed_at INTEGER NOT NULL,
     body BLOB NOT NULL,
+    log BLOB,
     UNIQUE (branch, number)
 ) STRICT;
+
+CREATE INDEX turn_settled ON turn (branch, number) WHERE kind = 2;
+
+CREATE TABLE item_flag (
+    turn BLOB NOT NULL,
+    place INTEGER NOT NULL,
+    owner TEXT NOT NULL,
+    to_model INTEGER NOT NULL,
+    to_user INTEGER NOT NULL,
+    PRIMARY KEY (turn, place)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE flag_version (
+    owner TEXT PRIMARY KEY,
+    version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE attempt (
     ended INTEGER NOT NULL,
@@ -94,6 +114,7 @@ CREATE TABLE attempt (
     journaled INTEGER NOT NULL,
     created_at INTEGER NOT NULL,
     ended_at INTEGER,
+    interaction INTEGER NOT NULL DEFAULT 1,
     PRIMARY KEY (ended, id)
 ) STRICT, WITHOUT ROWID;
 
@@ -110,6 +131,13 @@ CREATE TABLE journal (
     attempt BLOB NOT NULL,
     number INTEGER NOT NULL,
     record BLOB NOT NULL,
+    PRIMARY KEY (attempt, number)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE event_log (
+    attempt BLOB NOT NULL,
+    number INTEGER NOT NULL,
+    chunk BLOB NOT NULL,
     PRIMARY KEY (attempt, number)
 ) STRICT, WITHOUT ROWID;
 

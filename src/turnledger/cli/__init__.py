@@ -1,0 +1,19 @@
+"""The command line: one module per command. Needs the extra `cli`; the library does not."""
+
+from __future__ import annotations
+
+import sys
+
+NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
+
+
+def main() -> None:
+    """Run the command that the arguments name, and exit with its status."""
+    try:
+        from turnledger.cli.main import app
+    except ModuleNotFoundError as problem:
+        if problem.name != "typer":
+            raise
+        print(NEEDS_TYPER, file=sys.stderr)
+        sys.exit(2)
+    app(prog_name="turnledger")

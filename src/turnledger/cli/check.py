@@ -1,0 +1,76 @@
+"""`turnledger check`: whether what is stored keeps the promises."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from turnledger.cli.terminal import plain
+from turnledger.engine.check import CheckRequest, Report
+from turnledger.engine.check import check as check_store
+from turnledger.errors import TurnledgerError
+from turnledger.model.finding import Finding
+from turnledger.stores.opening import visit_store
+
+DEFAULT_STORE = "sqlite:///turnledger.db"
+FOUND, NOT_CHECKED = 1, 2
+"""Exit codes: something is wrong with the store, or it could not be looked at. 0 means that it is sound."""
+
+
+def check(
+    url: Annotated[str | None, typer.Argument(metavar="STORE", help="The same as --store.")] = None,
+    store: Annotated[str | None, typer.Option(metavar="URL", help=f"Default: {DEFAULT_STORE}")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many findings are enough.")] = 1_000,
+) -> None:
+    """Check a store against the promises, and say what is wrong with it.
+
+    Takes no part in the store and changes nothing, so it may be in use. Prints a line for each finding, then
+    a summary. Exits with 0 if all is well, 1 if something is wrong, 2 if the store cannot be read.
+    """
+    if url is not None and store is not None:
+        raise typer.BadParameter("name the store once, by --store or without")
+    try:
+        report = asyncio.run(_look(url or store or DEFAULT_STORE, limit))
+    except TurnledgerError as problem:
+        typer.echo(plain(f"{problem.code}: {problem}"), err=True)
+        raise typer.Exit(NOT_CHECKED) from None
+    for finding in report.findings:
+        typer.echo(line_of(finding))
+    typer.echo(summary_of(report))
+    if any(finding.is_damage for finding in report.findings):
+        raise typer.Exit(FOUND)
+
+
+async def _look(url: str, limit: int) -> Report:
+    visit = await visit_store(url)
+    try:
+        return await visit.read(check_store, CheckRequest(at_rest=True, limit=limit))
+    finally:
+        await visit.close()
+
+
+def line_of(finding: Finding) -> str:
+    """A finding on one line: the rule, the place, the sentence."""
+    owner = f"owner {finding.owner!r}" if finding.owner is not None else None
+    parts = (owner, finding.conversation, finding.branch, finding.turn)
+    place = " ".join(part for part in parts if part is not None)
+    return plain(": ".join(part for part in (finding.rule, place, finding.message) if part))
+
+
+def summary_of(report: Report) -> str:
+    """How much was looked at, and what came of it."""
+    damage = sum(finding.is_damage for finding in report.findings)
+    told = "nothing is wrong" if not damage else f"{damage} thing{'s' if damage > 1 else ''} wrong"
+    if not report.is_whole:
+        told += ", and not all was looked at"
+    if len(report.findings) > damage:
+        told += "; the store is not at rest"
+    counted = (
+        (report.conversations, "conversations"),
+        (report.branches, "branches"),
+        (report.turns, "turns"),
+        (report.attempts, "attempts kept aside or running"),
+    )
+    return f"{', '.join(f'{count} {what}' for count, what in counted)}: {told}."

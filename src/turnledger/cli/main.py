@@ -1,0 +1,20 @@
+"""All commands, in the order in which `turnledger --help` lists them."""
+
+from __future__ import annotations
+
+import typer
+
+from turnledger.cli.check import check
+
+app = typer.Typer(
+    help="Keeps conversations for chat apps and agents, and makes every turn a transaction.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(check)
+
+
+@app.callback()
+def _several_commands() -> None:
+    """Without this, a single command would have no name."""

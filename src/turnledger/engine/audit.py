@@ -1,0 +1,111 @@
+"""An audit under way: what it found so far, and how it deals with rows that cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+import msgspec
+
+from turnledger.engine.ports import Tables
+from turnledger.errors import StoreCorrupt, StoreTooNew, TurnledgerError
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.finding import Finding, Rule
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+
+PAGE = 500
+"""Rows read at a time: what is held in memory does not depend on how much is stored."""
+
+REMEMBERED = 10_000
+"""Branches whose settled turns are remembered, for the branches made from them."""
+
+UNREADABLE = (StoreCorrupt, StoreTooNew, LookupError, ValueError, TypeError, msgspec.MsgspecError)
+"""What a row raises that cannot be read, on whatever store."""
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where something is, as far as it is known."""
+
+    owner: str | None = None
+    conversation: ConversationId | None = None
+    branch: BranchId | None = None
+    turn: TurnId | None = None
+
+
+class Enough(Exception):
+    """More is wrong than was asked for."""
+
+
+class Block:
+    """A block that is left at certain errors, which are told and go no further."""
+
+    def __init__(
+        self, errors: tuple[type[Exception], ...], tell: Callable[[BaseException], None] | None
+    ) -> None:
+        self._errors = errors
+        self._tell = tell
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if not isinstance(problem, self._errors):
+            return False
+        if self._tell is not None:
+            self._tell(problem)
+        return True
+
+
+class Audit:
+    """One pass over a store. Notes findings up to a limit, then raises Enough."""
+
+    def __init__(self, tables: Tables, limit: int, *, at_rest: bool) -> None:
+        self.tables = tables
+        self.at_rest = at_rest
+        self.findings: list[Finding] = []
+        self.conversations = self.branches = self.turns = self.attempts = 0
+        self._limit = limit
+        self._settled: dict[BranchId, tuple[int, ...]] = {}
+
+    def found(self, rule: Rule, place: Place, message: str) -> None:
+        if len(self.findings) >= self._limit:
+            raise Enough
+        self.findings.append(
+            Finding(
+                rule=rule,
+                message=message,
+                owner=place.owner,
+                conversation=place.conversation,
+                branch=place.branch,
+                turn=place.turn,
+            )
+        )
+
+    def noting(self, place: Place) -> Block:
+        """Note what cannot be read in a block, and go on behind it."""
+        return Block(UNREADABLE, lambda problem: self.note_unreadable(place, "It", problem))
+
+    def note_unreadable(self, place: Place, what: str, problem: BaseException) -> None:
+        reason = str(problem) if isinstance(problem, TurnledgerError) else repr(problem)
+        self.found(Rule.DOCUMENT, place, f"{what} cannot be read: {reason}")
+
+    def passing_over(self, *more: type[Exception]) -> Block:
+        """Leave a block at a row that cannot be read: it is noted when it is looked at for its own sake."""
+        return Block((*UNREADABLE, *more), None)
+
+    def remember_settled(self, branch: BranchId, numbers: tuple[int, ...]) -> None:
+        """Keep which turns of a line are settled."""
+        if len(self._settled) >= REMEMBERED:
+            del self._settled[next(iter(self._settled))]
+        self._settled[branch] = numbers
+
+    def settled_on(self, branch: BranchId) -> tuple[int, ...] | None:
+        """What was remembered; None for nothing."""
+        return self._settled.get(branch)
+
+
+def is_live(conversation: Conversation) -> bool:
+    """Whether its turns have to be there: those of an ended one are being removed."""
+    return conversation.state is ConversationState.LIVE

@@ -1,0 +1,275 @@
+"""Whether the line of a branch is whole: its turns, the calls in them, and where it goes on from another.
+
+Each branch answers for its own turns, and for being tied to the right turn of the branch it was made from. If
+that is true of every branch, all lines are whole, and no turn was looked at twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from turnledger.engine import line
+from turnledger.engine.audit import PAGE, UNREADABLE, Audit, Place
+from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
+from turnledger.model import codec
+from turnledger.model.conversation import Branch, Origin, Stretch
+from turnledger.model.finding import Rule
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+from turnledger.model.pairing import left_open, open_calls
+from turnledger.model.turn import Turn, TurnBody, TurnKind
+
+
+@dataclass
+class _Walk:
+    """How far the turns of a branch were followed. None stands for what damage made unknown."""
+
+    place: Place
+    number: int
+    """Of the last turn seen."""
+    before: TurnId | None = None
+    is_sure: bool = True
+    """Whether `before` is the turn of that number."""
+    pending: tuple[Item, ...] | None = ()
+    settled: list[int] = field(default_factory=list)
+
+
+async def check_line(audit: Audit, place: Place, branch: Branch, *, live: bool) -> None:
+    """Check the own turns of a branch, and its origin. Of a conversation that has ended, only what branches
+    elsewhere need must be there."""
+    walk = await _from_origin(audit, place, branch, live=live)
+    through = branch.length if live else await audit.tables.needed_through(branch.id)
+    await _follow(audit, walk, branch, through, live=live)
+    if live:
+        _check_head(audit, walk, branch)
+        late = [number for number in walk.settled if number > branch.settled]
+        if late:
+            audit.found(
+                Rule.SETTLED,
+                place,
+                f"Turn {late[0]} of its line is settled, but it counts on none after {branch.settled}: an "
+                "edit could hide from the model what tools did.",
+            )
+    if branch.settled or walk.settled:
+        audit.remember_settled(branch.id, tuple(walk.settled))
+
+
+async def _from_origin(audit: Audit, place: Place, branch: Branch, *, live: bool) -> _Walk:
+    """The walk as it begins: behind the turn that the branch was made from."""
+    unknown = _Walk(place, branch.start, is_sure=False, pending=None)
+    origin: Origin | None = None
+    try:
+        origin = await audit.tables.origin(branch.id)
+    except UNREADABLE as problem:
+        audit.note_unreadable(place, "Its origin", problem)
+        return unknown
+    if origin is None and branch.start and live:
+        audit.found(
+            Rule.CHAIN,
+            place,
+            f"It begins behind turn {branch.start} of another branch, and nothing says which: its beginning "
+            "is lost.",
+        )
+    if origin is None:
+        return _Walk(place, 0) if branch.start == 0 else unknown
+    if origin.conversation != branch.conversation:
+        audit.found(
+            Rule.ORPHAN,
+            place,
+            f"Its origin says that {origin.conversation} made it: it is not shown among its siblings.",
+        )
+    base: Turn | None = None
+    if origin.base is not None:
+        try:
+            base = await audit.tables.turn(place.owner or "", origin.base)
+        except UNREADABLE:
+            return unknown  # noted where that turn stands
+    wrong = await _wrong_with(audit, branch, origin, base)
+    if wrong is not None:
+        audit.found(Rule.CHAIN, place, wrong)
+    if base is None:
+        return unknown if origin.base is not None else _Walk(place, 0)
+    return await _behind(audit, place, base)
+
+
+async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn | None) -> str | None:
+    """What is wrong with an origin: it must lead to its base, and from there as the base's branch does."""
+    if origin.base is not None and base is None:
+        return f"It was made from {origin.base}, which is not there: its beginning is lost."
+    number = base.number if base is not None else 0
+    if branch.start != number:
+        return f"It starts behind number {branch.start}, but was made from turn {number}: turns are missing."
+    expected: tuple[Stretch, ...] = ()
+    if base is not None:
+        with audit.passing_over():
+            source = await audit.tables.branch(base.branch)
+            if source is None:
+                return f"It was made from {base.id}, whose branch is not there: its beginning is lost."
+            before = await audit.tables.origin(base.branch)
+            first = Stretch(base.branch, source.start, base.number)
+            expected = (first, *(before.line if before else ()))[: line.STRETCHES_KEPT]
+    if origin.line != expected and (expected or base is None):
+        return (
+            "The stretches of its origin do not lead from its base to the first turn: it reads other turns."
+        )
+    return None
+
+
+async def _behind(audit: Audit, place: Place, base: Turn) -> _Walk:
+    """The walk behind a base: with the calls that it leaves open, and what is settled up to there."""
+    walk = _Walk(place, base.number, base.id, pending=None)
+    with audit.passing_over():
+        walk.pending = left_open(items_of(base))
+    with audit.passing_over(StoreError):  # a stretch may name a branch that is not there
+        source = await audit.tables.branch(base.branch)
+        if source is not None:
+            settled = await _settled_on(audit, source)
+            walk.settled = [number for number in settled if number <= base.number]
+    return walk
+
+
+async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
+    """The numbers of the settled turns of a line. Read anew only if there are some and too many branches
+    came between."""
+    if branch.settled == 0:
+        return ()
+    known = audit.settled_on(branch.id)
+    if known is not None:
+        return known
+    found: list[int] = []
+    for after in range(0, branch.length, PAGE):
+        page = await line.turns_of(audit.tables, branch, after, after + PAGE, PAGE)
+        found += [turn.number for turn in page if turn.kind is TurnKind.SETTLED]
+    audit.remember_settled(branch.id, tuple(found))
+    return tuple(found)
+
+
+async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, live: bool) -> None:
+    """Go through the own turns of a branch, and to its end."""
+    while True:
+        page = await _page(audit, walk, branch)
+        for turn in page:
+            if turn is None:
+                walk.number += 1
+                walk.is_sure, walk.pending = False, None
+                continue
+            if turn.number > through:
+                if live:
+                    _note_beyond(audit, walk, branch, turn)
+                return
+            _check_turn(audit, walk, turn)
+        if walk.number >= through and len(page) < PAGE:
+            return
+        if not page:
+            _note_gap(audit, walk, through + 1)
+            return
+
+
+async def _page(audit: Audit, walk: _Walk, branch: Branch) -> Sequence[Turn | None]:
+    """The next turns, with None for one that cannot be read."""
+    after = walk.number
+    try:
+        return await audit.tables.turns(branch.id, after, after + PAGE, PAGE)
+    except UNREADABLE:
+        found: list[Turn | None] = []
+    for number in range(after + 1, min(after + PAGE, branch.length) + 1):
+        try:
+            found += await audit.tables.turns(branch.id, number - 1, number, 1)
+        except UNREADABLE as problem:
+            audit.note_unreadable(walk.place, f"Turn {number}", problem)
+            found.append(None)
+    return found
+
+
+def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> None:
+    audit.turns += 1
+    place = replace(walk.place, turn=turn.id)
+    if turn.number != walk.number + 1:
+        _note_gap(audit, walk, turn.number)
+    elif walk.is_sure and turn.parent != walk.before:
+        audit.found(
+            Rule.CHAIN,
+            place,
+            f"Turn {turn.number} was made on {turn.parent}, but {walk.before} stands before it: it ran on "
+            "another history.",
+        )
+    walk.number, walk.before, walk.is_sure = turn.number, turn.id, True
+    if turn.kind is TurnKind.SETTLED:
+        walk.settled.append(turn.number)
+    items: tuple[Item, ...] | None = None
+    with audit.noting(place):
+        items = items_of(turn)
+    if items is not None:
+        _check_pairs(audit, place, walk.pending, items)
+    walk.pending = None if items is None else left_open(items)
+
+
+def items_of(turn: Turn) -> tuple[Item, ...]:
+    """The items of a turn, with everything looked at that a reader would put off or take on trust."""
+    body = codec.decode(TurnBody, turn.body)
+    items = codec.items(body.items)
+    codec.items(body.instructions or ())
+    if not 0 <= body.input <= len(items):
+        raise StoreCorrupt(f"It says that {body.input} of its {len(items)} items are input.")
+    return items
+
+
+def _check_pairs(
+    audit: Audit, place: Place, pending: tuple[Item, ...] | None, items: tuple[Item, ...]
+) -> None:
+    if pending is None:
+        return  # what came before cannot be read, so nobody can tell what it left open
+    try:
+        left = open_calls((*pending, *items))
+    except MalformedItems as problem:
+        audit.found(Rule.PAIRS, place, f"{problem} Models refuse such a history.")
+        return
+    own = left_open(items)
+    for call in left:
+        if call not in own:
+            audit.found(
+                Rule.PAIRS,
+                place,
+                f"The call {call.call_id} of the turn before it has no result: models refuse such a history.",
+            )
+
+
+def _note_gap(audit: Audit, walk: _Walk, until: int) -> None:
+    """Note that the turns up to this number are not there."""
+    first, last = walk.number + 1, until - 1
+    which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
+    audit.found(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")
+    walk.is_sure, walk.pending = False, None
+
+
+def _note_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> None:
+    audit.found(
+        Rule.CHAIN,
+        replace(walk.place, turn=turn.id),
+        f"Turn {turn.number} stands behind the head, which is number {branch.length}: the next commit fails.",
+    )
+
+
+def _check_head(audit: Audit, walk: _Walk, branch: Branch) -> None:
+    if branch.length < branch.start:
+        audit.found(
+            Rule.CHAIN,
+            walk.place,
+            f"Its length is {branch.length}, but it shares {branch.start} turns with another: it hides some.",
+        )
+    elif walk.is_sure and walk.number == branch.length and walk.before != branch.head:
+        audit.found(
+            Rule.CHAIN,
+            walk.place,
+            f"Its head is {branch.head}, but its last turn is {walk.before}: no turn can be committed.",
+        )
+    elif walk.pending is not None and walk.number == branch.length and walk.pending != branch.pending:
+        waiting = ", ".join(str(call.call_id) for call in branch.pending) or "no call"
+        audit.found(
+            Rule.PAIRS,
+            walk.place,
+            f"It waits for {waiting}, which is not what its head leaves open: it refuses the right input.",
+        )

@@ -1,0 +1,134 @@
+"""Looking: what the store knows of a turn's events, whatever has become of the turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from turnledger.engine.conversations import check_live
+from turnledger.engine.ending import STATE_OF
+from turnledger.engine.ports import Tables
+from turnledger.engine.recovery import Left
+from turnledger.model import codec, event_log
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event, TurnFinished
+from turnledger.model.event_log import LogChunk
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.journal import Journal
+from turnledger.model.turn import Turn, TurnKind
+
+CHUNKS = 64
+"""Chunks of a log that are read at once."""
+
+
+@dataclass(frozen=True)
+class LookRequest:
+    """Look at a turn from this chunk of its log on, of which the first speaks of this item."""
+
+    owner: str
+    conversation: ConversationId
+    turn: TurnId
+    chunk: int
+    item: int
+    now: int
+
+
+@dataclass(frozen=True)
+class Waits:
+    """It is queued."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """It is running. `left` is what to take over should the holder be dead."""
+
+    left: Left
+    lease: LeaseId
+    beat: int | None
+    chunks: tuple[LogChunk, ...]
+    items: tuple[Item, ...]
+    """Those that the chunks speak of."""
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class Over:
+    """It has ended."""
+
+    log: bytes
+    items: tuple[Item, ...]
+    tail: str
+    state: AttemptState
+    failure: Failure | None
+    has_run: bool = True
+
+    def events(self) -> Iterator[Event]:
+        """All of its events. What was stopped in the queue has only an end."""
+        if not self.has_run:
+            return iter([TurnFinished(number=1, state=self.state, failure=self.failure)])
+        return event_log.rebuild(self.log, self.items, self.tail, self.state, self.failure)
+
+
+async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | None:
+    """What is known of the turn; None if there is no such turn in the conversation. Raises
+    ConversationDeleted and its like."""
+    found = await tables.conversation(request.owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
+    attempt = await tables.attempt(request.owner, request.turn)
+    if attempt is not None:
+        if attempt.conversation != conversation.id:
+            return None
+        is_running = attempt.state is AttemptState.RUNNING
+        return await (_running(tables, attempt, request) if is_running else _aside(tables, attempt))
+    turn = await tables.turn(request.owner, request.turn)
+    if turn is not None:
+        return await _committed(tables, turn) if await _is_in(tables, turn.branch, conversation) else None
+    ticket = await tables.ticket(request.turn)
+    return Waits() if ticket is not None and ticket.conversation == conversation.id else None
+
+
+async def _is_in(tables: Tables, branch: BranchId, conversation: Conversation) -> bool:
+    found = await tables.branch(branch)
+    return found is not None and found.conversation == conversation.id
+
+
+async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Runs:
+    branch = await tables.branch(attempt.branch)
+    lease = await tables.lease(attempt.lease)
+    raws = await tables.log_chunks(attempt.id, request.chunk, CHUNKS)
+    chunks = tuple(codec.decode(LogChunk, raw) for raw in raws)
+    items: tuple[Item, ...] = ()
+    if any(event_log.items_told(chunk.log) for chunk in chunks):
+        items = tuple(Journal.of(await tables.journal(attempt.id)).items[request.item :])
+    return Runs(
+        left=Left.of(attempt, branch),
+        lease=attempt.lease,
+        beat=lease.beat if lease else None,
+        chunks=chunks,
+        items=items,
+        has_more=len(chunks) == CHUNKS,
+    )
+
+
+async def _aside(tables: Tables, attempt: Attempt) -> Over:
+    """An attempt that is not history. What was told of it when it had ended, such as that its effects were
+    settled, is no part of its events."""
+    chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt.id, 0, 1)]
+    chunk = chunks[0] if chunks else LogChunk(log=b"", text="")
+    is_stopped = attempt.stop is not None and attempt.state is not AttemptState.FAILED
+    return Over(
+        chunk.log,
+        codec.items(chunk.items),
+        chunk.text,
+        AttemptState.DISCARDED if is_stopped else AttemptState.FAILED,
+        attempt.failure,
+        has_run=attempt.fence > 0,
+    )
+
+
+async def _committed(tables: Tables, turn: Turn) -> Over:
+    kept = await tables.turn_log(turn.id) if turn.kind is not TurnKind.SETTLED else b""
+    log = event_log.loaded(kept, turn.output)
+    return Over(log, turn.output, "", STATE_OF[turn.kind], event_log.failure_of(log))

@@ -1,0 +1,62 @@
+"""Showing a conversation to its user: its items without those hidden from them, and what is in force."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from turnledger.engine.line import turn_at
+from turnledger.engine.ports import Store, Tables
+from turnledger.engine.reading import InfoRequest, PageRequest, info, turns_page
+from turnledger.model.flags import Flags, FlagsOf, hidden_from_user, without_hidden
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn
+
+
+class FlaggedPage(Struct, frozen=True):
+    """Turns in order, and the flags of their items, as they were at one moment."""
+
+    turns: list[Turn]
+    flags: FlagsOf
+
+
+async def flagged_page(tables: Tables, request: PageRequest) -> FlaggedPage:
+    """A page of turns with their flags."""
+    turns = await turns_page(tables, request)
+    if not await tables.flag_version(request.owner):
+        return FlaggedPage(turns, {})
+    return FlaggedPage(turns, await tables.flags(request.owner, [turn.id for turn in turns]))
+
+
+def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
+    """The items of these turns that their user sees. What is hidden takes its other half along."""
+    parts = [turn.items for turn in turns]
+    hidden = hidden_from_user(flags)
+    if hidden:
+        parts = without_hidden(parts, [hidden.get(turn.id, ()) for turn in turns])
+    return [item for part in parts for item in part]
+
+
+async def whole_history(store: Store, page_before: Callable[[int | None], PageRequest]) -> list[Item]:
+    """All items that their user sees, read in pages, the last one first."""
+    turns: list[Turn] = []
+    flags: dict[TurnId, Mapping[int, Flags]] = {}
+    before: int | None = None
+    while before is None or before > 1:
+        page = await store.read(flagged_page, page_before(before))
+        turns[:0] = page.turns
+        flags |= page.flags
+        before = page.turns[0].number if page.turns else 1
+    return shown_to_user(turns, flags)
+
+
+async def in_force(tables: Tables, request: InfoRequest) -> tuple[Item, ...]:
+    """The instructions in force at the head of a conversation."""
+    conversation = await info(tables, request)
+    branch = await tables.branch(conversation.branch)
+    if branch is None or not branch.instructed:
+        return ()
+    found = await turn_at(tables, branch, branch.instructed)
+    return (found.instructions or ()) if found else ()

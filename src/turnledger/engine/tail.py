@@ -1,0 +1,120 @@
+"""The tail of a history: as many of its last turns as a context can show, without loading the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from turnledger.engine.begin import Begun
+from turnledger.engine.context import Around, Context, first_shown
+from turnledger.engine.flagging import FlagsRequest, read_flags
+from turnledger.engine.history import History, TurnsRequest, read_turns
+from turnledger.engine.process import Process
+from turnledger.errors import ConversationDeleted
+from turnledger.model.conversation import Branch
+from turnledger.model.flags import FlagsOf, hidden_from_model
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import Turn
+
+FIRST_PAGE = 16
+"""Turns read at first to fill a budget; each further page is twice the one before."""
+
+NO_FLAGS: FlagsOf = {}
+
+
+class Base(Struct, frozen=True):
+    """What a turn runs on: the first `length` turns of a line, which end with `head`, and those that a branch
+    to be made begins with."""
+
+    line: Branch
+    head: TurnId | None
+    length: int
+    carried: tuple[Turn, ...]
+    branch: BranchId
+    """The one that the turn goes on."""
+    instructed: int
+    owner: str
+    flagged: int
+
+    @classmethod
+    def of(cls, begun: Begun) -> Base:
+        branch, place, owner = begun.branch, begun.place, begun.attempt.owner
+        if place is None:
+            last, goes_on = (branch.head, branch.length, ()), (branch.id, branch.instructed)
+            return cls(branch, *last, *goes_on, owner, begun.flagged)
+        fork = place.fork
+        shared = (fork.base, fork.number, place.carried)
+        return cls(branch, *shared, fork.branch, place.instructed, owner, begun.flagged)
+
+
+async def tail(
+    process: Process, base: Base, context: Context, around: Around
+) -> tuple[Sequence[Turn], FlagsOf]:
+    """The last turns that the context can show, numbered as ever, and their flags.
+
+    They come from the cache where it holds the whole history, and never go into it: it holds beginnings of
+    histories, and this is an end.
+    """
+    cached = process.cache.prefix(base.line.id, base.head, base.length)
+    if len(cached) == base.length:
+        turns: Sequence[Turn] = cached.followed_by(base.carried) if base.carried else cached
+    elif context.turns is None:
+        return await _within_budget(process, base, context, around)
+    else:
+        # One more, in case the first of them answers its calls.
+        missing = max(0, context.turns + 1 - len(base.carried))
+        turns = _whole(base, [*await _read(process, base, base.length, missing), *base.carried])
+    return turns, await flags_of(process, base, turns)
+
+
+def _whole(base: Base, turns: list[Turn]) -> Sequence[Turn]:
+    """A history, if these turns are all there are."""
+    return History(turns) if len(turns) == base.length + len(base.carried) else turns
+
+
+async def _within_budget(
+    process: Process, base: Base, context: Context, around: Around
+) -> tuple[Sequence[Turn], FlagsOf]:
+    """Read backwards until the budget is full. Hidden items take nothing of it."""
+    turns: list[Turn] = list(base.carried)
+    flags: FlagsOf = NO_FLAGS
+    left, size, first = base.length, FIRST_PAGE, 0
+    # What is hidden of the first turn that was read is not known before the turn before it is there too.
+    while left and first < 2:
+        page = await _read(process, base, left, size)
+        flags = {**flags, **await _flags(process, base, page)}
+        turns[:0] = page
+        left -= len(page)
+        first = first_shown(turns, around, context, hidden_from_model(flags))
+        size *= 2
+    return _whole(base, turns), flags
+
+
+async def _read(process: Process, base: Base, through: int, limit: int) -> list[Turn]:
+    """So many turns that end with this number; raises ConversationDeleted if they are gone."""
+    limit = min(limit, through)
+    if not limit:
+        return []
+    turns = await process.store.read(read_turns, TurnsRequest(base.line, through - limit, through))
+    is_head = through < base.length or (bool(turns) and turns[-1].id == base.head)
+    if len(turns) != limit or not is_head:
+        raise ConversationDeleted
+    return turns
+
+
+async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
+    """The flags of these turns, up to the last."""
+    if not base.flagged or not turns:
+        return NO_FLAGS
+    known = process.flags.find(base.branch, base.flagged, turns)
+    if known is None:
+        known = await _flags(process, base, turns)
+        process.flags.keep(base.branch, base.flagged, turns, known)
+    return known
+
+
+async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
+    if not base.flagged or not turns:
+        return NO_FLAGS
+    return await process.store.read(read_flags, FlagsRequest(base.owner, tuple(turn.id for turn in turns)))

@@ -1,0 +1,96 @@
+"""Flags: whether an item of a committed turn is shown to the model, and to the user. What is not shown to one
+of them takes its other half along, so that what is shown is well formed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from itertools import accumulate
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+
+
+class Flags(Struct, frozen=True):
+    """Whom an item is shown to. Both, unless somebody said otherwise."""
+
+    to_model: bool = True
+    to_user: bool = True
+
+
+SHOWN = Flags()
+
+FlagsOf: TypeAlias = Mapping[TurnId, Mapping[int, Flags]]
+"""Turn → place among its items → flags, of those items that are not shown to everybody."""
+
+Hidden: TypeAlias = Mapping[TurnId, Collection[int]]
+"""Turn → places among its items that are not shown."""
+
+
+def hidden_from_model(flags: FlagsOf) -> Hidden:
+    return _hidden({turn: [at for at, each in of.items() if not each.to_model] for turn, of in flags.items()})
+
+
+def hidden_from_user(flags: FlagsOf) -> Hidden:
+    return _hidden({turn: [at for at, each in of.items() if not each.to_user] for turn, of in flags.items()})
+
+
+def _hidden(places: Mapping[TurnId, Collection[int]]) -> Hidden:
+    return {turn: found for turn, found in places.items() if found}
+
+
+def with_their_halves(items: Sequence[Item], hidden: Collection[int]) -> set[int]:
+    """The places that cannot be shown when these are hidden: for a call its result and for a result its call,
+    and reasoning when nothing of what it led to is shown."""
+    gone = set(hidden)
+    for call, result in _pairs(items):
+        if call in gone or result in gone:
+            gone.update((call, result))
+    for place, led_to in _led_to(items):
+        if gone.issuperset(led_to):
+            gone.add(place)
+    return gone
+
+
+def without_hidden(
+    parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
+) -> list[tuple[Item, ...]]:
+    """The parts of a history without the places hidden in each, and without the halves of those: a call may
+    be answered in a later part than it stands in."""
+    firsts = list(accumulate(map(len, parts), initial=0))
+    asked = {first + place for first, places in zip(firsts, hidden, strict=False) for place in places}
+    gone = with_their_halves([item for part in parts for item in part], asked)
+    return [
+        tuple(item for place, item in enumerate(part, first) if place not in gone)
+        for first, part in zip(firsts, parts, strict=False)
+    ]
+
+
+def _pairs(items: Sequence[Item]) -> list[tuple[int, int]]:
+    """Places of each answered call and of its result, per occurrence: call ids repeat."""
+    pairs: list[tuple[int, int]] = []
+    waiting: dict[str | None, int] = {}
+    for place, item in enumerate(items):
+        if item.is_call:
+            waiting[item.call_id] = place
+        elif item.is_result and item.call_id in waiting:
+            pairs.append((waiting.pop(item.call_id), place))
+    return pairs
+
+
+def _led_to(items: Sequence[Item]) -> list[tuple[int, range]]:
+    """Each reasoning item, and the places of what it led to: the calls behind it, or else the one item."""
+    found: list[tuple[int, range]] = []
+    for place, item in enumerate(items):
+        if item.is_reasoning:
+            first = place + 1
+            while first < len(items) and items[first].is_reasoning:
+                first += 1
+            last = first + 1
+            if first < len(items) and items[first].is_call:
+                while last < len(items) and items[last].is_call:
+                    last += 1
+            found.append((place, range(first, min(last, len(items)))))
+    return found

@@ -1,0 +1,102 @@
+"""The whole of a memory store: the names of all rows, and whether its dictionaries agree. For checks only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from turnledger.model.conversation import Claim, ConversationState, Ticket
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+
+if TYPE_CHECKING:
+    from turnledger.stores.memory import Database
+
+Name = TypeVar("Name")
+
+
+class Overview:
+    """The part of `Tables` that goes through everything."""
+
+    _db: Database
+
+    async def all_conversations(
+        self, after: ConversationId | None, limit: int
+    ) -> list[tuple[str, ConversationId]]:
+        rows = self._db.conversations
+        return [(rows[id].owner, id) for id in _page(rows, after, limit)]
+
+    async def all_branches(self, after: BranchId | None, limit: int) -> list[tuple[str | None, BranchId]]:
+        rows = self._db.branches
+        return [(self._owner(rows[id].conversation), id) for id in _page(rows, after, limit)]
+
+    def _owner(self, id: ConversationId) -> str | None:
+        found = self._db.conversations.get(id)
+        return found.owner if found else None
+
+    async def all_attempts(self, after: TurnId | None, limit: int) -> list[tuple[str, TurnId]]:
+        return [(self._db.attempts[id].owner, id) for id in _page(self._db.attempts, after, limit)]
+
+    async def all_tickets(self, after: TurnId | None, limit: int) -> list[tuple[str | None, Ticket]]:
+        rows = self._db.tickets
+        return [(self._owner(rows[id].conversation), rows[id]) for id in _page(rows, after, limit)]
+
+    async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
+        name = (after.owner, after.idempotency_key) if after else None
+        return [self._db.claims[each] for each in _page(self._db.claims, name, limit)]
+
+    async def needed_through(self, branch: BranchId) -> int:
+        return max(made_from(self._db, branch), default=0)
+
+    async def oddities(self, limit: int) -> list[str]:
+        return list(islice(_oddities(self._db), limit))
+
+
+def made_from(db: Database, branch: BranchId) -> list[int]:
+    """The numbers of the turns of this branch that others were made from."""
+    return [
+        origin.line[0].through
+        for origin in db.origins.values()
+        if origin.line and origin.line[0].branch == branch
+    ]
+
+
+def _page(rows: Mapping[Name, object], after: Name | None, limit: int) -> list[Name]:
+    """Names that come after this one, in the order of making."""
+    names = iter(rows)
+    if after is not None:
+        next((name for name in names if name == after), None)
+    return list(islice(names, limit))
+
+
+def _oddities(db: Database) -> Iterator[str]:
+    for turn in db.turns.values():
+        if turn.branch not in db.branches:
+            yield f"{turn.id} stands on {turn.branch}, which is not there: nobody can read it."
+        elif turn.number <= db.branches[turn.branch].start:
+            yield f"{turn.id} stands before the start of its branch: it is on no line."
+        if db.lines.get(turn.branch, {}).get(turn.number) is not turn:
+            yield f"{turn.id} is not number {turn.number} of its branch: its line was not kept with it."
+    for branch, line in db.lines.items():
+        for number, turn in line.items():
+            if db.turns.get(turn.id) is not turn:
+                yield f"Number {number} of {branch} is {turn.id}, which is not there: it cannot be found."
+    for origin in db.origins.values():
+        if origin.branch not in db.branches:
+            yield f"There is an origin of {origin.branch}, which is not there: it keeps turns for nobody."
+    for attempt in db.journals:
+        if attempt not in db.attempts:
+            yield f"There is a journal of {attempt}, which is not there: what it says is lost."
+    for attempt in db.logs:
+        if attempt not in db.attempts:
+            yield f"There is a log of {attempt}, which is not there: it is left over."
+    for turn_id in (*db.turn_logs, *(id for _, id in db.flags)):
+        if turn_id not in db.turns:
+            yield f"There are flags or a log of {turn_id}, which is not there: they are left over."
+    for (owner, conversation_key), id in db.by_key.items():
+        found = db.conversations.get(id)
+        if found is None or (found.owner, found.conversation_key) != (owner, conversation_key):
+            yield f"The conversation_key {conversation_key!r} of {owner!r} names {id}, which lacks it."
+    for conversation in db.conversations.values():
+        if (conversation.state is ConversationState.LIVE) is (conversation.id in db.ended):
+            yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."

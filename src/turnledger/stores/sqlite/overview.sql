@@ -1,0 +1,110 @@
+-- Statements that go through everything, for checks: no turn waits for one of them.
+
+-- name: all_conversations
+-- A page of all there are, of all owners.
+SELECT owner, id FROM conversation
+WHERE ref > coalesce((SELECT ref FROM conversation WHERE id = ?1), 0)
+ORDER BY ref
+LIMIT ?2;
+
+-- name: all_branches
+-- A page of all there are, with the owner of their conversation if that is there.
+SELECT conversation.owner, branch.id
+FROM branch LEFT JOIN conversation ON conversation.id = branch.conversation
+WHERE branch.ref > coalesce((SELECT ref FROM branch WHERE id = ?1), 0)
+ORDER BY branch.ref
+LIMIT ?2;
+
+-- name: all_attempts
+-- A page of all there are, the running ones first. An id that lies in both halves of the table is passed once.
+SELECT owner, id FROM attempt
+WHERE (ended, id) > (
+    coalesce((SELECT max(ended) FROM attempt WHERE ended IN (0, 1) AND id = ?1), -1), coalesce(?1, x''))
+ORDER BY ended, id
+LIMIT ?2;
+
+-- name: all_tickets
+-- A page of all there are, with the owner of their conversation if that is there.
+SELECT conversation.owner, ticket.attempt, ticket.conversation, ticket.branch, ticket.number, ticket.front, ticket.lease,
+       ticket.deadline, ticket.idempotency_key, ticket.fingerprint, ticket.claimed
+FROM ticket LEFT JOIN conversation ON conversation.id = ticket.conversation
+WHERE ticket.attempt > coalesce(?1, x'')
+ORDER BY ticket.attempt
+LIMIT ?2;
+
+-- name: all_claims
+-- A page of all there are.
+SELECT owner, idempotency_key, fingerprint, conversation, attempt, expires_at
+FROM claim
+WHERE (owner, idempotency_key) > (coalesce(?1, ''), coalesce(?2, ''))
+ORDER BY owner, idempotency_key
+LIMIT ?3;
+
+-- name: needed_through
+-- The last turn of a branch that the branches made from it need.
+SELECT coalesce(max(through), 0) FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?);
+
+-- name: integrity
+-- What SQLite itself finds wrong with the file; one row that says ok if nothing is.
+SELECT integrity_check FROM pragma_integrity_check LIMIT ?;
+
+-- name: turns_without_branch
+-- Nobody can read them: one of each such branch.
+SELECT min(id) FROM turn WHERE branch NOT IN (SELECT ref FROM branch) GROUP BY branch LIMIT ?;
+
+-- name: turns_before_their_branch
+-- They are on no line.
+SELECT turn.id FROM turn JOIN branch ON branch.ref = turn.branch WHERE turn.number <= branch.start LIMIT ?;
+
+-- name: origins_without_branch
+-- They keep turns from being purged, for nobody.
+SELECT base FROM origin WHERE branch NOT IN (SELECT ref FROM branch) LIMIT ?;
+
+-- name: misplaced_origins
+-- Those whose base is not the turn that they keep from being purged.
+SELECT branch.id
+FROM origin JOIN branch ON branch.ref = origin.branch LEFT JOIN turn ON turn.id = origin.base
+WHERE (turn.id IS NOT NULL OR origin.base IS NULL)
+  AND (origin.source IS NOT turn.branch OR origin.through <> coalesce(turn.number, 0))
+LIMIT ?;
+
+-- name: lines
+-- A page of what branches know of the stretches before their own turns.
+SELECT origin.branch, branch.id, origin.line
+FROM origin JOIN branch ON branch.ref = origin.branch
+WHERE origin.branch > ? AND origin.line IS NOT NULL
+ORDER BY origin.branch
+LIMIT ?;
+
+-- name: ref_of_branch
+-- What stands for a branch in the rows of its turns.
+SELECT ref FROM branch WHERE id = ?;
+
+-- name: journals_without_attempt
+-- What they say is lost.
+SELECT DISTINCT attempt FROM journal
+WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = journal.attempt)
+LIMIT ?;
+
+-- name: logs_without_attempt
+-- Left over.
+SELECT DISTINCT attempt FROM event_log
+WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = event_log.attempt)
+LIMIT ?;
+
+-- name: flags_without_turn
+-- Left over.
+SELECT DISTINCT turn FROM item_flag WHERE NOT EXISTS (SELECT 1 FROM turn WHERE turn.id = item_flag.turn) LIMIT ?;
+
+-- name: inputs_without_attempt
+-- Left over.
+SELECT attempt FROM attempt_input
+WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = attempt_input.attempt)
+LIMIT ?;
+
+-- name: attempts_in_the_wrong_half
+-- They lie where what is done with their kind does not find them, or they lie there twice.
+SELECT id FROM attempt
+WHERE (state = 'running') <> (ended = 0)
+   OR (ended = 0 AND EXISTS (SELECT 1 FROM attempt AS other WHERE other.ended = 1 AND other.id = attempt.id))
+LIMIT ?;

@@ -1,0 +1,435 @@
+"""An edit that does not end well: the line that is shown stays, unless policy keeps what there is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from turnledger.engine.begin import begin
+from turnledger.engine.block import TurnBlock
+from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.ending import end
+from turnledger.engine.stops import request_stop
+from turnledger.errors import (
+    CommitOutcomeUnknown,
+    ConversationDeleted,
+    Superseded,
+    TurnFailed,
+    TurnNotFound,
+    TurnReplayed,
+    TurnStopped,
+)
+from turnledger.model.attempt import AttemptState
+from turnledger.model.pairing import NOT_ANSWERED, open_calls
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Fate
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Holder,
+    Stage,
+    answer_to,
+    asked,
+    chain,
+    exchange,
+    play,
+    soon,
+    tell,
+    user,
+)
+from turnledger.testing.store_contract.what_happened import BOOM, PAID, fail, kinds, results
+
+IMPATIENT = replace(LIMITS, doubt_patience=0.0)
+every_fate = pytest.mark.parametrize("fate", Fate)
+
+
+async def break_down(block: TurnBlock, model: ScriptedModel | None = None) -> ScriptedModel:
+    """Run an edit that fails; by default its tool has acted."""
+    model = model or ScriptedModel([Tool("pay", "paid"), BOOM])
+    with pytest.raises(RuntimeError):
+        await soon(play(block, model))
+    return model
+
+
+async def hold_edit(stage: Stage, block: TurnBlock, *script: str | Tool) -> Holder:
+    return await stage.hold(lambda model: play(block, model), script)
+
+
+class UnfinishedEdits(Contract):
+    async def test_a_failed_edit_leaves_everything_as_it_was(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before, found = await chain(chat, 2), await chat.info()
+        await break_down(chat.edit(before[0].id, "other"), ScriptedModel(["Half", BOOM]))
+        assert await chat.turns() == before
+        assert (await chat.info()).branch == found.branch
+        [aside] = await chat.attempts()
+        assert aside.attempt.state is AttemptState.FAILED
+        model = ScriptedModel(["a3"])
+        await soon(chat.run(model, "q3"))
+        assert user("other") not in model.seen[0]
+        assert await asked(chat) == ["q1", "q2", "q3"]
+
+    async def test_what_a_failed_edit_did_waits_on_the_line_that_is_shown(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        await break_down(chat.edit(before[1].id, "other"))
+        assert await chat.turns() == before
+        model = ScriptedModel(["a4"])
+        await soon((await there.chat(chat)).run(model, "q4"))
+        assert PAID in model.seen[0]
+        assert kinds(await chat.turns()) == [*["completed"] * 3, "settled", "completed"]
+        assert (await chat.turns())[:3] == before
+
+    async def test_the_next_edit_settles_it_and_takes_it_along(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        old = (await chat.info()).branch
+        await break_down(chat.edit(before[0].id, "other"))
+        model = ScriptedModel(["Edited."])
+        await soon(play(chat.edit(before[0].id, "another"), model))
+        assert PAID in model.seen[0]
+        assert kinds(await chat.turns()) == ["settled", "completed"]
+        await chat.switch(old)
+        assert kinds(await chat.turns()) == ["completed", "completed", "settled"]
+
+    @pytest.mark.parametrize("lane_asks", [False, True])
+    async def test_what_it_did_is_settled_whatever_calls_waited_here_and_there(
+        self, stage: Stage, lane_asks: bool
+    ) -> None:
+        """Its input answered the calls of its place; those of the head are others, or there are none."""
+        chat = await (await stage.process()).chat()
+        await soon(chat.run(ScriptedModel([Ask("ask", call_id="c1")]), "q1"))
+        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        if lane_asks:
+            await soon(chat.run(ScriptedModel([Ask("ask", call_id="c2")]), "q3"))
+        await break_down(chat.edit(told.id, [answer_to("c1", "two"), user("other")]))
+        model = ScriptedModel(["Well."])
+        await soon(chat.run(model, "next"))
+        assert PAID in model.seen[0]
+        settled = (await chat.turns())[-2]
+        assert settled.kind is TurnKind.SETTLED
+        assert results(settled) == {"call_0": "paid"} | ({"c2": NOT_ANSWERED} if lane_asks else {})
+        assert settled.input[-1].text == "other"
+        assert open_calls(await chat.history()) == ()
+        assert _results_follow_their_calls(model)
+
+    @pytest.mark.parametrize("by", ["undo", "switch", "fork", "edit"])
+    async def test_whatever_comes_next_settles_it_among_waiting_calls(self, stage: Stage, by: str) -> None:
+        chat = await (await stage.process()).chat()
+        first = await exchange(chat, "q1")
+        old = (await chat.info()).branch
+        await soon(play(chat.edit(first.id, "ask"), ScriptedModel([Ask("ask", call_id="c1")])))
+        told = await exchange(chat, [answer_to("c1", "one")])  # type: ignore[arg-type]
+        shown = (await chat.info()).branch
+        await break_down(chat.edit(told.id, "other"))
+        if by == "undo":
+            await chat.undo()
+        elif by == "fork":
+            chat = await chat.fork()
+        elif by == "edit":
+            await tell(chat.edit(told.id, "another"))
+        else:
+            await chat.switch(old)
+            await chat.switch(shown)
+        assert "settled" in kinds(await chat.turns())
+        assert open_calls(await chat.history()) == ()
+        await exchange(chat, "next")
+
+    async def test_a_retry_goes_on_at_the_same_place(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
+        await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), model)
+        block = (await there.chat(chat)).edit(before[1].id, "other", idempotency_key="i")
+        turn = await soon(play(block, model))
+        assert model.executed == {"pay": 1}
+        assert await chat.turns() == [before[0], turn]
+        assert results(turn) == {"call_0": "paid"}
+        await exchange(chat, "next")
+        assert kinds(await chat.turns()) == ["completed"] * 3
+
+    async def test_a_regeneration_is_resumed_likewise(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Paid."])
+        await break_down(chat.regenerate(idempotency_key="i"), model)
+        turn = await soon(play(chat.regenerate(idempotency_key="i"), model))
+        assert model.executed == {"pay": 1}
+        assert await chat.turns() == [before[0], turn]
+
+    async def test_a_retry_starts_afresh_once_the_head_has_moved(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        look = Tool("look", read_only=True)
+        model = ScriptedModel([look, BOOM], [look, "Looked."])
+        await break_down(chat.edit(before[0].id, "other", idempotency_key="i"), model)
+        await exchange(chat, "q3")
+        turn = await soon(play(chat.edit(before[0].id, "other", idempotency_key="i"), model))
+        assert model.executed == {"look": 2}
+        assert await chat.turns() == [turn]
+
+    async def test_a_retry_of_an_edit_that_was_settled_is_answered_with_that(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[0].id, "other", idempotency_key="i"))
+        await exchange(chat, "q3")
+        with pytest.raises(TurnReplayed) as replayed:
+            await tell(chat.edit(before[0].id, "other", idempotency_key="i"))
+        assert replayed.value.turn.kind is TurnKind.SETTLED
+        assert replayed.value.turn == (await chat.turns())[2]
+
+    async def test_a_retry_whose_turn_is_shown_no_more_is_told_so(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[1].id, "other", idempotency_key="i"), ScriptedModel([BOOM]))
+        await chat.undo()
+        with pytest.raises(TurnNotFound):
+            await tell(chat.edit(before[1].id, "other", idempotency_key="i"))
+
+    async def test_forget_drops_what_it_did(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[0].id, "other", on_failure="forget"))
+        await exchange(chat, "q3")
+        assert kinds(await chat.turns()) == ["completed"] * 3
+
+    @pytest.mark.parametrize("way", ["failure", "stop", "stop inside", "stop elsewhere"])
+    async def test_what_is_kept_of_an_edit_is_shown_on_its_branch(self, stage: Stage, way: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 3)
+        if way == "failure":
+            block = chat.edit(before[1].id, "other", on_failure="keep")
+            await break_down(block, ScriptedModel([Tool("pay", "paid"), "Half", BOOM]))
+        elif way == "stop inside":
+            async with chat.edit(before[1].id, "other") as turn:
+                await ScriptedModel([Tool("pay", "paid"), "Half"])(turn)
+                turn.stop()
+        else:
+            holder = await hold_edit(stage, chat.edit(before[1].id, "other"), Tool("pay", "paid"), "Half")
+            ended = await soon((await there.chat(chat) if way == "stop elsewhere" else chat).stop())
+            assert ended is not None
+            assert ended.state is AttemptState.KEPT
+            with pytest.raises(TurnStopped):
+                await soon(holder.task)
+        turns = await (await there.chat(chat)).turns()
+        assert kinds(turns) == ["completed", "interrupted"]
+        assert turns[0] == before[0]
+        assert turns[1].branch == (await chat.info()).branch
+        assert turns[1].text == "Half"
+        model = ScriptedModel(["a"])
+        await soon((await there.chat(chat)).run(model, "next", on_busy="reject"))
+        assert PAID in model.seen[0]
+        assert user("q2") not in model.seen[0]
+
+    async def test_a_stopped_and_discarded_edit_leaves_the_line_and_its_effects_wait(
+        self, stage: Stage
+    ) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        block = chat.edit(before[0].id, "other", idempotency_key="i")
+        await hold_edit(stage, block, Tool("pay", "paid"), "Half")
+        await soon(chat.stop(policy="discard"))
+        assert await chat.turns() == before
+        with pytest.raises(TurnStopped):
+            await tell(chat.edit(before[0].id, "other", idempotency_key="i"))
+        await exchange(chat, "q3")
+        assert kinds(await chat.turns()) == ["completed", "completed", "settled", "completed"]
+
+    # Death.
+
+    @pytest.mark.parametrize("policy", ["keep", "settle"])
+    @pytest.mark.parametrize("found_by", ["tending", "waiting", "attached"])
+    async def test_an_edit_whose_process_died_ends_by_its_policy(
+        self, stage: Stage, policy: str, found_by: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        before = await chain(chat, 3)
+        block = chat.edit(before[1].id, "other", on_failure=policy, idempotency_key="i")
+        holder = await hold_edit(stage, block, Tool("pay", "paid"))
+        model, attached = ScriptedModel(["a"]), None
+        if found_by == "waiting":
+            task = await stage.queue(same, model, "next")
+            stage.clock.advance(LIMITS.lease_time)
+            there.store.announce()
+            await soon(task)
+        else:
+            if found_by == "attached":
+                begun = there.store.trips.count("begin")
+                retry = same.edit(before[1].id, "other", idempotency_key="i")
+                attached = stage.start(play(retry, ScriptedModel()))
+                await stage.until_run(there, begin, begun + 1)
+            await stage.bury_others(there)
+            if attached is not None:
+                with pytest.raises(TurnReplayed if policy == "keep" else TurnFailed):
+                    await soon(attached)
+            await soon(same.run(model, "next"))
+        assert PAID in model.seen[0]
+        shown = ["q1", "other", "next"] if policy == "keep" else ["q1", "q2", "q3", "other", "next"]
+        assert await asked(same) == shown
+        assert (user("q2") in model.seen[0]) is (policy == "settle")
+        holder.gate.release()
+        with pytest.raises(Superseded):
+            await soon(holder.task)
+        assert await asked(same) == shown
+
+    @pytest.mark.parametrize("policy", ["keep", "settle"])
+    async def test_nobody_passes_the_queue_of_an_edit_that_died(self, stage: Stage, policy: str) -> None:
+        """What is kept lies on a branch of its own, and the queue has moved there."""
+        here, there, third = await stage.processes(3)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        await hold_edit(stage, chat.edit(before[1].id, "other", on_failure=policy))
+        first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
+        second = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4")
+        there.store.is_deaf = True
+        stage.clock.advance(LIMITS.lease_time)
+        await there.store.beat()
+        third.store.announce()
+        await third.tend()
+        there.store.is_deaf = False
+        there.store.announce()
+        await soon(first)
+        await soon(second)
+        assert (await asked(chat))[-2:] == ["q3", "q4"]
+
+    async def test_a_newcomer_that_buries_a_kept_edit_waits_behind_its_queue(self, stage: Stage) -> None:
+        here, there, third = await stage.processes(3)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        await hold_edit(stage, chat.edit(before[1].id, "other", on_failure="keep"))
+        there.store.is_deaf = True
+        first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
+        late = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4", on_busy="queue")
+        stage.clock.advance(LIMITS.lease_time)
+        await there.store.beat()
+        begun = third.store.trips.count("begin")
+        third.store.announce()
+        await stage.until_run(third, begin, begun + 1)
+        assert not late.done()
+        there.store.is_deaf = False
+        there.store.announce()
+        await soon(first)
+        await soon(late)
+        assert await asked(chat) == ["q1", "other", "q3", "q4"]
+
+    async def test_a_recorded_stop_of_an_edit_outlives_its_process(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        holder = await hold_edit(stage, chat.edit(before[0].id, "other"), Tool("pay", "paid"), "Half")
+        here.store.is_deaf = True
+        stopping = stage.start((await there.chat(chat)).stop())
+        await stage.until_run(there, request_stop, 1)
+        await stage.bury_others(there)
+        ended = await soon(stopping)
+        assert ended is not None
+        assert ended.state is AttemptState.KEPT
+        assert await asked(await there.chat(chat)) == ["other"]
+        holder.task.cancel()
+
+    # Lost answers.
+
+    @every_fate
+    async def test_an_edit_whose_commit_is_in_doubt_is_committed_once(self, stage: Stage, fate: Fate) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(commit, fate)
+        turn = await tell(chat.edit(before[1].id, "other"))
+        assert await (await there.chat(chat)).turns() == [before[0], turn]
+        await exchange(await there.chat(chat), "next", on_busy="reject")
+        assert await chat.attempts() == []
+
+    @every_fate
+    async def test_tending_brings_an_edit_in_doubt_to_rest(self, stage: Stage, fate: Fate) -> None:
+        here, there = await stage.processes(limits=IMPATIENT)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        model = ScriptedModel([Tool("pay", "paid"), "Paid."], [Tool("pay", "paid"), "Paid."])
+        with pytest.raises(CommitOutcomeUnknown):
+            await soon(play(chat.edit(before[1].id, "other", idempotency_key="i"), model))
+        here.store.refuse(resolve_doubt)
+        await here.tend()
+        await here.tend()
+        assert await asked(chat) == (["q1", "q2"] if fate is Fate.LOST else ["q1", "other"])
+        block = (await there.chat(chat)).edit(before[1].id, "other", idempotency_key="i")
+        if fate is Fate.LOST:
+            await soon(play(block, model))
+        else:
+            with pytest.raises(TurnReplayed):
+                await soon(play(block, model))
+        assert model.executed == {"pay": 1}
+        assert await asked(chat) == ["q1", "other"]
+
+    @every_fate
+    async def test_an_edit_that_dies_in_doubt_is_buried_by_another(self, stage: Stage, fate: Fate) -> None:
+        here, there = await stage.processes(limits=IMPATIENT)
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        with pytest.raises(CommitOutcomeUnknown):
+            await tell(chat.edit(before[1].id, "other"))
+        await stage.bury_others(there)
+        await exchange(await there.chat(chat), "next", on_busy="reject")
+        await here.tend()  # a late write can appear now, and must not
+        middle = "other" if fate is Fate.WRITTEN else "q2"
+        assert await asked(chat) == ["q1", middle, "next"]
+
+    @every_fate
+    @pytest.mark.parametrize("operation", [begin, end], ids=["begin", "end"])
+    async def test_begin_and_end_of_an_edit_may_lose_their_answers(
+        self, stage: Stage, fate: Fate, operation: object
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        before = await chain(chat, 2)
+        here.store.lose_answer(operation, fate)  # type: ignore[arg-type]
+        model = ScriptedModel(["Half", BOOM])
+        await break_down(chat.edit(before[1].id, "other", on_failure="keep"), model)
+        assert len(model.seen) == 1
+        assert await asked(chat) == ["q1", "other"]
+        await exchange(await there.chat(chat), "next", on_busy="reject")
+
+    # Deletion.
+
+    async def test_deleting_the_conversation_ends_the_edit(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        holder = await hold_edit(stage, chat.edit(before[0].id, "other", on_failure="keep"))
+        await chat.delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(holder.task)
+        with pytest.raises(ConversationDeleted):
+            await chat.turns()
+
+    async def test_an_edit_that_fails_twice_is_told_twice(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        before = await chain(chat, 2)
+        await break_down(chat.edit(before[0].id, "one"))
+        await break_down(chat.edit(before[0].id, "two"))
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]), "three")
+        await exchange(chat, "q")
+        assert await asked(chat) == ["q1", "q2", "one", "two", "three", "q"]
+        assert kinds(await chat.turns())[2:] == ["settled"] * 3 + ["completed"]
+
+
+def _results_follow_their_calls(model: ScriptedModel) -> bool:
+    """Whether no message stands between a call and its result in what the model was shown."""
+    waiting: set[str] = set()
+    for message in model.seen[-1]:
+        if message["role"] == "tool":
+            waiting.discard(message["tool_call_id"])
+        elif waiting:
+            return False
+        waiting |= {each["id"] for each in message.get("tool_calls", ())}
+    return not waiting

@@ -1,0 +1,169 @@
+"""Branching costs the same however long a conversation is and however often it was edited.
+
+Counted, not timed: the statements that SQLite runs and the steps its machine takes for them, for one action
+on a small conversation and on a large one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import apsw
+import pytest
+
+from turnledger import Chat, Ledger
+from turnledger.errors import TurnNotFound
+from turnledger.model.turn import Turn
+from turnledger.stores.sqlite.store import SqliteStore
+from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+
+SHORT, LONG = 12, 2_000
+EDITS = 300
+LINES = EDITS // 64 + 1
+"""Rows that tell the whole line of a conversation that was edited so often."""
+SLACK = 1.1
+"""Of steps: pages of an index are entered by one step more or less."""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@dataclass
+class Cost:
+    """What SQLite did so far."""
+
+    statements: int = 0
+    steps: int = 0
+
+    def watch(self, store: SqliteStore) -> None:
+        for connection in (store._writer._connection, store._reader._connection):
+            connection.trace_v2(apsw.SQLITE_TRACE_PROFILE, self._note)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        self.statements += 1
+        self.steps += event["stmt_status"]["SQLITE_STMTSTATUS_VM_STEP"]
+
+    async def of(self, work: Awaitable[object]) -> Cost:
+        before = Cost(self.statements, self.steps)
+        await work
+        return Cost(self.statements - before.statements, self.steps - before.steps)
+
+
+async def ask(chat: Chat) -> None:
+    async with chat.turn("q") as running:
+        running.emit("a")
+
+
+async def edit(chat: Chat, turn: Turn) -> None:
+    async with chat.edit(turn.id, "other") as running:
+        running.emit("a")
+
+
+async def act_and_fail(chat: Chat) -> None:
+    with pytest.raises(RuntimeError):
+        await chat.run(ScriptedModel([Tool("pay"), RuntimeError("broken")]), "q")
+    await ask(chat)
+
+
+async def from_end(chat: Chat, back: int) -> Turn:
+    return (await chat.turns(limit=back))[0]
+
+
+async def middle(chat: Chat) -> Turn:
+    length = (await from_end(chat, 1)).number
+    return (await chat.turns(before=length // 2 + 1, limit=1))[0]
+
+
+async def miss(chat: Chat, turn: Turn) -> None:
+    with pytest.raises(TurnNotFound):
+        await edit(chat, turn)
+
+
+async def costs(cost: Cost, chat: Chat, elsewhere: Turn) -> dict[str, Cost]:
+    """What each operation costs; the conversation shows the same branch before each."""
+    shown = (await chat.info()).branch
+    last, third, half = await from_end(chat, 1), await from_end(chat, 3), await middle(chat)
+    first = (await chat.turns(before=2, limit=1))[0]
+    asked: dict[str, Callable[[], Awaitable[object]]] = {
+        "a turn": lambda: ask(chat),
+        "edit the last": lambda: edit(chat, last),
+        "edit the third from the end": lambda: edit(chat, third),
+        "edit in the middle": lambda: edit(chat, half),
+        "edit the first": lambda: edit(chat, first),
+        "edit what is not there": lambda: miss(chat, elsewhere),
+        "fork": lambda: chat.fork(),
+        "fork in the middle": lambda: chat.fork(half.id),
+        "undo": lambda: chat.undo(),
+        "the last page": lambda: chat.turns(limit=10),
+        "siblings": lambda: chat.siblings(last.id),
+    }
+    await edit(chat, last)
+    other = (await chat.info()).branch
+    await chat.switch(shown)
+    found = {"switch": await cost.of(chat.switch(other))}
+    for name, work in asked.items():
+        await chat.switch(shown)
+        found[name] = await cost.of(work())
+        if name == "a turn":
+            await chat.undo()  # so that what follows starts from the same length
+            shown = (await chat.info()).branch
+    return found
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> Any:
+    store = await SqliteStore.open(tmp_path / "chats.db", inline=True)
+    cost = Cost()
+    ledger = await Ledger.over(store, clock=FakeClock(), random=Random(1))
+    cost.watch(store)
+    yield ledger, cost
+    await ledger.close()
+
+
+async def grown(ledger: Ledger, turns: int) -> Chat:
+    chat = await ledger.conversation()
+    for _ in range(turns):
+        await ask(chat)
+    return chat
+
+
+@pytest.mark.parametrize("acted", [False, True])
+async def test_length_costs_nothing(scene: tuple[Ledger, Cost], acted: bool) -> None:
+    """Nor does it where a settled turn at the end goes along to whatever is made from an early turn."""
+    ledger, cost = scene
+    elsewhere = await from_end(await grown(ledger, 1), 1)
+    chats = [await grown(ledger, length) for length in (SHORT, LONG)]
+    for chat in chats:
+        if acted:
+            await act_and_fail(chat)
+    short, long = [await costs(cost, chat, elsewhere) for chat in chats]
+    assert {name: each.statements for name, each in long.items()} == {
+        name: each.statements for name, each in short.items()
+    }
+    assert {name: each.steps for name, each in long.items() if each.steps > SLACK * short[name].steps} == {}
+
+
+async def test_earlier_edits_cost_nothing_near_the_end_and_a_few_rows_far_from_it(
+    scene: tuple[Ledger, Cost],
+) -> None:
+    ledger, cost = scene
+    elsewhere = await from_end(await grown(ledger, 1), 1)
+    chats = [await grown(ledger, SHORT), await grown(ledger, SHORT)]
+    for _ in range(EDITS):
+        await edit(chats[1], await from_end(chats[1], 1))
+        await ask(chats[1])
+    assert (await from_end(chats[1], 1)).number == SHORT + EDITS
+    few, many = [await costs(cost, chat, elsewhere) for chat in chats]
+    more = {name: each.statements - few[name].statements for name, each in many.items()}
+    near = ("a turn", "switch", "undo", "fork", "edit the last", "the last page", "siblings")
+    assert {name: more[name] for name in near if more[name] > 1} == {}
+    # Walking the line to a turn far back, or to the end of it, once to find it and once to branch there.
+    assert max(more.values()) <= 2 * LINES
+    assert {name: each.steps for name, each in many.items() if each.steps > 2 * few[name].steps} == {}

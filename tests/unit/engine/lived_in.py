@@ -1,0 +1,116 @@
+"""A store in which everything has happened that leaves a trace, and the means to damage it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from msgspec.structs import replace
+
+from turnledger import Ledger
+from turnledger.engine.check import CheckRequest, check
+from turnledger.engine.ports import Store
+from turnledger.engine.recovery import PurgeRequest, purge
+from turnledger.ledger import Chat
+from turnledger.model.conversation import Branch
+from turnledger.model.finding import Finding
+from turnledger.model.ids import TurnId
+from turnledger.model.turn import Turn
+from turnledger.stores.memory import Database
+from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
+
+
+async def say(chat: Chat, text: str, *script: Step, **policies: Any) -> Turn:
+    return await chat.run(ScriptedModel(list(script) or ["Yes."]), text, **policies)
+
+
+async def fail(chat: Chat, text: str, *script: Step, **policies: Any) -> None:
+    try:
+        await say(chat, text, *script, RuntimeError("the model broke"), **policies)
+    except RuntimeError:
+        return
+    raise AssertionError("it did not fail")
+
+
+@dataclass(frozen=True)
+class Lived:
+    """The conversations of a store, by what happened in them, and a ledger that has them open."""
+
+    ledger: Ledger
+    plain: Chat
+    """Three turns."""
+    asking: Chat
+    """A call waits for its client."""
+    edited: Chat
+    """Edited, regenerated, undone and switched."""
+    forked: Chat
+    """Made from a conversation that was deleted and purged since."""
+    settled: Chat
+    """A settled turn, carried over to the branch of an edit."""
+    waiting: Chat
+    """A failed attempt, whose effects wait to be settled."""
+    kept: Chat
+    """An interrupted turn."""
+
+
+async def live_in(store: Store) -> Lived:
+    """Open a ledger on the store, and fill it."""
+    ledger = await Ledger.over(store, clock=FakeClock(), random=Random(1))
+    names = ("plain", "asking", "edited", "settled", "waiting", "kept", "source")
+    plain, asking, edited, settled, waiting, kept, source = [
+        await ledger.conversation(conversation_key=name, owner="ann") for name in names
+    ]
+    for text in ("one", "two", "three"):
+        await say(plain, text, "Let me see.", Tool("look"), "Yes.", idempotency_key=text)
+    await say(asking, "where?", "Wait.", Ask("locate", call_id="c1"))
+    await _edit_in_all_ways(edited)
+    await say(settled, "hello")
+    await fail(settled, "pay", Tool("pay"))
+    await say(settled, "go on")
+    async with settled.edit((await settled.turns())[0].id, "hello again") as turn:
+        turn.emit("Yes.")
+    await fail(waiting, "pay", Tool("pay"), idempotency_key="pay")
+    await fail(kept, "tell", "Once upon", on_failure="keep")
+    await fail(kept, "forget it", Tool("pay"), on_failure="forget")
+    for text in ("one", "two", "three"):
+        await say(source, text)
+    forked = await source.fork((await source.turns())[1].id)
+    await say(forked, "another three")
+    await source.delete()
+    while await store.transact(purge, PurgeRequest(1, 1_000, 1)):
+        continue
+    return Lived(ledger, plain, asking, edited, forked, settled, waiting, kept)
+
+
+async def _edit_in_all_ways(chat: Chat) -> None:
+    _, second = [await say(chat, text) for text in ("one", "two")]
+    async with chat.edit(second.id, "two, but better") as turn:
+        turn.emit("Yes.")
+    await say(chat, "three")
+    async with chat.regenerate() as turn:
+        turn.emit("No.")
+    await chat.undo()
+    two, _ = await chat.siblings((await chat.turns())[-1].id)
+    await chat.switch(two.branch)
+
+
+async def findings(store: Store, *, at_rest: bool = False) -> list[Finding]:
+    return (await store.read(check, CheckRequest(at_rest=at_rest))).findings
+
+
+def change_branch(database: Database, branch: Branch, **changes: Any) -> None:
+    database.branches[branch.id] = replace(branch, **changes)
+
+
+def change_turn(database: Database, id: TurnId, **changes: Any) -> None:
+    """Change a turn in place, which no engine ever does."""
+    turn = replace(database.turns[id], **changes)
+    database.turns[id] = database.lines[turn.branch][turn.number] = turn
+
+
+def remove_turn(database: Database, id: TurnId) -> None:
+    turn = database.turns.pop(id)
+    database.turn_logs.pop(id, None)
+    del database.lines[turn.branch][turn.number]

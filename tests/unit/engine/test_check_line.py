@@ -1,0 +1,258 @@
+"""Lines: a gap, a wrong parent, a broken pair, an origin that leads elsewhere; each is seen where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.engine.lived_in import Lived, change_branch, change_turn, remove_turn, say
+from tests.unit.engine.test_check import raw_id
+from tests.unit.model.shapes import call, result, user
+from turnledger import Rule, TurnKind
+from turnledger.ledger import Chat
+from turnledger.model import codec
+from turnledger.model.conversation import Branch, Stretch
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import TurnBody
+from turnledger.stores.memory import Database
+
+Damage = Callable[[Database, Lived], object]
+
+
+def shown(database: Database, chat: Chat) -> Branch:
+    """The branch that a conversation shows."""
+    return database.branches[database.conversations[chat.id].branch]
+
+
+def turn_at(database: Database, chat: Chat, number: int) -> TurnId:
+    return database.lines[shown(database, chat).id][number].id
+
+
+def made(database: Database, chat: Chat) -> Branch:
+    """The branch that an edit has made from another."""
+    return next(
+        each
+        for each in database.branches.values()
+        if each.conversation == chat.id and each.start and each.length > each.start
+    )
+
+
+def body(*items: Any, input: int = 1) -> bytes:
+    return codec.encode(TurnBody(input=input, items=codec.raws(items)))
+
+
+def lose_a_turn(database: Database, lived: Lived) -> None:
+    remove_turn(database, turn_at(database, lived.plain, 2))
+
+
+def lose_the_last_turn(database: Database, lived: Lived) -> None:
+    remove_turn(database, turn_at(database, lived.plain, 3))
+
+
+def change_a_parent(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 3), parent=turn_at(database, lived.plain, 1))
+
+
+def change_the_first_parent_of_a_branch(database: Database, lived: Lived) -> None:
+    branch = made(database, lived.edited)
+    first = database.lines[branch.id][branch.start + 1]
+    change_turn(database, first.id, parent=None)
+
+
+def move_the_head_back(database: Database, lived: Lived) -> None:
+    head = turn_at(database, lived.plain, 2)
+    change_branch(database, shown(database, lived.plain), head=head)
+
+
+def shorten(database: Database, lived: Lived) -> None:
+    head = turn_at(database, lived.plain, 2)
+    change_branch(database, shown(database, lived.plain), head=head, length=2)
+
+
+def start_late(database: Database, lived: Lived) -> None:
+    """With turns of its own that it then has no place for: of a branch without any."""
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    change_branch(database, branch, start=branch.start - 1)
+
+
+def lose_an_origin(database: Database, lived: Lived) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    del database.origins[branch.id]
+
+
+def lose_a_base(database: Database, lived: Lived) -> None:
+    branch = made(database, lived.edited)
+    gone = TurnId("turn_" + raw_id(9))
+    database.origins[branch.id] = replace(database.origins[branch.id], base=gone)
+
+
+def lead_astray(database: Database, lived: Lived) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    origin = database.origins[branch.id]
+    astray = Stretch(shown(database, lived.plain).id, 0, branch.start)
+    database.origins[branch.id] = replace(origin, line=(astray,))
+
+
+def forget_stretches(database: Database, lived: Lived) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    origin = database.origins[branch.id]
+    assert len(origin.line) > 1
+    database.origins[branch.id] = replace(origin, line=origin.line[:1])
+
+
+def change_who_made_it(database: Database, lived: Lived) -> None:
+    branch = made(database, lived.edited)
+    other = ConversationId("conv_" + raw_id(9))
+    database.origins[branch.id] = replace(database.origins[branch.id], conversation=other)
+
+
+def leave_a_stray_result(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=body(result("stray"), user(), input=2))
+
+
+def leave_a_call_open(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=body(user(), call("open")))
+
+
+def forget_what_is_pending(database: Database, lived: Lived) -> None:
+    change_branch(database, shown(database, lived.asking), pending=())
+
+
+def tear_a_body(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=b'{"v":1,"input":1,"items":[{')
+
+
+def miscount_the_input(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=body(user(), input=2))
+
+
+def come_from_the_future(database: Database, lived: Lived) -> None:
+    change_turn(database, turn_at(database, lived.plain, 2), body=b'{"v":99,"input":1,"items":[]}')
+
+
+def store_what_is_no_item(database: Database, lived: Lived) -> None:
+    torn = b'{"v":1,"input":1,"items":[{"type":"message","role":"nobody"}]}'
+    change_turn(database, turn_at(database, lived.plain, 2), body=torn)
+
+
+def lower_the_settled_bound(database: Database, lived: Lived) -> None:
+    branch = shown(database, lived.settled)
+    assert branch.settled
+    change_branch(database, branch, settled=0)
+
+
+def lower_the_bound_of_a_branch_that_shares_it(database: Database, lived: Lived) -> None:
+    fork = next(each for each in database.branches.values() if each.settled and each.length == each.start)
+    change_branch(database, fork, settled=0)
+
+
+@pytest.mark.parametrize(
+    ("damage", "rule", "said"),
+    [
+        (lose_a_turn, Rule.CHAIN, "Turn 2 is not there: the history has a gap"),
+        (lose_the_last_turn, Rule.CHAIN, "Turn 3 is not there"),
+        (change_a_parent, Rule.CHAIN, "Turn 3 was made on turn_"),
+        (change_the_first_parent_of_a_branch, Rule.CHAIN, "was made on None, but turn_"),
+        (move_the_head_back, Rule.CHAIN, "but its last turn is turn_"),
+        (shorten, Rule.CHAIN, "Turn 3 stands behind the head, which is number 2"),
+        (start_late, Rule.CHAIN, "but was made from turn"),
+        (lose_an_origin, Rule.CHAIN, "and nothing says which: its beginning is lost"),
+        (lose_a_base, Rule.CHAIN, "which is not there: its beginning is lost"),
+        (lead_astray, Rule.CHAIN, "do not lead from its base to the first turn"),
+        (forget_stretches, Rule.CHAIN, "do not lead from its base to the first turn"),
+        (change_who_made_it, Rule.ORPHAN, "it is not shown among its siblings"),
+        (leave_a_stray_result, Rule.PAIRS, "There is a result for stray, but no such call"),
+        (forget_what_is_pending, Rule.PAIRS, "It waits for no call, which is not what its head leaves open"),
+        (tear_a_body, Rule.DOCUMENT, "It cannot be read: A stored document cannot be read"),
+        (miscount_the_input, Rule.DOCUMENT, "It says that 2 of its 1 items are input"),
+        (come_from_the_future, Rule.DOCUMENT, "has version 99"),
+        (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
+        (lower_the_settled_bound, Rule.SETTLED, "is settled, but it counts on none after 0"),
+        (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "it counts on none after 0"),
+    ],
+)
+async def test_damage_is_seen_and_named(
+    lived: Lived, database: Database, damage: Damage, rule: Rule, said: str
+) -> None:
+    await lived.settled.fork()
+    assert await lived.ledger.check() == []
+    damage(database, lived)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.owner) == (rule, "ann")
+    assert said in finding.message
+
+
+async def test_a_call_without_a_result_is_seen_at_the_turn_that_passed_it_over(
+    lived: Lived, database: Database
+) -> None:
+    leave_a_call_open(database, lived)
+    [finding] = await lived.ledger.check()
+    assert finding.rule is Rule.PAIRS
+    assert finding.turn == turn_at(database, lived.plain, 3)
+    assert "The call open of the turn before it has no result" in finding.message
+
+
+async def test_a_branch_that_is_shorter_than_what_it_shares_hides_turns(
+    lived: Lived, database: Database
+) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 1)
+    change_branch(database, branch, length=branch.start - 1)
+    [finding] = await lived.ledger.check()
+    assert "it hides some" in finding.message
+
+
+async def test_turns_of_an_ended_conversation_stay_only_while_somebody_needs_them(
+    lived: Lived, database: Database
+) -> None:
+    origin = database.origins[shown(database, lived.forked).id]
+    source = origin.line[0].branch
+    assert sorted(database.lines[source]) == [1, 2]
+    remove_turn(database, database.lines[source][1].id)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.CHAIN, source)
+    assert "Turn 1 is not there" in finding.message
+
+
+async def test_a_settled_turn_is_found_however_many_branches_came_between(
+    lived: Lived, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("turnledger.engine.audit.REMEMBERED", 1)
+    forks = [await lived.settled.fork() for _ in range(3)]
+    await say(forks[0], "go on")
+    assert await lived.ledger.check() == []
+    last = shown(database, forks[2])
+    change_branch(database, last, settled=1)
+    assert [each.branch for each in await lived.ledger.check()] == ([last.id] if last.settled > 1 else [])
+    change_branch(database, last, settled=0)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.SETTLED, last.id)
+
+
+async def test_what_was_settled_on_a_branch_later_is_no_matter_to_those_made_before(
+    lived: Lived, database: Database
+) -> None:
+    chat = lived.waiting
+    await say(chat, "one")
+    fork = await chat.fork()
+    assert [turn.kind for turn in await fork.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+    assert await lived.ledger.check() == []
+
+
+async def test_a_gap_as_wide_as_the_sea_is_told_once(lived: Lived, database: Database) -> None:
+    branch = shown(database, lived.plain)
+    change_branch(database, branch, length=10**15)
+    [finding] = await lived.ledger.check()
+    assert "Turns 4 to 1000000000000000 are not there" in finding.message
+
+
+async def test_deep_edits_are_sound_beyond_the_stretches_that_an_origin_lists(lived: Lived) -> None:
+    chat = await lived.ledger.conversation(owner="ann")
+    await say(chat, "start")
+    for count in range(70):
+        turn = await say(chat, f"q{count}")
+        async with chat.edit(turn.id, f"better {count}") as block:
+            block.emit("Yes.")
+    assert await lived.ledger.check() == []

@@ -1,0 +1,165 @@
+"""The event log gives back exactly what was told, at about a byte for each event, and calls damage damage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import any_items, assistant, call, repeatable, result
+from turnledger.errors import StoreCorrupt
+from turnledger.model import codec, event_log
+from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.event_log import EMITTED, FAILURE, INLINE, ITEM, failure_of, loaded, rebuild, stored
+from turnledger.model.item import Item, message
+
+FAILED = Failure("boom", "it bröke")
+
+
+@dataclass
+class Told:
+    """A turn that is told, as a draft would: what was said, and what must be said again."""
+
+    events: list[Event] = field(default_factory=lambda: [TurnStarted(number=1)])
+    log: bytearray = field(default_factory=bytearray)
+    items: list[Item] = field(default_factory=list)
+    text: str = ""
+    taken: int = 0
+
+    def _tell_item(self, item: Item) -> None:
+        self.events.append(ItemDone(number=len(self.events) + 1, item=msgspec.Raw(item.raw)))
+
+    def delta(self, text: str) -> None:
+        self.text += text
+        self.events.append(TextDelta(number=len(self.events) + 1, text=text))
+        event_log.pack_delta(self.log, len(text))
+
+    def item(self, item: Item, *, code: int = ITEM) -> None:
+        if code == INLINE:
+            event_log.pack_inline(self.log, INLINE, item.raw)
+        else:
+            event_log.pack(self.log, code)
+            self.items.append(item)
+        self._tell_item(item)
+
+    def take(self, but: int) -> None:
+        """Make an item of the text, but for so many characters that came while it was recorded."""
+        until = max(self.taken, len(self.text) - but)
+        if until > self.taken:
+            made = message("assistant", self.text[self.taken : until], status="completed")
+            self.item(made, code=EMITTED)
+            self.taken = until
+
+    def end(self, state: AttemptState, failure: Failure | None) -> list[Event]:
+        return [*self.events, TurnFinished(number=len(self.events) + 1, state=state, failure=failure)]
+
+
+steps = st.one_of(
+    st.tuples(st.just("delta"), st.text(st.characters(codec="utf-8"), min_size=1, max_size=200)),
+    st.tuples(st.just("item"), any_items),
+    st.tuples(st.just("inline"), any_items),
+    st.tuples(st.just("take"), st.integers(0, 5)),
+)
+
+
+def told_by(taken: list[tuple[str, Any]]) -> Told:
+    told = Told()
+    for step, given_ in taken:
+        if step == "delta":
+            told.delta(given_)
+        elif step == "take":
+            told.take(given_)
+        else:
+            told.item(given_, code=INLINE if step == "inline" else ITEM)
+    return told
+
+
+def wire(events: list[Event]) -> list[bytes]:
+    return [codec.encode(event) for event in events]
+
+
+@repeatable
+@given(
+    st.lists(steps, max_size=30),
+    st.lists(any_items, max_size=3),
+    st.sampled_from(AttemptState),
+    st.none() | st.just(FAILED),
+)
+def test_what_was_told_is_told_again(
+    taken: list[tuple[str, Any]], resumed: list[Item], state: AttemptState, failure: Failure | None
+) -> None:
+    told = told_by([*(("item", item) for item in resumed), *taken])
+    expected = told.end(state, failure)
+    rebuilt = rebuild(bytes(told.log), told.items, told.text[told.taken :], state, failure)
+    assert wire(list(rebuilt)) == wire(expected)
+    assert [event.number for event in expected] == list(range(1, len(expected) + 1))
+    assert event_log.items_told(bytes(told.log)) == len(told.items)
+
+
+@repeatable
+@given(st.lists(steps, max_size=60))
+def test_a_log_comes_back_as_it_was_stored(taken: list[tuple[str, Any]]) -> None:
+    told = told_by(taken)
+    assert loaded(stored(bytes(told.log), told.items), told.items) == bytes(told.log)
+
+
+def test_a_short_delta_takes_one_byte_and_a_long_log_less() -> None:
+    told = told_by([("delta", "x" * (1 + place % 9)) for place in range(4_000)])
+    assert len(told.log) == 4_000
+    told.take(0)
+    assert len(stored(bytes(told.log), told.items)) < 2_000
+
+
+def test_a_single_delta_takes_nothing() -> None:
+    told = told_by([("delta", "Hello " * 100), ("take", 0)])
+    assert stored(bytes(told.log), told.items) == b""
+
+
+def test_a_message_that_was_added_is_told_apart_from_one_that_was_emitted() -> None:
+    told = told_by([("item", assistant("Hello"))])
+    kept = stored(bytes(told.log), told.items)
+    assert kept != b""
+    rebuilt = list(rebuild(loaded(kept, told.items), told.items, "", AttemptState.COMPLETED, None))
+    assert [type(event) for event in rebuilt] == [TurnStarted, ItemDone, TurnFinished]
+
+
+def test_items_alone_take_nothing() -> None:
+    told = told_by([("item", call()), ("item", result())])
+    assert stored(bytes(told.log), told.items) == b""
+
+
+def test_a_failure_stands_in_the_log_and_is_no_event() -> None:
+    told = told_by([("delta", "Half"), ("take", 0)])
+    event_log.pack_inline(told.log, FAILURE, msgspec.json.encode(FAILED))
+    log = bytes(told.log)
+    assert failure_of(log) == FAILED
+    assert failure_of(log[:2]) is None
+    assert len(list(rebuild(log, told.items, "", AttemptState.KEPT, failure_of(log)))) == 4
+
+
+@pytest.mark.parametrize(
+    ("log", "items", "tail"),
+    [
+        (b"\x80", (), ""),  # a number without an end
+        (b"\x02\x05{}", (), ""),  # an item that is cut off
+        (b"\x03", (), ""),  # a failure without a length
+        (b"\x00", (), ""),  # an item that is not there
+        (b"\x01", (), ""),
+        (b"\x08", (), "four"),  # a delta longer than its text
+    ],
+)
+def test_a_damaged_log_is_damage(log: bytes, items: tuple[Item, ...], tail: str) -> None:
+    with pytest.raises(StoreCorrupt):
+        list(rebuild(log, items, tail, AttemptState.FAILED, None))
+
+
+def test_damage_to_how_a_log_is_kept_is_damage() -> None:
+    with pytest.raises(StoreCorrupt):
+        loaded(b"\x01not deflated", ())
+    with pytest.raises(StoreCorrupt):
+        failure_of(b"\x03\x02{}")

@@ -1,0 +1,93 @@
+"""What is hidden takes its other half along, and what is left is well formed."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import assistant, call, histories, reasoning, repeatable, result, some_id, user
+from turnledger.model.flags import (
+    SHOWN,
+    Flags,
+    hidden_from_model,
+    hidden_from_user,
+    with_their_halves,
+    without_hidden,
+)
+from turnledger.model.ids import TurnId
+from turnledger.model.item import Item
+from turnledger.model.pairing import open_calls
+
+ONE, TWO = some_id(TurnId, 1), some_id(TurnId, 2)
+
+
+def closed(items: list[Item]) -> list[Item]:
+    """The history with a result for each open call."""
+    return [*items, *(result(item.call_id or "", item.type) for item in open_calls(items))]
+
+
+def test_everything_is_shown_unless_somebody_says_otherwise() -> None:
+    assert (SHOWN.to_model, SHOWN.to_user) == (True, True)
+
+
+def test_what_is_hidden_from_whom() -> None:
+    flags = {ONE: {0: Flags(False, True), 1: Flags(True, False), 2: Flags(False, False)}, TWO: {3: SHOWN}}
+    assert hidden_from_model(flags) == {ONE: [0, 2]}
+    assert hidden_from_user(flags) == {ONE: [1, 2]}
+
+
+A_TURN = [user(), reasoning(), call("a"), call("b"), result("a"), result("b"), reasoning(), assistant()]
+
+
+@pytest.mark.parametrize(
+    ("hidden", "gone"),
+    [
+        ([], []),
+        ([0], [0]),
+        ([2], [2, 4]),
+        ([4], [2, 4]),
+        ([2, 5], [1, 2, 3, 4, 5]),
+        ([7], [6, 7]),
+        ([6], [6]),
+        ([1], [1]),
+    ],
+    ids=["nothing", "message", "call", "result", "all calls", "what was thought of", "a thought", "plan"],
+)
+def test_hiding_takes_along(hidden: list[int], gone: list[int]) -> None:
+    assert sorted(with_their_halves(A_TURN, hidden)) == gone
+
+
+def test_calls_are_paired_per_occurrence() -> None:
+    items = [call("a"), result("a"), call("a"), result("a")]
+    assert with_their_halves(items, [3]) == {2, 3}
+    assert with_their_halves(items, [0]) == {0, 1}
+
+
+def test_several_thoughts_in_a_row_go_with_what_they_led_to() -> None:
+    assert with_their_halves([reasoning("1"), reasoning("2"), assistant()], [2]) == {0, 1, 2}
+
+
+def test_a_call_may_be_answered_in_a_later_part() -> None:
+    parts = [(user(), reasoning(), call("a")), (result("a"), assistant())]
+    assert without_hidden(parts, [(2,), ()]) == [(user(),), (assistant(),)]
+    assert without_hidden(parts, [(), (0,)]) == [(user(),), (assistant(),)]
+
+
+@repeatable
+@given(histories, st.sets(st.integers(0, 16)), st.lists(st.integers(0, 16), max_size=3))
+def test_what_is_left_is_well_formed_and_nothing_else_is_lost(
+    history: list[Item], hidden: set[int], cuts: list[int]
+) -> None:
+    items = closed(history)
+    edges = [0, *sorted(min(cut, len(items)) for cut in cuts), len(items)]
+    stretches = list(pairwise(edges))
+    parts = [tuple(items[start:end]) for start, end in stretches]
+    asked = [{at - start for at in hidden if start <= at < end} for start, end in stretches]
+    left = [item for part in without_hidden(parts, asked) for item in part]
+    assert open_calls(left) == ()
+    gone = with_their_halves(items, {at for at in hidden if at < len(items)})
+    assert left == [item for at, item in enumerate(items) if at not in gone]
+    assert {at for at in hidden if at < len(items)} <= gone
+    extra = [items[at] for at in gone - hidden]
+    assert all(item.is_call or item.is_result or item.is_reasoning for item in extra)

@@ -1,0 +1,119 @@
+"""The books of the memory store: each way in which its dictionaries can disagree is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.engine.lived_in import Lived, live_in
+from tests.unit.engine.test_check import raw_id
+from turnledger import Rule
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.turn import Turn
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+
+NOWHERE = BranchId("branch_" + raw_id(9))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def database() -> Database:
+    return Database()
+
+
+@pytest.fixture
+async def lived(database: Database) -> AsyncIterator[Lived]:
+    lived = await live_in(MemoryStore(database))
+    yield lived
+    await lived.ledger.close()
+
+
+def last_turn(database: Database) -> Turn:
+    return list(database.turns.values())[-1]
+
+
+def strand_a_turn(database: Database) -> None:
+    turn = replace(last_turn(database), id=TurnId("turn_" + raw_id(9)), branch=NOWHERE)
+    database.turns[turn.id] = turn
+    database.lines[NOWHERE] = {turn.number: turn}
+
+
+def place_a_turn_too_early(database: Database) -> None:
+    branch = next(each for each in database.branches.values() if each.length == each.start > 0)
+    turn = replace(last_turn(database), id=TurnId("turn_" + raw_id(9)), branch=branch.id, number=1)
+    database.turns[turn.id] = turn
+    database.lines.setdefault(branch.id, {})[1] = turn
+
+
+def keep_a_turn_out_of_its_line(database: Database) -> None:
+    turn = replace(last_turn(database), id=TurnId("turn_" + raw_id(9)), number=99)
+    database.turns[turn.id] = turn
+
+
+def keep_an_origin_for_nobody(database: Database) -> None:
+    origin = next(iter(database.origins.values()))
+    database.origins[NOWHERE] = replace(origin, branch=NOWHERE)
+
+
+def keep_a_journal_for_nobody(database: Database) -> None:
+    database.journals[TurnId("turn_" + raw_id(9))] = {0: b"{}"}
+
+
+def keep_a_log_for_nobody(database: Database) -> None:
+    database.logs[TurnId("turn_" + raw_id(9))] = {}
+
+
+def keep_flags_for_nobody(database: Database) -> None:
+    database.flags["ann", TurnId("turn_" + raw_id(9))] = {}
+
+
+def name_a_conversation_that_is_gone(database: Database) -> None:
+    database.by_key["ann", "lost"] = ConversationId("conv_" + raw_id(9))
+
+
+def count_a_live_one_as_ended(database: Database) -> None:
+    live = next(id for id in database.conversations if id not in database.ended)
+    database.ended[live] = None
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (strand_a_turn, "which is not there: nobody can read it"),
+        (place_a_turn_too_early, "stands before the start of its branch"),
+        (keep_a_turn_out_of_its_line, "its line was not kept with it"),
+        (keep_an_origin_for_nobody, "it keeps turns for nobody"),
+        (keep_a_journal_for_nobody, "what it says is lost"),
+        (keep_a_log_for_nobody, "There is a log of turn_"),
+        (keep_flags_for_nobody, "There are flags or a log of turn_"),
+        (name_a_conversation_that_is_gone, "The conversation_key 'lost' of 'ann' names conv_"),
+        (count_a_live_one_as_ended, "but was not counted so"),
+    ],
+)
+async def test_what_does_not_agree_is_told(
+    lived: Lived, database: Database, damage: Callable[[Database], None], said: str
+) -> None:
+    assert await lived.ledger.check() == []
+    damage(database)
+    [finding] = await lived.ledger.check()
+    assert finding.rule is Rule.STORE
+    assert said in finding.message
+
+
+async def test_a_line_that_names_a_turn_that_is_gone_is_told(lived: Lived, database: Database) -> None:
+    turn = last_turn(database)
+    del database.turns[turn.id]
+    [told] = await MemoryTables(database).oddities(9)
+    assert f"is {turn.id}, which is not there" in told
+
+
+async def test_only_so_many_oddities_are_told(lived: Lived, database: Database) -> None:
+    for number in range(5):
+        database.journals[TurnId("turn_" + raw_id(number))] = {}
+    assert len(await MemoryTables(database).oddities(3)) == 3
