@@ -8,13 +8,15 @@ import pytest
 
 from tests.unit.engine.stage import HandClock
 from tests.unit.model.shapes import assistant, call, result, user
-from turnledger import Chat, Context, Ledger, Limits
-from turnledger.engine.asking import begin_request
+from turnledger import Chat, Context, Ledger, Limits, ResetPolicy
+from turnledger.engine.asking import begin_request, target_of
 from turnledger.engine.context import ALL
 from turnledger.engine.idempotency import fingerprint
-from turnledger.errors import InvalidInput, MalformedItems, NoNewInput
+from turnledger.engine.process import Process
+from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import message
+from turnledger.model.reset_policy import NEVER
 from turnledger.stores.memory import MemoryStore
 
 LIMITS = Limits(input_items=3, turn_bytes=400)
@@ -91,3 +93,55 @@ def test_requests_differ_by_their_instructions_and_priming() -> None:
         fingerprint((user(),), instructions=Instructions((*items, *items))),
     ]
     assert len(set(prints)) == len(prints)
+
+
+@pytest.fixture
+async def process() -> AsyncIterator[Process]:
+    async with await Ledger.open("memory:") as ledger:
+        yield ledger._process
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        ({"owner": ""}, "owner"),
+        ({"conversation_key": "k" * 513}, "conversation_key"),
+        ({"conversation_key": "\ud800"}, "Unicode"),
+        ({"id": "conv_1", "conversation_key": "k"}, "not both"),
+        ({"reset": ResetPolicy.idle(1)}, "conversation_key"),
+        ({"id": "conv_1", "reset": NEVER}, "conversation_key"),
+    ],
+)
+async def test_what_names_no_conversation_is_refused(
+    process: Process, arguments: dict[str, Any], reason: str
+) -> None:
+    given = {"id": None, "conversation_key": None, "owner": "ann", **arguments}
+    with pytest.raises(InvalidInput, match=reason):
+        target_of(process, given.pop("id"), given.pop("conversation_key"), given.pop("owner"), **given)
+
+
+async def test_a_policy_is_for_the_key_and_for_what_is_made_under_it(process: Process) -> None:
+    policy = ResetPolicy.daily(4)
+    target = target_of(process, None, "k", "ann", reset=policy)
+    assert target.fresh is not None
+    assert target.reset_policy == target.fresh.reset_policy == policy
+    plain = target_of(process, None, "k", "ann")
+    assert plain.fresh is not None
+    assert (plain.reset_policy, plain.fresh.reset_policy) == (None, NEVER)
+
+
+async def test_who_may_not_create_brings_nothing_to_insert(process: Process) -> None:
+    assert target_of(process, None, "k", "ann", create=False).fresh is None
+
+
+async def test_a_turn_is_an_interaction_unless_it_says_otherwise(process: Process) -> None:
+    target = target_of(process, None, "k", "ann")
+    assert begin_request(process, target, "q").is_interaction
+    assert not begin_request(process, target, "q", interaction=False).is_interaction
+
+
+async def test_a_closed_ledger_is_asked_for_nothing() -> None:
+    ledger = await Ledger.open("memory:")
+    await ledger.close()
+    with pytest.raises(LedgerClosed):
+        target_of(ledger._process, None, "k", "ann")

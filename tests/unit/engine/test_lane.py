@@ -205,6 +205,23 @@ async def test_a_bell_rings_on_one_branch_or_on_all() -> None:
         assert await woken([here, there]) == [0, 1]
 
 
+async def test_who_lost_its_place_is_woken_wherever_it_stands() -> None:
+    bells = Bells()
+    one, two = some_id(TurnId, 1), some_id(TurnId, 2)
+    with (
+        bells.enlist(CONVERSATION, (BACK, 1), one) as first,
+        bells.enlist(CONVERSATION, (BACK, 2), two) as second,
+        bells.enlist(CONVERSATION) as listener,
+    ):
+        assert bells.queued() == [one, two]
+        bells.wake(None)
+        bells.wake(some_id(TurnId, 3))
+        assert await woken([first, second, listener]) == []
+        bells.wake(two)
+        assert await woken([first, second, listener]) == [1]
+    assert bells.queued() == []
+
+
 def test_nothing_is_kept_of_those_who_left() -> None:
     bells = Bells()
     with pytest.raises(ValueError, match="out"), bells.enlist(CONVERSATION):

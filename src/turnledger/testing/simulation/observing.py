@@ -68,6 +68,7 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     if isinstance(result, Begun):
         key = request.key.text if request.key else None
         world.begun_at.setdefault(request.attempt, (world.begins, key))
+        world.begun_in[request.attempt] = result.conversation.id
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
         if before is not None:

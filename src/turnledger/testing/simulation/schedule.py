@@ -15,7 +15,7 @@ from turnledger.errors import Superseded, TurnledgerError
 from turnledger.ledger import Chat, Ledger
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.event import Event
-from turnledger.model.ids import ConversationId, LeaseId
+from turnledger.model.ids import LeaseId
 from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium, Weather
@@ -255,14 +255,12 @@ class Schedule:
             told: list[Event] = []
             runner = self.world.runner(ask, self.random)
             policies = {**ask.policies, "on_event": told.append}
-            opened: ConversationId | None = None
             try:
                 if ask.by_key:
                     key = ask.conversation_key
                     turn = await ledger.run(runner, ask.input, conversation_key=key, **policies)
                 else:
                     chat = await self._open(ledger, ask.conversation_key)
-                    opened = chat.id
                     turn = await chat.run(runner, ask.input, **policies)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
@@ -270,7 +268,7 @@ class Schedule:
                 if code == Superseded.code and not self.world.was_taken_over(ask):
                     self.world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
             else:
-                where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else opened
+                where = self.world.begun_in[turn.id]
                 self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
                 if told:
                     self.world.heard[turn.id] = told

@@ -152,6 +152,8 @@ class World:
     """Attempts whose process was told of their ticket."""
     begun_at: dict[TurnId, tuple[int, str | None]] = field(default_factory=dict)
     """When attempts began, likewise, and under which idempotency_key."""
+    begun_in: dict[TurnId, ConversationId] = field(default_factory=dict)
+    """Where attempts began."""
     begins: int = 0
     settled_by_begin: set[TurnId] = field(default_factory=set)
     """Attempts whose effects were waiting when a turn began behind them."""
