@@ -10,11 +10,12 @@ async with chat.turn("Where is my order?") as turn:
 import logging
 
 from turnledger import errors
+from turnledger.chat import Chat
 from turnledger.engine.context import Context
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Runner
 from turnledger.engine.transaction import RunningTurn
-from turnledger.ledger import Chat, Ledger
+from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar
+
+from msgspec.structs import replace
 
 from turnledger.engine.begin import BeginRequest
 from turnledger.engine.branching import Divergence
@@ -11,8 +13,10 @@ from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
 from turnledger.engine.idempotency import Key, fingerprint
 from turnledger.engine.limits import Limits
+from turnledger.engine.matching import Sent
 from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
+from turnledger.engine.resending import ChatMessage, OnDivergence, Resending
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -142,6 +146,28 @@ def begin_request(
     )
 
 
+def resent_request(
+    process: Process,
+    target: Target,
+    messages: Sequence[ChatMessage],
+    sent: Sent | str | None,
+    on_divergence: OnDivergence | str,
+    options: TurnOptions,
+) -> BeginRequest:
+    """A request to begin whose input is what is new in a history that its client sends whole."""
+    if options.get("instructions") is not None:
+        raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
+    how = choice(Sent, "sent", sent) if sent is not None else None
+    resending = Resending(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
+    request = begin_request(process, target, PLACEHOLDER, **options)
+    key = resending.key(request.key.text) if request.key is not None else None
+    return replace(request, input=(), reread=resending.reread, key=key)
+
+
+PLACEHOLDER = "to be read"
+"""Stands for the input until it is known what that is."""
+
+
 def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
     """A request that takes the lane as a turn does, and runs none."""
     now, limits = process.clock.now_ms(), process.limits
@@ -165,7 +191,7 @@ def _check_size(what: str, items: tuple[Item, ...], limits: Limits) -> None:
         )
 
 
-Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure)
+Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)
 
 
 def choice(kind: type[Policy], name: str, value: Policy | str) -> Policy:

@@ -6,6 +6,7 @@ the claim, the fence. A refused request changes nothing; a waiting one leaves a 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -24,12 +25,19 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
-from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, open_calls
 from turnledger.model.reset_policy import NEVER
+
+
+class Seen(Struct, frozen=True):
+    """The line that a request was made for: a branch, and its head."""
+
+    branch: BranchId
+    head: TurnId | None
 
 
 class BeginRequest(Struct, frozen=True, kw_only=True):
@@ -53,6 +61,10 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """Where it goes, if not behind the head."""
     move: Move | None = None
     """What it does instead of running a turn."""
+    reread: Reread | None = None
+    """Makes the request anew for the line as it is: what it asks for depends on that."""
+    seen: Seen | None = None
+    """The line it was last made for."""
     key: Key | None = None
     ticket: Ticket | None = None
     """The ticket that it was given before."""
@@ -89,6 +101,13 @@ class Queued:
 Beginning: TypeAlias = Begun | Queued | Share | Moved
 
 
+Reread: TypeAlias = Callable[[BeginRequest], Awaitable[BeginRequest]]
+
+
+class HistoryMoved(Exception):
+    """The line is no longer the one that the request was made for: it has to be made anew."""
+
+
 class MustReachDisk(Exception):
     """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
 
@@ -97,8 +116,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
     Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
-    QueueFull; then nothing has changed. Raises MustReachDisk if it has to be run again, durably. Repeating it
-    with the same attempt returns the same.
+    QueueFull; then nothing has changed. Raises MustReachDisk if it has to be run again, durably, and
+    HistoryMoved if it has to be made anew. Repeating it with the same attempt returns the same.
     """
     if request.is_repeated:
         before = await _begun_before(tables, request)
@@ -235,6 +254,8 @@ async def _check_before_stopping(
 ) -> None:
     """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
     leaves no call open, and may be the very one that is to be replaced."""
+    if request.reread is not None:
+        return  # what it asks for is known when the lane is free
     keeps_running = request.on_busy is OnBusy.INTERRUPT
     wish = request.diverge
     if request.move is not None:
@@ -287,6 +308,8 @@ def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: boo
 async def _take_lane(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
 ) -> Begun:
+    if request.reread is not None and request.seen != Seen(branch.id, branch.head):
+        raise HistoryMoved
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     place: Place | None = None
     # A retry that goes on from a journal goes on under the instructions it was written under.

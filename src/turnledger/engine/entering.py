@@ -11,6 +11,7 @@ from turnledger.engine.begin import (
     Beginning,
     BeginRequest,
     Begun,
+    HistoryMoved,
     MustReachDisk,
     Queued,
     abandon,
@@ -121,9 +122,12 @@ async def _stand_in_line(process: Process, request: BeginRequest, beginning: Que
 
 async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
     """The way of most turns: one write that nothing precedes, not even on disk."""
+    if request.reread is not None and request.key is None:
+        # Under a key, begin may find the answer without asking what the request means.
+        request = await request.reread(request)
     try:
         return await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
-    except (MustReachDisk, OutcomeUnknown, StoreUnavailable):
+    except (HistoryMoved, MustReachDisk, OutcomeUnknown, StoreUnavailable):
         return await _try_begin(process, request)
 
 
@@ -131,11 +135,19 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
     if process.is_closed:
         raise LedgerClosed
     request = replace(request, now=process.clock.now_ms(), is_repeated=True)
+    while True:
+        try:
+            return await uninterrupted(_persist_begin(process, request))
+        except HistoryMoved:
+            assert request.reread is not None  # noqa: S101 - else nothing could have moved
+            request = await request.reread(request)
+
+
+async def _persist_begin(process: Process, request: BeginRequest) -> Beginning:
     try:
-        return await uninterrupted(process.persist(begin, request, Sync.PROCESS))
+        return await process.persist(begin, request, Sync.PROCESS)
     except MustReachDisk:
-        durable = replace(request, is_durable=True)
-        return await uninterrupted(process.persist(begin, durable, Sync.DISK))
+        return await process.persist(begin, replace(request, is_durable=True), Sync.DISK)
 
 
 async def _wait(process: Process, waiter: Waiter, patience_ends: float) -> None:

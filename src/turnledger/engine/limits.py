@@ -27,6 +27,8 @@ class Limits:
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 64 * 1024 * 1024
     """Histories kept in memory."""
+    shown_bytes: int = 32 * 1024 * 1024
+    """Turns kept in memory as chat clients see them, to find them in what these send."""
     flush_every: float = 0.5
     """How often a running turn writes down what it has told; shorter ones write it with their commit."""
     readers: int = 10_000

@@ -13,6 +13,7 @@ from turnledger.engine.lane import Bells, Waiter
 from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
+from turnledger.engine.shown_turns import ShownTurns
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
 from turnledger.model.attempt import OnStop
 from turnledger.model.conversation import Branch
@@ -39,6 +40,7 @@ class Process:
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
+        self.shown_turns = ShownTurns(limits.shown_bytes)
         self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}
         """Attempts that a task here answers for, and whether they have queued. Any other attempt that

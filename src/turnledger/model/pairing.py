@@ -76,6 +76,12 @@ def check_input(new: Sequence[Item]) -> None:
         raise NoNewInput
 
 
+def check_resent(new: Sequence[Item]) -> None:
+    """Refuse nothing new. What a client sends as the history may hold what models said, calls included."""
+    if not _says_something(new) and not any(item.is_result for item in new):
+        raise NoNewInput
+
+
 def _says_something(new: Sequence[Item]) -> bool:
     return any(item.is_user_message and not item.is_blank for item in new)
 
@@ -87,6 +93,8 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     A user message while calls are pending closes the unanswered ones with a stated result. Raises
     MissingToolResults or MalformedItems; the caller has changed nothing by then.
     """
+    if any(item.is_call for item in new):
+        return _admit_history(pending, new)
     answered = [item.call_id for item in new if item.is_result]
     if not pending and not answered:
         return tuple(new)
@@ -98,6 +106,30 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     results = [item for item in new if item.is_result] + list(closed(missing))
     admitted = (*results, *(item for item in new if not item.is_result))
     open_calls((*pending, *admitted))
+    return admitted
+
+
+def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+    """Input that holds calls with their results, as a client's copy of a history does: none may stay open,
+    and what waits is answered or closed before them."""
+    waiting = {call.call_id: call for call in pending}
+    answers: list[Item] = []
+    rest: list[Item] = []
+    open_here: set[str | None] = set()
+    for item in new:
+        if item.is_result and item.call_id in waiting and item.call_id not in open_here:
+            del waiting[item.call_id]
+            answers.append(item)
+            continue
+        if item.is_call:
+            open_here.add(item.call_id)
+        elif item.is_result:
+            open_here.discard(item.call_id)
+        rest.append(item)
+    admitted = (*answers, *closed(waiting.values()), *rest)
+    left = open_calls((*pending, *admitted))
+    if left:
+        raise MissingToolResults(tuple(call.call_id or "" for call in left))
     return admitted
 
 

@@ -12,7 +12,7 @@ from tests.unit.engine.lived_in import Lived, change_branch, change_turn, remove
 from tests.unit.engine.test_check import raw_id
 from tests.unit.model.shapes import call, result, user
 from turnledger import Rule, TurnKind
-from turnledger.ledger import Chat
+from turnledger.chat import Chat
 from turnledger.model import codec
 from turnledger.model.conversation import Branch, Stretch
 from turnledger.model.ids import ConversationId, TurnId

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import CONVERSATION, HandClock, branch, conversation, drive
 from tests.unit.model.shapes import some_id
 from turnledger import Ledger, OnFailure, RunningTurn
+from turnledger.chat import Chat
 from turnledger.engine.conversations import (
     ResolveRequest,
     Target,
@@ -19,7 +20,6 @@ from turnledger.engine.conversations import (
     resolve_settled,
 )
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
-from turnledger.ledger import Chat
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.reset_policy import ResetPolicy

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from turnledger import Ledger, TurnKind
+from turnledger.chat import Chat
 from turnledger.engine.draft import Draft
 from turnledger.engine.recording import record
 from turnledger.errors import OutcomeUnknown, TurnEnded
-from turnledger.ledger import Chat
 from turnledger.model.journal import Journal
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import Fate, GatedStore

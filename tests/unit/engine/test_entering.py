@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from turnledger import Ledger, RunningTurn, TurnKind
+from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.conversations import resolve_now
 from turnledger.errors import LedgerClosed, MalformedItems, TurnStopped
-from turnledger.ledger import Chat
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate, GatedStore, When
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from turnledger import AttemptState, Ledger, Limits, RunningTurn, TurnKind
+from turnledger.chat import Chat
 from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.ending import end
 from turnledger.engine.recording import record
@@ -18,7 +19,6 @@ from turnledger.errors import (
     StoreUnavailable,
     TurnEnded,
 )
-from turnledger.ledger import Chat
 from turnledger.model.event import Event, TurnFinished
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import Fate, GatedStore

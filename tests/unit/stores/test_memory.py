@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import HandClock, drive
 from tests.unit.model.shapes import assistant, repeatable, some_id, user
 from turnledger import Ledger
+from turnledger.chat import Chat
 from turnledger.engine.recovery import PurgeRequest, purge
 from turnledger.errors import ConversationExpired, ConversationNotFound, LedgerClosed, StoreError
-from turnledger.ledger import Chat
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
 from turnledger.model.flags import Flags

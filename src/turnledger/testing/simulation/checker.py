@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from turnledger.chat import Chat
 from turnledger.engine.closing import NOT_STARTED
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import Chat, Ledger
+from turnledger.ledger import Ledger
 from turnledger.model import codec
 from turnledger.model.attempt import AttemptState, OnFailure, OnStop
 from turnledger.model.event import TurnFinished

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias
 
+from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.errors import Superseded, TurnledgerError
-from turnledger.ledger import Chat, Ledger
+from turnledger.ledger import Ledger
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.event import Event
 from turnledger.model.ids import LeaseId

@@ -8,13 +8,13 @@ from typing import TypeAlias
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit
 from turnledger.engine.ending import end
 from turnledger.engine.limits import Limits
 from turnledger.engine.reading import SetAside
 from turnledger.errors import EmptyTurn, LedgerClosed, MalformedItems, StoreFull, TurnEnded
-from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.item import Item, message
 from turnledger.model.turn import TurnKind

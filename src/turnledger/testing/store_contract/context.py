@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.context import Context
 from turnledger.engine.history import read_turns
 from turnledger.errors import MalformedItems
-from turnledger.ledger import Chat
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.pairing import open_calls
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool

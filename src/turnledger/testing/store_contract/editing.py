@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.commit import commit
 from turnledger.errors import (
     IdempotencyMismatch,
@@ -16,7 +17,6 @@ from turnledger.errors import (
     TurnNotFound,
     TurnReplayed,
 )
-from turnledger.ledger import Chat
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.pairing import NOT_ANSWERED
 from turnledger.model.turn import Turn

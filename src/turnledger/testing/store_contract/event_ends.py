@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.recording import record
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import (
     OutcomeUnknown,
 )
-from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TurnFinished
 from turnledger.model.ids import TurnId

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit
 from turnledger.engine.flagging import flag
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.errors import ConversationDeleted, InvalidInput, TurnNotFound
-from turnledger.ledger import Chat
 from turnledger.model.flags import Flags
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit
 from turnledger.engine.recording import record
@@ -19,7 +20,6 @@ from turnledger.errors import (
     Superseded,
     TurnFailed,
 )
-from turnledger.ledger import Chat
 from turnledger.model.ids import ConversationId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, soon

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
 from turnledger.engine.moving import fork
 from turnledger.engine.ports import Tables
@@ -16,7 +17,6 @@ from turnledger.errors import (
     InvalidInput,
     TurnNotFound,
 )
-from turnledger.ledger import Chat
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.testing.gates import Fate

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.errors import IdempotencyMismatch, TurnReplayed
-from turnledger.ledger import Chat
 from turnledger.model.messages import messages_of
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Fate

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.errors import BranchNotFound, ConversationBusy, TurnNotFound, TurnStopped
-from turnledger.ledger import Chat
 from turnledger.model.ids import BranchId
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
-from turnledger.ledger import Chat
 from turnledger.model import codec
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, TextDelta, TurnFinished, TurnStarted

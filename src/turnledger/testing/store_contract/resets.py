@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.conversations import resolve_now
 from turnledger.engine.resets import reset
@@ -16,7 +17,6 @@ from turnledger.errors import (
     InvalidInput,
     TurnReplayed,
 )
-from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import ConversationState
 from turnledger.model.reset_policy import ResetPolicy

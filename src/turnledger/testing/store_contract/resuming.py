@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.closing import OUTCOME_UNKNOWN
 from turnledger.engine.ports import Runner
 from turnledger.engine.transaction import RunningTurn
-from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Gate

@@ -15,11 +15,12 @@ from typing import Any, TypeAlias, TypeVar
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.begin import BeginRequest
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Operation, Request, Runner, Store, Sync, Tables
-from turnledger.ledger import Chat, Ledger
+from turnledger.ledger import Ledger
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, result_of

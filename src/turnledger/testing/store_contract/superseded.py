@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.asking import begin_request
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit, resolve_doubt
 from turnledger.engine.recovery import take_over
 from turnledger.errors import ConversationBusy, Superseded
-from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Fate, Gate, When

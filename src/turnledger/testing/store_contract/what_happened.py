@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.engine.closing import NOT_STARTED, OUTCOME_UNKNOWN
 from turnledger.engine.ports import Runner
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import NoNewInput
-from turnledger.ledger import Chat
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Think, Tool

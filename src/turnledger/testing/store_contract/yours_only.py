@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from turnledger.chat import Chat
 from turnledger.errors import ConversationNotFound
-from turnledger.ledger import Chat
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.forgotten import USES
 from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon

@@ -1,0 +1,334 @@
+"""A chat: one conversation, as one owner sees it. Turns run on it; its history is read, bent and hidden."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from typing import Unpack
+
+from turnledger.engine.asking import (
+    PAGE,
+    Input,
+    TurnOptions,
+    begin_request,
+    check_details,
+    check_limit,
+    check_name,
+    choice,
+    move_request,
+    resent_request,
+)
+from turnledger.engine.block import TurnBlock, run_turn
+from turnledger.engine.branching import Divergence
+from turnledger.engine.conversations import (
+    DeleteRequest,
+    Target,
+    UpdateRequest,
+    delete,
+    new_conversation,
+    update,
+)
+from turnledger.engine.ending import Ended
+from turnledger.engine.entering import relocate
+from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
+from turnledger.engine.live_log import EventSink
+from turnledger.engine.matching import Sent
+from turnledger.engine.moving import (
+    ForkRequest,
+    Move,
+    Sibling,
+    SiblingsRequest,
+    Switch,
+    Undo,
+    fork,
+    siblings,
+)
+from turnledger.engine.ports import Runner
+from turnledger.engine.process import Process
+from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
+from turnledger.engine.resending import ChatMessage, OnDivergence
+from turnledger.engine.showing import in_force, whole_history
+from turnledger.engine.stopping import stop_turn
+from turnledger.engine.stops import StopRequest
+from turnledger.engine.stream import read_events
+from turnledger.errors import InvalidInput
+from turnledger.model.attempt import OnBusy, OnStop
+from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event
+from turnledger.model.flags import FlagsOf
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item
+from turnledger.model.turn import Turn
+
+
+class Chat:
+    """One conversation, as one owner sees it."""
+
+    def __init__(self, process: Process, found: Conversation, *, is_new: bool = False) -> None:
+        self._process = process
+        self._found = found
+        self.is_new = is_new
+        """Whether the call that returned this handle made the conversation."""
+
+    @property
+    def id(self) -> ConversationId:
+        return self._found.id
+
+    @property
+    def owner(self) -> str:
+        return self._found.owner
+
+    @property
+    def conversation_key(self) -> str | None:
+        return self._found.conversation_key
+
+    def turn(
+        self,
+        input: Input,
+        *,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
+
+        Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
+        nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
+        committed turn raises TurnReplayed with that turn, instead of running the block.
+
+        `instructions` (a text, or system and developer messages) are recorded with the turn, and in force for
+        it and all later ones until replaced; an empty text ends them. `instructions_once` are in force for
+        this turn only. `priming` is a history of your own, shown before the stored one and not kept;
+        `context` says how much of the stored one is shown. `on_busy`, `on_stop` and `on_failure` name the
+        policies for what may come in between. With `interaction=False` the turn does not count as use: it
+        puts off neither expiry nor a reset.
+        """
+        request = begin_request(self._process, self._target(), input, **options)
+        return TurnBlock(self._process, request, on_event)
+
+    async def run(
+        self,
+        runner: Runner,
+        input: Input,
+        *,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> Turn:
+        """Run one turn with a runner and return it as committed; see Ledger.run."""
+        request = begin_request(self._process, self._target(), input, **options)
+        return await run_turn(self._process, request, runner, on_event)
+
+    def resent(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        sent: Sent | str | None = None,
+        on_divergence: OnDivergence | str = OnDivergence.BRANCH,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run the turn that a list of chat messages asks for, as a block, where a client sends all of its
+        history each time.
+
+        What is stored is found in it, however it was trimmed: what comes behind it is the input. A history
+        that ends with an earlier question asks for another answer to it, see `regenerate`; any other one
+        goes on from the last turn that both sides have, on a branch of its own, or is refused with
+        HistoryDiverged where `on_divergence` is `reject`. Leading system and developer messages are the
+        instructions. `sent="new"` says that all of it is input, `"full"` that all of it is the history.
+        """
+        request = resent_request(self._process, self._target(), messages, sent, on_divergence, options)
+        return TurnBlock(self._process, request, on_event)
+
+    def edit(
+        self,
+        turn: str,
+        input: Input,
+        *,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run a turn in the place of an earlier one, as a block.
+
+        It sees the history before that turn, and commits on a new branch, which the conversation shows from
+        then on; the old branch stays, see `siblings` and `switch`. Until then, and if it fails, nothing has
+        changed. It takes over the instructions of that turn, unless it brings its own. Raises TurnNotFound if
+        the turn is not on the branch that the conversation shows.
+        """
+        place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
+        request = begin_request(self._process, self._target(), input, place, **options)
+        return TurnBlock(self._process, request, on_event)
+
+    def regenerate(
+        self,
+        turn: str | None = None,
+        *,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
+        place = Divergence(
+            branch=self._process.ids.new(BranchId),
+            replaces=TurnId(turn) if turn else None,
+            regenerates=True,
+        )
+        request = begin_request(self._process, self._target(), (), place, **options)
+        return TurnBlock(self._process, request, on_event)
+
+    async def fork(
+        self,
+        turn: str | None = None,
+        *,
+        conversation_key: str | None = None,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> Chat:
+        """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
+        nothing; deleting this one leaves it whole."""
+        check_details(title, metadata)
+        process = self._process
+        if conversation_key is not None:
+            check_name("conversation_key", conversation_key)
+        now = process.clock.now_ms()
+        fresh = new_conversation(
+            self.owner,
+            process.ids.new(ConversationId),
+            process.ids.new(BranchId),
+            now,
+            conversation_key=conversation_key,
+            title=title,
+            metadata=dict(metadata or {}),
+        )
+        request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
+        return Chat(process, await process.persist(fork, request), is_new=True)
+
+    async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Take back the last turn: the conversation shows a branch without it.
+
+        Settled turns tell the model what tools did: they are not taken back, nor left behind, unless
+        `forget` says so. Raises TurnNotFound if there is no turn to take back.
+        """
+        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy)
+
+    async def switch(self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+        """Show another branch of the conversation, and go on there. Raises BranchNotFound."""
+        await self._move(Switch(BranchId(branch)), on_busy)
+
+    async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
+        request = move_request(self._process, self._target(), move, choice(OnBusy, "on_busy", on_busy))
+        await relocate(self._process, request)
+
+    async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
+        """The turns that were made in the place of this one, itself included, each with the branch that
+        shows it."""
+        now = self._process.clock.now_ms()
+        request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
+        return await self._process.store.read(siblings, request)
+
+    def _target(self) -> Target:
+        return Target(self.owner, self.id, self.conversation_key)
+
+    async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
+        """A page of committed turns in order: the last ones, or those before a turn's number. They are given
+        whole; see `flags` for what is hidden of them."""
+        return await self._process.store.read(turns_page, self._page(before, limit))
+
+    async def history(self) -> list[Item]:
+        """All items of all committed turns that their user sees, in order: without those hidden by
+        `to_user=False`, and the other half of their pair."""
+        return await whole_history(self._process.store, lambda before: self._page(before, PAGE))
+
+    async def flag(
+        self,
+        turn: str,
+        item: int | Iterable[int] | None = None,
+        *,
+        to_model: bool | None = None,
+        to_user: bool | None = None,
+    ) -> None:
+        """Show or hide items of a committed turn, by their places among `turn.items`, or all of them.
+
+        Takes effect for turns that begin later, and disturbs none that runs. Hiding one half of a call and
+        its result hides both, and reasoning goes with what it led to. Raises TurnNotFound.
+        """
+        places = None if item is None else (item,) if isinstance(item, int) else tuple(item)
+        process = self._process
+        request = FlagRequest(
+            owner=self.owner,
+            conversation=self.id,
+            turn=TurnId(turn),
+            places=places,
+            to_model=to_model,
+            to_user=to_user,
+            limit=process.limits.turn_flags,
+            now=process.clock.now_ms(),
+        )
+        await process.persist(flag, request)
+
+    async def flags(self, *turns: str) -> FlagsOf:
+        """The flags of these turns: turn → place among its items → flags, of all items hidden from anyone."""
+        request = FlagsRequest(self.owner, tuple(map(TurnId, turns)))
+        return await self._process.store.read(read_flags, request)
+
+    async def instructions(self) -> tuple[Item, ...]:
+        """The instructions that are in force for the next turn, unless it brings its own."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(in_force, request)
+
+    async def attempts(self, *, limit: int = 50) -> list[SetAside]:
+        """The attempts that are not in the history: running, failed, discarded; newest first."""
+        return await self._process.store.read(attempts_page, self._page(None, limit))
+
+    def _page(self, before: int | None, limit: int) -> PageRequest:
+        return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.now_ms())
+
+    async def stop(self, turn: str | None = None, *, policy: OnStop | str | None = None) -> Ended | None:
+        """Stop the running turn, or the named one, running or queued, in whatever process it is.
+
+        Returns when it is final, with the outcome that won; None if there was nothing to stop.
+        """
+        name = TurnId(turn) if turn else None
+        chosen = choice(OnStop, "policy", policy) if policy else None
+        process = self._process
+        if process.is_inside(self.id, name):
+            raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
+        request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
+        return await stop_turn(process, request)
+
+    def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
+        """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.
+
+        Yields every event numbered above `after`, in order, and ends behind TurnFinished, which comes in any
+        case: also if `after` lies beyond it, as it may for who heard more from a process that died before
+        writing it down. The turn may be running, in this process or another, have ended, or be queued:
+        then this waits until it begins, and ends without an event if it is withdrawn. Raises TurnNotFound,
+        ConversationDeleted, ConversationExpired, TooManyReaders and, when the ledger is closed, LedgerClosed.
+        """
+        if after < 0:
+            raise InvalidInput("after is the number of an event, or 0 for all of them.")
+        return read_events(self._process, self.owner, self.id, TurnId(turn), after)
+
+    async def info(self) -> Conversation:
+        """The conversation as it is: title, metadata, revision, times."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(info, request)
+
+    async def update(
+        self,
+        *,
+        title: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        revision: int | None = None,
+    ) -> Conversation:
+        """Set title or metadata; with the revision that was read, only if nobody did so since. Never
+        disturbs a running turn."""
+        check_details(title, metadata)
+        now = self._process.clock.now_ms()
+        request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
+        return await self._process.store.transact(update, request)
+
+    async def delete(self) -> None:
+        """Delete the conversation; a running turn ends with it. The conversation_key is free again."""
+        process = self._process
+        request = DeleteRequest(self.owner, self.id, process.clock.now_ms())
+        branch = await process.persist(delete, request)
+        process.cache.forget(branch)
+        process.lose_lanes(self.id)
+        process.bells.ring_all()
