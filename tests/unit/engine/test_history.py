@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tests.unit.engine.stage import CONVERSATION, drive
 from tests.unit.model.shapes import assistant, repeatable, some_id, turn
 from turnledger.engine.history import DEEPEST, History, HistoryCache, TurnsRequest, read_turns
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, Stretch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryTables
@@ -195,6 +195,20 @@ def test_a_history_kept_twice_counts_once() -> None:
     keep(cache, B, TURNS[:3])
     assert cached(cache, A, 5) == TURNS[:5]
     assert cached(cache, B, 3) == TURNS[:3]
+
+
+def test_what_is_cached_of_other_branches_is_shared_with_a_line_that_goes_through_them() -> None:
+    cache = HistoryCache(100 * SIZE)
+    keep(cache, A, TURNS[:5])
+    line = (Stretch(B, 3, 4), Stretch(A, 0, 3))
+    assert list(cache.shared(line, 4)) == list(TURNS[:3])
+    assert list(cache.shared(line, 2)) == list(TURNS[:2])
+    assert list(cache.shared(line[:1], 4)) == []
+    keep(cache, B, TURNS[:4])
+    assert list(cache.shared(line, 9)) == list(TURNS[:4])
+    assert list(cache.shared(line, 3)) == list(TURNS[:3])
+    keep(cache, A, TURNS[:2])
+    assert list(cache.shared(line[1:], 9)) == list(TURNS[:2])
 
 
 @repeatable

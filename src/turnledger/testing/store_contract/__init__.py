@@ -22,6 +22,7 @@ import pytest
 
 PARTS = (
     "all_or_nothing",
+    "branch_rows",
     "busy",
     "context",
     "flags",
@@ -56,6 +57,7 @@ PARTS = (
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
+from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
@@ -90,6 +92,7 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
 class StoreContract(
     AllOrNothing,
+    BranchRows,
     Busy,
     ContextShown,
     Flagged,
