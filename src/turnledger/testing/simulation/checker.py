@@ -73,7 +73,7 @@ async def _tells_its_events(world: World, chat: Chat, turn: Turn) -> None:
         raise Violation(None, None, f"the events of {turn.id} have gaps")
     if not isinstance(events[-1], TurnFinished):
         raise Violation(None, None, f"the events of {turn.id} have no end")
-    told = world.told.get(turn.id, events)
+    told = world.events.get(turn.id, events)
     if [codec.encode(event) for event in told] != [codec.encode(event) for event in events]:
         raise Violation(None, None, f"other events are read of {turn.id} than were told")
 

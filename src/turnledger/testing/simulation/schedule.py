@@ -273,7 +273,7 @@ class Schedule:
                 where = self.world.runs[turn.id].conversation if turn.id in self.world.runs else chat.id
                 self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
                 if told:
-                    self.world.told[turn.id] = told
+                    self.world.events[turn.id] = told
 
         return handle
 

@@ -126,7 +126,7 @@ class World:
     executions: dict[str, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
     seen: list[Seen] = field(default_factory=list)
-    told: dict[TurnId, list[Event]] = field(default_factory=dict)
+    events: dict[TurnId, list[Event]] = field(default_factory=dict)
     """The events of turns that went well, as they were told when they ran."""
     stops: list[tuple[TurnId, str]] = field(default_factory=list)
     recorded_stops: dict[TurnId, OnStop] = field(default_factory=dict)
