@@ -13,7 +13,9 @@ from turnledger import errors
 from turnledger.chat import Chat
 from turnledger.engine.context import Context
 from turnledger.engine.limits import Limits
+from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Runner
+from turnledger.engine.resending import OnDivergence
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
@@ -22,6 +24,8 @@ from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarte
 from turnledger.model.finding import Finding, Rule
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item
+from turnledger.model.messages import items_of_messages, messages_of
+from turnledger.model.repair import Change, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 
@@ -30,6 +34,7 @@ logging.getLogger("turnledger").addHandler(logging.NullHandler())
 
 __all__ = [
     "AttemptState",
+    "Change",
     "Chat",
     "Context",
     "Conversation",
@@ -40,16 +45,22 @@ __all__ = [
     "Ledger",
     "Limits",
     "OnBusy",
+    "OnDivergence",
     "OnFailure",
     "OnStop",
+    "Repaired",
     "ResetPolicy",
     "Rule",
     "Runner",
     "RunningTurn",
+    "Sent",
     "TextDelta",
     "Turn",
     "TurnFinished",
     "TurnKind",
     "TurnStarted",
     "errors",
+    "items_of_messages",
+    "messages_of",
+    "repair",
 ]

@@ -17,6 +17,7 @@ def public(kind: type) -> set[str]:
 def test_these_names_are_exported() -> None:
     assert turnledger.__all__ == [
         "AttemptState",
+        "Change",
         "Chat",
         "Context",
         "Conversation",
@@ -27,18 +28,24 @@ def test_these_names_are_exported() -> None:
         "Ledger",
         "Limits",
         "OnBusy",
+        "OnDivergence",
         "OnFailure",
         "OnStop",
+        "Repaired",
         "ResetPolicy",
         "Rule",
         "Runner",
         "RunningTurn",
+        "Sent",
         "TextDelta",
         "Turn",
         "TurnFinished",
         "TurnKind",
         "TurnStarted",
         "errors",
+        "items_of_messages",
+        "messages_of",
+        "repair",
     ]
 
 
@@ -80,6 +87,7 @@ def test_a_chat_can_do_this() -> None:
         "instructions",
         "owner",
         "regenerate",
+        "resent",
         "run",
         "siblings",
         "stop",

@@ -22,8 +22,8 @@ from turnledger.model.conversation import Branch, Claim, Conversation, Conversat
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores import memory
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.stores.memory import tables as tables_of_memory
 
 
 @pytest.fixture
@@ -370,7 +370,7 @@ def purged(database: Database, limit: int) -> int:
 def test_only_so_many_tombstones_are_kept_and_the_oldest_become_unknown(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 2)
+    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 2)
     database = with_ended(1, 2, 3, turns=2)
     purged(database, 100)
     tables = MemoryTables(database)
@@ -388,7 +388,7 @@ def test_the_turns_of_ended_conversations_are_removed_by_and_by() -> None:
 
 
 def test_a_tombstone_that_is_dropped_takes_all_its_rows_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 1)
+    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
     database = with_ended(1, 2, turns=3)
     for _ in range(10):
         purged(database, 1)
@@ -397,7 +397,7 @@ def test_a_tombstone_that_is_dropped_takes_all_its_rows_along(monkeypatch: pytes
 
 
 def test_a_turn_of_a_dropped_tombstone_is_just_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 1)
+    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
     database = with_ended(1, 2, turns=3)
     while drive(MemoryTables(database).purge_ended(1)):
         pass
@@ -408,7 +408,7 @@ def test_a_turn_of_a_dropped_tombstone_is_just_not_there(monkeypatch: pytest.Mon
 async def test_a_dropped_tombstone_is_not_found(
     ledger: Ledger, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "KEPT_TOMBSTONES", 1)
+    monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
     chats = [await ledger.conversation() for _ in range(2)]
     for chat in chats:
         await chat.delete()

@@ -1,21 +1,12 @@
-"""The memory store: the readable reference. Nothing survives the process.
-
-Several stores may share one `Database`, as several processes share a file; tests and the simulator do.
-"""
+"""The rows in dictionaries, inside one transaction."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextvars import Context, copy_context
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from turnledger.engine.lease import renew
-from turnledger.engine.ports import Operation, Request, Result, Sync
-from turnledger.engine.recovery import end_lease
-from turnledger.errors import LedgerClosed, StoreError
+from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import (
     Branch,
@@ -30,37 +21,12 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.memory_overview import Overview, made_from
-from turnledger.stores.undo_log import UndoLog
+from turnledger.stores.memory.database import Database
+from turnledger.stores.memory.overview import Overview, made_from
+from turnledger.stores.memory.undo_log import UndoLog
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
-
-
-@dataclass
-class Database:
-    """The rows, in dictionaries. `max_conversations` and `ttl_ms` bound what is kept."""
-
-    max_conversations: int | None = None
-    ttl_ms: int | None = None
-    conversations: dict[ConversationId, Conversation] = field(default_factory=dict)
-    by_key: dict[tuple[str, str], ConversationId] = field(default_factory=dict)
-    ended: dict[ConversationId, None] = field(default_factory=dict)
-    branches: dict[BranchId, Branch] = field(default_factory=dict)
-    origins: dict[BranchId, Origin] = field(default_factory=dict)
-    turns: dict[TurnId, Turn] = field(default_factory=dict)
-    turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
-    lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
-    flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
-    flag_versions: dict[str, int] = field(default_factory=dict)
-    attempts: dict[TurnId, Attempt] = field(default_factory=dict)
-    journals: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
-    logs: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
-    tickets: dict[TurnId, Ticket] = field(default_factory=dict)
-    last_ticket: dict[BranchId, int] = field(default_factory=dict)
-    claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
-    leases: dict[LeaseId, Lease] = field(default_factory=dict)
-    watchers: list[tuple[MemoryStore, Callable[[], None], Context]] = field(default_factory=list)
 
 
 class MemoryTables(UndoLog, Overview):
@@ -441,68 +407,6 @@ class MemoryTables(UndoLog, Overview):
 
     async def drop_lease(self, id: LeaseId) -> None:
         self._remove(self._db.leases, id)
-
-
-class MemoryStore:
-    """One process's door to a database in memory."""
-
-    def __init__(self, database: Database | None = None) -> None:
-        self._db = Database() if database is None else database
-        self._lease: LeaseId | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._closed = False
-
-    async def transact(
-        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
-    ) -> Result:
-        tables = self._tables()
-        try:
-            result = await operation(tables, request)
-        except BaseException:
-            tables.undo()
-            raise
-        if tables.has_written:
-            self._tell_others()
-        return result
-
-    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
-        return await operation(self._tables(), request)
-
-    def _tables(self) -> MemoryTables:
-        if self._closed:
-            raise LedgerClosed
-        return MemoryTables(self._db)
-
-    def _tell_others(self) -> None:
-        for store, changed, context in self._db.watchers:
-            if store is not self:
-                asyncio.get_running_loop().call_soon(changed, context=context)
-
-    def watch(self, changed: Callable[[], None]) -> None:
-        self._db.watchers.append((self, changed, copy_context()))
-
-    async def keep_lease(self, id: LeaseId, every: float) -> None:
-        self._lease = id
-        await self.transact(renew, id)
-        self._keeper = asyncio.create_task(self._renew(id, every))
-
-    async def _renew(self, id: LeaseId, every: float) -> None:
-        while True:
-            await asyncio.sleep(every)
-            await self.transact(renew, id)
-
-    def holder_is_gone(self, id: LeaseId) -> bool:
-        return False
-
-    async def close(self) -> None:
-        if self._closed:
-            return
-        if self._keeper is not None:
-            self._keeper.cancel()
-        if self._lease is not None:
-            await self.transact(end_lease, self._lease)
-        self._db.watchers[:] = [each for each in self._db.watchers if each[0] is not self]
-        self._closed = True
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:

@@ -10,7 +10,7 @@ from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 if TYPE_CHECKING:
-    from turnledger.stores.memory import Database
+    from turnledger.stores.memory.database import Database
 
 Name = TypeVar("Name")
 

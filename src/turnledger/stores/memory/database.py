@@ -1,0 +1,47 @@
+"""What a memory store holds. Several stores may share one `Database`, as several processes share a file;
+tests and the simulator do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextvars import Context
+from dataclasses import dataclass, field
+
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    Lease,
+    Origin,
+    Ticket,
+)
+from turnledger.model.flags import Flags
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.turn import Turn
+
+
+@dataclass
+class Database:
+    """The rows, in dictionaries. `max_conversations` and `ttl_ms` bound what is kept."""
+
+    max_conversations: int | None = None
+    ttl_ms: int | None = None
+    conversations: dict[ConversationId, Conversation] = field(default_factory=dict)
+    by_key: dict[tuple[str, str], ConversationId] = field(default_factory=dict)
+    ended: dict[ConversationId, None] = field(default_factory=dict)
+    branches: dict[BranchId, Branch] = field(default_factory=dict)
+    origins: dict[BranchId, Origin] = field(default_factory=dict)
+    turns: dict[TurnId, Turn] = field(default_factory=dict)
+    turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
+    lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
+    flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
+    flag_versions: dict[str, int] = field(default_factory=dict)
+    attempts: dict[TurnId, Attempt] = field(default_factory=dict)
+    journals: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
+    logs: dict[TurnId, dict[int, bytes]] = field(default_factory=dict)
+    tickets: dict[TurnId, Ticket] = field(default_factory=dict)
+    last_ticket: dict[BranchId, int] = field(default_factory=dict)
+    claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
+    leases: dict[LeaseId, Lease] = field(default_factory=dict)
+    watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

@@ -1,0 +1,77 @@
+"""MemoryStore: the engine's Store in dictionaries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextvars import copy_context
+
+from turnledger.engine.lease import renew
+from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.engine.recovery import end_lease
+from turnledger.errors import LedgerClosed
+from turnledger.model.ids import LeaseId
+from turnledger.stores.memory.database import Database
+from turnledger.stores.memory.tables import MemoryTables
+
+
+class MemoryStore:
+    """One process's door to a database in memory."""
+
+    def __init__(self, database: Database | None = None) -> None:
+        self._db = Database() if database is None else database
+        self._lease: LeaseId | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        tables = self._tables()
+        try:
+            result = await operation(tables, request)
+        except BaseException:
+            tables.undo()
+            raise
+        if tables.has_written:
+            self._tell_others()
+        return result
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        return await operation(self._tables(), request)
+
+    def _tables(self) -> MemoryTables:
+        if self._closed:
+            raise LedgerClosed
+        return MemoryTables(self._db)
+
+    def _tell_others(self) -> None:
+        for store, changed, context in self._db.watchers:
+            if store is not self:
+                asyncio.get_running_loop().call_soon(changed, context=context)
+
+    def watch(self, changed: Callable[[], None]) -> None:
+        self._db.watchers.append((self, changed, copy_context()))
+
+    async def keep_lease(self, id: LeaseId, every: float) -> None:
+        self._lease = id
+        await self.transact(renew, id)
+        self._keeper = asyncio.create_task(self._renew(id, every))
+
+    async def _renew(self, id: LeaseId, every: float) -> None:
+        while True:
+            await asyncio.sleep(every)
+            await self.transact(renew, id)
+
+    def holder_is_gone(self, id: LeaseId) -> bool:
+        return False
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        if self._keeper is not None:
+            self._keeper.cancel()
+        if self._lease is not None:
+            await self.transact(end_lease, self._lease)
+        self._db.watchers[:] = [each for each in self._db.watchers if each[0] is not self]
+        self._closed = True
