@@ -7,14 +7,22 @@ import asyncio
 import tempfile
 from pathlib import Path
 
+from bench.branches import branching, memory
+from bench.matching import repeated_messages, resent_history
 from bench.measures import Line, against_the_floor, growth, many_at_once
+from bench.readers import read_by_many
 
 
 async def measure(folder: Path, *, quick: bool) -> list[Line]:
     scale = 10 if quick else 1
     lines = await against_the_floor(folder, 2_000 // scale)
     lines += await many_at_once(folder, 64, 10 // min(scale, 5))
-    return lines + await growth(folder, 10_000 // scale, 200 // scale)
+    lines += await growth(folder, 10_000 // scale, 200 // scale)
+    lines += await branching(folder, 10_000 // scale, 1_000 // scale, 300 // scale)
+    lines += resent_history(1_000, 50 // scale)
+    lines += repeated_messages(1_000, 50 // scale)
+    lines += await read_by_many(folder, 1_000, 400 // scale, 5 // min(scale, 5))
+    return lines + await memory(folder, 20, 200 // scale)
 
 
 def main() -> None:
@@ -24,10 +32,10 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         lines = asyncio.run(measure(Path(folder).resolve(), quick=options.quick))
-    print(f"{'measure':58} {'ratio':>6}   target")
+    print(f"{'measure':62} {'ratio':>6}   target")
     for line in lines:
         bound = f"{'≥' if line.at_least else '≤'} {line.target:g}"
-        print(f"{line.name:58} {line.ratio:6.2f}   {bound:6} {'holds' if line.holds else 'MISSED'}")
+        print(f"{line.name:62} {line.ratio:6.2f}   {bound:6} {'holds' if line.holds else 'MISSED'}")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
@@ -66,8 +67,6 @@ async def _read(chat: Chat) -> object:
 
 async def memory(folder: Path, messages: int, conversations: int) -> list[Line]:
     """What a cached conversation takes in memory, of the JSON of its items."""
-    import tracemalloc
-
     ledger = await Ledger.open(f"sqlite:///{folder}/memory.db")
     chats = [await ledger.conversation() for _ in range(conversations)]
     for chat in chats:

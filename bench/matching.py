@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from random import Random
 from statistics import median
@@ -14,6 +14,7 @@ import msgspec
 from bench.measures import ANSWER, QUESTION, Line
 from turnledger.engine.history import History
 from turnledger.engine.matching import Continuation, Divergence, Meaning, decide
+from turnledger.engine.shown_turns import ShownTurns
 from turnledger.model.ids import BranchId, IdSource, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind
@@ -31,8 +32,7 @@ def resent_history(messages: int, rounds: int) -> list[Line]:
         ("as they are", asks, Continuation, 2.0),
         ("each respelled", spaced, Continuation, 3.0),
         ("in parts", parts, Continuation, 3.0),
-        # Rare, and the only one that searches the line.
-        ("one edited", edited, Divergence, 30.0),
+        ("one edited", edited, Divergence, 30.0),  # rare, and the only one that searches the line
     ]
     return [
         Line(f"match {messages} messages, {name}, of decoding", _ratio(line, sent, meaning, rounds), target)
@@ -57,7 +57,7 @@ def _ask() -> list[dict[str, Any]]:
     return [{"role": "user", "content": "And now?"}]
 
 
-def _ratio(line: History, sent: list[dict[str, Any]], meaning: type[Meaning], rounds: int) -> float:
+def _ratio(line: Sequence[Turn], sent: list[dict[str, Any]], meaning: type[Meaning], rounds: int) -> float:
     body = msgspec.json.encode(sent)
     decoding, matching = [], []
     for _ in range(rounds):
@@ -75,10 +75,11 @@ def _timed(work: Callable[[], Any]) -> float:
     return time.thread_time() - started
 
 
-def _line(turns: int, text: Callable[[int], str] = str) -> History:
+def _line(turns: int, text: Callable[[int], str] = str) -> Sequence[Turn]:
+    """Turns as they are kept for matching."""
     ids = IdSource(count(1).__next__, Random(1).getrandbits)
     branch = ids.new(BranchId)
-    return History(
+    history = History(
         [
             Turn.of(
                 id=ids.new(TurnId),
@@ -94,7 +95,8 @@ def _line(turns: int, text: Callable[[int], str] = str) -> History:
             for number in range(1, turns + 1)
         ]
     )
+    return ShownTurns(2**30).of(branch, history)
 
 
-def _chat(line: History) -> list[dict[str, Any]]:
+def _chat(line: Sequence[Turn]) -> list[dict[str, Any]]:
     return [{"role": item.role, "content": item.text} for turn in line for item in turn.items]
