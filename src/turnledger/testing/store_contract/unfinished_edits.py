@@ -29,6 +29,7 @@ from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
     Holder,
+    Process,
     Stage,
     answer_to,
     asked,
@@ -55,6 +56,15 @@ async def break_down(block: TurnBlock, model: ScriptedModel | None = None) -> Sc
 
 async def hold_edit(stage: Stage, block: TurnBlock, *script: str | Tool) -> Holder:
     return await stage.hold(lambda model: play(block, model), script)
+
+
+async def only_one_falls_silent(stage: Stage, alive: Process, observer: Process) -> None:
+    """Let a lease time pass without a beat of the holder, but with one of `alive` that the observer has seen
+    before it could conclude anything."""
+    stage.clock.advance(0.6 * LIMITS.lease_time)
+    await alive.store.beat()
+    await observer.tend()
+    stage.clock.advance(0.6 * LIMITS.lease_time)
 
 
 class UnfinishedEdits(Contract):
@@ -289,8 +299,7 @@ class UnfinishedEdits(Contract):
         first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
         second = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4")
         there.store.is_deaf = True
-        stage.clock.advance(LIMITS.lease_time)
-        await there.store.beat()
+        await only_one_falls_silent(stage, there, third)
         third.store.announce()
         await third.tend()
         there.store.is_deaf = False
@@ -307,8 +316,7 @@ class UnfinishedEdits(Contract):
         there.store.is_deaf = True
         first = await stage.queue(await there.chat(chat), ScriptedModel(["a3"]), "q3")
         late = await stage.queue(await third.chat(chat), ScriptedModel(["a4"]), "q4", on_busy="queue")
-        stage.clock.advance(LIMITS.lease_time)
-        await there.store.beat()
+        await only_one_falls_silent(stage, there, third)
         begun = third.store.trips.count("begin")
         third.store.announce()
         await stage.until_run(third, begin, begun + 1)
