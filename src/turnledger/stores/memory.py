@@ -241,6 +241,11 @@ class MemoryTables:
                 return await self.branch(branch.id)
         return None
 
+    async def branches(self, conversation: ConversationId, limit: int) -> list[Branch]:
+        made = [each.id for each in self._db.branches.values() if each.conversation == conversation]
+        found = [await self.branch(id) for id in made[:limit]]
+        return [each for each in found if each is not None]
+
     async def add_origin(self, origin: Origin) -> None:
         self._put(self._db.origins, origin.branch, origin)
 

@@ -120,6 +120,14 @@ WHERE conversation = ?
 ORDER BY ref
 LIMIT 1;
 
+-- name: branches
+-- Those of a conversation, in the order of making.
+SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket
+FROM branch
+WHERE conversation = ?
+ORDER BY ref
+LIMIT ?;
+
 -- name: lane
 -- A conversation of this owner, its current branch, and whether there is such a lease.
 SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,

@@ -143,6 +143,10 @@ class SqliteTables:
         row = self._row("first_branch", conversation.raw)
         return None if row is None else self._branch_of(BranchId.trusted(row[0]), row[1:])
 
+    async def branches(self, conversation: ConversationId, limit: int) -> list[Branch]:
+        rows = self._rows("branches", conversation.raw, limit)
+        return [self._branch_of(BranchId.trusted(row[0]), row[1:]) for row in rows]
+
     async def add_origin(self, origin: Origin) -> None:
         source = origin.line[0] if origin.line else None
         self._run(

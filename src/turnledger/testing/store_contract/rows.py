@@ -279,6 +279,16 @@ class Rows(Contract):
         assert await read(there, do("lane", "somebody else", found.id, lease)) is None
         assert await read(there, do("lane", found.owner, IDS.new(ConversationId), lease)) is None
 
+    async def test_branches_are_listed_in_the_order_of_making(self, stores: list[Store]) -> None:
+        found, other = await begun(stores[0]), await begun(stores[0])
+        later = [Branch(id=IDS.new(BranchId), conversation=found.id, start=2, length=2) for _ in range(3)]
+        for number, branch in enumerate(reversed(later)):
+            await write(stores[number % 2], do("add_branch", branch))
+        first = Branch(id=found.branch, conversation=found.id)
+        assert await read(stores[1], do("branches", found.id, 10)) == [first, *reversed(later)]
+        assert await read(stores[0], do("branches", found.id, 2)) == [first, later[2]]
+        assert [each.id for each in await read(stores[0], do("branches", other.id, 10))] == [other.branch]
+
     async def test_the_journal_keeps_its_records_in_order_and_each_once(self, stores: list[Store]) -> None:
         here, there = stores
         found = await begun(here)
