@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from random import Random
 
 from turnledger.engine.begin import Queued
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
-from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.item import ItemLike
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item, ItemLike
+from turnledger.model.turn import Turn, TurnKind
 
 CLIENT_CALL = "client_call"
 FOR_EVER = 100_000.0
@@ -23,12 +27,22 @@ class ModelFailed(Exception):
     """The simulated model broke."""
 
 
+class Kind(Enum):
+    """What a request does that runs the model."""
+
+    ASK = auto()
+    EDIT = auto()
+    REGENERATE = auto()
+
+
 @dataclass(frozen=True)
 class Ask:
-    """One request of a client. `token` is its text, and found nowhere else."""
+    """One request of a client. `token` is its text, and found nowhere else; a regeneration has no text of its
+    own, and its token is found in what its model and tools say."""
 
     token: str
-    conversation_key: str
+    conversation: str
+    """A conversation_key, or the id of a fork."""
     idempotency_key: str | None
     tools: tuple[bool, ...]
     """One per tool call: whether it is read-only."""
@@ -48,6 +62,9 @@ class Ask:
     on_busy: OnBusy
     on_stop: OnStop
     on_failure: OnFailure
+    kind: Kind = Kind.ASK
+    instead_of: TurnId | None = None
+    """The turn to be edited or regenerated; None for the last one."""
 
     @property
     def input(self) -> ItemLike:
@@ -56,12 +73,12 @@ class Ask:
         return self.token
 
     @classmethod
-    def draw(cls, random: Random, token: str, keys: tuple[str, ...], *, answers_call: bool = False) -> Ask:
+    def draw(cls, random: Random, token: str, names: Sequence[str], *, answers_call: bool = False) -> Ask:
         tools = tuple(random.random() < 0.4 for _ in range(random.choice((0, 0, 0, 1, 2))))
         fails = tuple(random.randrange(len(tools) + 1) if random.random() < 0.35 else -1 for _ in range(4))
         return cls(
             token=token,
-            conversation_key=random.choice(keys),
+            conversation=random.choice(names),
             idempotency_key=f"key {token}" if random.random() < 0.6 else None,
             tools=tools,
             fails_at=fails,
@@ -96,8 +113,8 @@ class Effect:
     step: int
     attempt: TurnId
     conversation: ConversationId
-    saw: tuple[TurnId, ...]
-    """The history that led to it."""
+    saw: tuple[str, ...]
+    """The history that led to it, by the names of its turns."""
     read_only: bool
 
     @property
@@ -121,6 +138,8 @@ class Seen:
 class World:
     """The append-log that the checker holds the store against."""
 
+    asked: dict[TurnId, Ask] = field(default_factory=dict)
+    """Every attempt that was ever tried, and for which request."""
     runs: dict[TurnId, Run] = field(default_factory=dict)
     executions: dict[str, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
@@ -137,10 +156,16 @@ class World:
     begun_at: dict[TurnId, tuple[int, str | None]] = field(default_factory=dict)
     """When attempts began, likewise, and under which idempotency_key."""
     begins: int = 0
+    places: dict[TurnId, tuple[BranchId, BranchId]] = field(default_factory=dict)
+    """For attempts that began: the branch whose lane they hold, and the one that they commit to."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
-    """Attempts whose effects were waiting when a turn began behind them."""
-    keepers: set[str] = field(default_factory=set)
-    """Tokens of the requests that said to keep what there is after a failure."""
+    """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
+    undone: Counter[TurnId] = field(default_factory=Counter)
+    """How often each undo was carried out."""
+    probes: set[TurnId] = field(default_factory=set)
+    """Turns by which the checker itself tried whether lanes take one more."""
+    forks: dict[ConversationId, tuple[Turn, ...]] = field(default_factory=dict)
+    """The turns that forks began with."""
     opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
     """Per conversation_key and generation (deletions so far): the ids that clients were given."""
     recorded: set[str] = field(default_factory=set)
@@ -170,6 +195,18 @@ class World:
 
     def runner(self, ask: Ask, random: Random) -> Runner:
         return Runner(self, ask, random)
+
+
+def name_of(turn: Turn) -> str:
+    """What a turn is told by, wherever it stands: a settled one by its first effect, since copies of it go
+    along with edits."""
+    acted = [effect_of(item) for item in turn.output if item.is_call]
+    return acted[0] if acted and turn.kind is TurnKind.SETTLED else turn.id
+
+
+def effect_of(call: Item) -> str:
+    """The name of the effect that a call had."""
+    return str(call.fields["arguments"]).strip('"')
 
 
 class Runner:
@@ -235,7 +272,7 @@ class Runner:
             return
 
         async def act() -> str:
-            saw = tuple(each.id for each in turn.history)
+            saw = tuple(name_of(each) for each in turn.history)
             self._world.effects.append(Effect(self._ask, step, turn.id, turn.conversation.id, saw, read_only))
             await self._pace()
             if step == self._ask.tool_breaks:
