@@ -71,10 +71,10 @@ async def judged(
         return
     if isinstance(result, Begun) and result.branch.id != now.branch:
         yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
-    if isinstance(request, CommitRequest) and isinstance(result, Turn) and result.branch != now.branch:
-        # A repeated one may find that the conversation has moved on since.
-        if before.running is not None and before.running.id == result.id:
-            yield f"{result.id} was committed, and its branch is not current"
+    # A repeated commit may find that the conversation has moved on since; it holds the lane no more.
+    commits = isinstance(result, Turn) and before.running is not None and before.running.id == result.id
+    if commits and result.branch != now.branch:
+        yield f"{result.id} was committed, and its branch is not current"
     if now.branch == was.branch:
         return
     if now.branch not in await _earned(tables, request, before):

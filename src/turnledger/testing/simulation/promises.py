@@ -177,9 +177,9 @@ def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
         yield f"{turn.id} was kept although nobody asked for it"
     if ask.kind is not Kind.REGENERATE and not ask.answers_call and ask.token != turn.input[-1].text:
         yield f"{turn.id} answers another request than {ask.token}"
-    if ask.kind is Kind.REGENERATE and ask.instead_of in turns:
-        if _said(turn) != _said(turns[ask.instead_of]):
-            yield f"{turn.id} answers another message than {ask.instead_of}"
+    replaced = turns.get(ask.instead_of) if ask.kind is Kind.REGENERATE and ask.instead_of else None
+    if replaced is not None and _said(turn) != _said(replaced):
+        yield f"{turn.id} answers another message than {replaced.id}"
 
 
 def _said(turn: Turn) -> list[Item]:
@@ -188,8 +188,8 @@ def _said(turn: Turn) -> list[Item]:
 
 def _copies(world: World, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """What nobody asked for is a copy of a settled turn, and tells the same."""
-    settled = {name_of(turn): turn for turn in turns.values() if turn.kind is TurnKind.SETTLED}
-    originals = {name: turn for name, turn in settled.items() if turn.id in world.asked}
+    settled = [turn for turn in turns.values() if turn.kind is TurnKind.SETTLED]
+    originals = {name_of(turn): turn for turn in settled if turn.id in world.asked}
     for turn in turns.values():
         if turn.id in world.asked or turn.id in world.probes:
             continue

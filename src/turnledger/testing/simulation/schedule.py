@@ -47,7 +47,7 @@ HABITS = (
     ["ask"] * 6 + ["close"],
     ["ask"],
     ["ask"] * 3 + ["diverge"] * 3 + ["undo", "switch"],
-    ["ask"] * 2 + ["diverge"] * 3 + ["hang", "stop", "close"],
+    ["ask"] * 2 + ["diverge"] * 3 + ["hang", "stop"],
     ["ask"] * 3 + ["diverge"] + ["fork"] * 3 + ["undo", "delete"],
 )
 """What the clients of a schedule like to do."""
