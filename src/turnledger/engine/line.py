@@ -39,7 +39,11 @@ async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -
     line: Sequence[Stretch] = (_own(branch),)
     while line:
         for stretch in line:
-            if stretch.after < through and after < stretch.through:
+            if stretch.through <= after:
+                break
+            if after <= stretch.after and stretch.through <= through:
+                found.append(stretch)
+            elif stretch.after < through:
                 first, last = max(after, stretch.after), min(through, stretch.through)
                 found.append(Stretch(stretch.branch, first, last))
         line = await _before(tables, line[-1].branch) if line[-1].after > after else ()

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import lru_cache
+from struct import Struct
+from struct import error as StructError
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Stretch, Ticket
@@ -101,18 +106,28 @@ def columns_of_branch(branch: Branch) -> Row:
     )
 
 
-class Line(codec.Document, frozen=True):
-    """The stretches of an origin, as one value."""
-
-    stretches: tuple[Stretch, ...]
+_STRETCH = Struct(">16sqqq")
+"""The branch, its ref, and the numbers after and through which."""
 
 
-def line_of(raw: bytes | None) -> tuple[Stretch, ...]:
-    return codec.decode(Line, raw).stretches if raw else ()
+@lru_cache(maxsize=256)
+def line_of(raw: bytes | None) -> tuple[tuple[Stretch, ...], dict[BranchId, int]]:
+    """The stretches of an origin, which are one value, and the refs of their branches. Many branches of a
+    conversation share a long line, and it never changes: it is decoded once."""
+    try:
+        parts = tuple(_STRETCH.iter_unpack(raw or b""))
+    except StructError as problem:
+        raise StoreCorrupt(f"A stored line of turns cannot be read: {problem}.") from None
+    branches = {BranchId.trusted(branch): ref for branch, ref, _, _ in parts}
+    stretches = (Stretch(BranchId.trusted(branch), after, through) for branch, _, after, through in parts)
+    return tuple(stretches), branches
 
 
-def columns_of_line(line: tuple[Stretch, ...]) -> bytes | None:
-    return codec.encode(Line(stretches=line)) if line else None
+def packed_line(line: tuple[Stretch, ...], refs: Iterable[int]) -> bytes | None:
+    parts = zip(line, refs, strict=True)
+    return (
+        b"".join(_STRETCH.pack(each.branch.raw, ref, each.after, each.through) for each, ref in parts) or None
+    )
 
 
 class ForkBody(codec.Document, frozen=True):

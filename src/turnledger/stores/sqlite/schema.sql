@@ -65,7 +65,7 @@ CREATE TABLE origin (
     base BLOB,                      -- the turn it was made from; NULL for the very beginning
     source INTEGER,                 -- the ref of the branch that this is a turn of
     through INTEGER NOT NULL,       -- and its number
-    line BLOB                       -- a JSON document of the stretches before its own turns; NULL for none
+    line BLOB                       -- the packed stretches before its own turns; NULL for none
 ) STRICT;
 
 CREATE INDEX origin_of_base ON origin (conversation, base);

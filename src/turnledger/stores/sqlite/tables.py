@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import apsw
@@ -21,6 +22,10 @@ from turnledger.stores.sqlite.records import Row
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
 page, beyond which SQLite would give it an overflow page anyway."""
+
+
+LONG_STRETCH = 8
+"""Turns of one branch in a row from which a query of their own is worth while."""
 
 
 RUNNING, ENDED = 0, 1
@@ -156,7 +161,7 @@ class SqliteTables:
             records.raw_or_none(origin.base),
             self._ref(source.branch) if source else None,
             source.through if source else 0,
-            records.columns_of_line(origin.line),
+            records.packed_line(origin.line, [self._ref(stretch.branch) for stretch in origin.line]),
         )
 
     async def origin(self, branch: BranchId) -> Origin | None:
@@ -168,8 +173,13 @@ class SqliteTables:
             branch=branch,
             conversation=ConversationId.trusted(conversation),
             base=records.id_or_none(TurnId, base),
-            line=records.line_of(line),
+            line=self._line_of(line),
         )
+
+    def _line_of(self, raw: bytes | None) -> tuple[Stretch, ...]:
+        line, refs = records.line_of(raw)
+        self._refs.update(refs)
+        return line
 
     async def origins(self, conversation: ConversationId, base: TurnId | None, limit: int) -> list[Origin]:
         return [
@@ -177,7 +187,7 @@ class SqliteTables:
                 branch=BranchId.trusted(branch),
                 conversation=conversation,
                 base=base,
-                line=records.line_of(line),
+                line=self._line_of(line),
             )
             for branch, line in self._rows("origins", conversation.raw, records.raw_or_none(base), limit)
         ]
@@ -203,11 +213,24 @@ class SqliteTables:
         return [records.turn_of(TurnId.trusted(row[0]), branch, row[1:]) for row in reversed(rows)]
 
     async def turns_in(self, stretches: Sequence[Stretch]) -> list[Turn]:
-        branches = {self._ref(stretch.branch): stretch.branch for stretch in stretches}
-        asked = [(self._ref(stretch.branch), stretch.after, stretch.through) for stretch in stretches]
-        rows = self._rows("turns_in", msgspec.json.encode(asked).decode())
-        rows.sort(key=lambda row: row[1])
-        return [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+        # Where edits follow each other, a page is many stretches of a turn or two: one query for all those.
+        singles: list[int] = []
+        branches: dict[int, BranchId] = {}
+        found: list[Turn] = []
+        for stretch in stretches:
+            branch, after, through = stretch.branch, stretch.after, stretch.through
+            if through - after > LONG_STRETCH:
+                found += await self.turns(branch, after, through, through)
+                continue
+            ref = self._ref(branch)
+            branches[ref] = branch
+            for number in range(after + 1, through + 1):
+                singles.append(ref << 32 | number)
+        if singles:
+            rows = self._rows("single_turns", msgspec.json.encode(singles).decode())
+            found += [records.turn_of(TurnId.trusted(row[0]), branches[row[7]], row[1:7]) for row in rows]
+        found.sort(key=attrgetter("number"))
+        return found
 
     async def add_turn(self, turn: Turn) -> None:
         self._run(

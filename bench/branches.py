@@ -1,0 +1,89 @@
+"""What branching costs on a long history, and after many edits, against a fresh one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+
+from bench.measures import ANSWER, QUESTION, Line, one_turn
+from turnledger import Chat, Ledger
+
+PAGE = 50
+
+
+async def branching(folder: Path, length: int, edits: int, rounds: int) -> list[Line]:
+    """Fork, edit and the last page: of a long chat and of an often edited one, against a chat of one page."""
+    ledger = await Ledger.open(f"sqlite:///{folder}/branches.db")
+    fresh, long, edited = [await ledger.conversation() for _ in range(3)]
+    for _ in range(PAGE):
+        await one_turn(fresh)
+        await one_turn(edited)
+    for _ in range(length):
+        await one_turn(long)
+    for _ in range(edits):
+        # One deeper each time: the edited turn is the last one of the branch that the last edit made.
+        await _edit(edited)
+        await one_turn(edited)
+    lines = []
+    for name, action in (("fork", _fork), ("edit", _edit), (f"last {PAGE}", _read)):
+        slow, often = await _compare(action, fresh, long, edited, rounds)
+        lines.append(Line(f"{name} at {length} turns, p50, of one in a fresh chat", slow, 1.3))
+        lines.append(Line(f"{name} after {edits} edits, p50, of one in a fresh chat", often, 1.3))
+    await ledger.close()
+    return lines
+
+
+async def _compare(
+    action: Callable[[Chat], Awaitable[object]], fresh: Chat, long: Chat, edited: Chat, rounds: int
+) -> tuple[float, float]:
+    took: tuple[list[float], ...] = ([], [], [])
+    for _ in range(rounds):
+        for chat, times in zip((fresh, long, edited), took, strict=True):
+            started = time.perf_counter()
+            await action(chat)
+            times.append(time.perf_counter() - started)
+    base, slow, often = (median(times) for times in took)
+    return slow / base, often / base
+
+
+async def _fork(chat: Chat) -> object:
+    return await chat.fork()
+
+
+async def _edit(chat: Chat) -> object:
+    async with chat.regenerate() as turn:
+        turn.emit(ANSWER)
+    return turn
+
+
+async def _read(chat: Chat) -> object:
+    turns = await chat.turns(limit=PAGE)
+    assert len(turns) == PAGE
+    return turns
+
+
+async def memory(folder: Path, messages: int, conversations: int) -> list[Line]:
+    """What a cached conversation takes in memory, of the JSON of its items."""
+    import tracemalloc
+
+    ledger = await Ledger.open(f"sqlite:///{folder}/memory.db")
+    chats = [await ledger.conversation() for _ in range(conversations)]
+    for chat in chats:
+        for _ in range(messages // 2 - 1):
+            async with chat.turn(QUESTION) as turn:
+                turn.emit(ANSWER)
+    await ledger.close()
+    ledger = await Ledger.open(f"sqlite:///{folder}/memory.db")
+    chats = [await ledger.conversation(chat.id) for chat in chats]
+    await one_turn(await ledger.conversation())
+    tracemalloc.start()
+    for chat in chats:
+        await one_turn(chat)
+    held = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    size = sum([len(item.raw) + 1 for chat in chats for item in await chat.history()])
+    await ledger.close()
+    name = f"memory of a cached {messages}-message conversation, of its JSON"
+    return [Line(name, held / size, 1.2)]
