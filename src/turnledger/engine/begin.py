@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from turnledger.engine import closing, conversations, idempotency
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
 from turnledger.engine.conversations import Target
-from turnledger.engine.ending import DIED, end_running, how_it_ended, settle
+from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
 from turnledger.engine.lane import Dead, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, move, moved_before
@@ -301,7 +301,8 @@ async def _ready(
     if waiting is None:
         return branch, admit(branch.pending, request.input)
     told = closing.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
-    admitted = admit(open_calls((*branch.pending, *waiting.input, *told)), request.input)
+    asked = input_on(branch, waiting)
+    admitted = admit(open_calls((*branch.pending, *asked, *told)), request.input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.now), admitted
 

@@ -17,7 +17,7 @@ from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.pairing import closed, left_open
+from turnledger.model.pairing import left_open, told_elsewhere
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -130,7 +130,7 @@ def _carried(turn: Turn, fork: Fork, parent: TurnId | None, number: int, pending
         kind=TurnKind.SETTLED,
         created_at=turn.created_at,
         committed_at=turn.committed_at,
-        input=(*closed(pending), *(item for item in turn.input if not item.is_result)),
+        input=told_elsewhere(pending, turn.input),
         output=turn.output,
     )
 
@@ -176,5 +176,8 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
         await tables.add_turn(turn)
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
-    await tables.move_tickets(lane.id, made.id)
+    if lane.last_ticket:
+        await tables.move_tickets(lane.id, made.id)
+        # Read again: who goes on with it must see that somebody waits there.
+        made = await tables.branch(made.id) or made
     return made

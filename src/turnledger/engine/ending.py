@@ -16,7 +16,7 @@ from turnledger.model.conversation import Branch, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.pairing import open_calls
+from turnledger.model.pairing import open_calls, told_elsewhere
 from turnledger.model.turn import Turn, TurnKind
 
 log = logging.getLogger("turnledger")
@@ -148,10 +148,17 @@ async def _keep(
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
     """Commit the truth about an attempt whose tools have acted; return the branch behind it."""
     output = closing.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
-    branch, _ = await append_turn(tables, branch, attempt, TurnKind.SETTLED, output, now)
+    told = replace(attempt, input=input_on(branch, attempt))
+    branch, _ = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
     return replace(branch, unsettled=None, settled=branch.length)
+
+
+def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:
+    """The input of an attempt as it is told behind the head of its lane. That of an edit was made for another
+    place, where other calls waited."""
+    return attempt.input if attempt.fork is None else told_elsewhere(branch.pending, attempt.input)
 
 
 async def append_turn(

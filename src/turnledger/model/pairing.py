@@ -54,6 +54,12 @@ def closed(pending: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(result_of(call, NOT_ANSWERED) for call in pending)
 
 
+def told_elsewhere(pending: Iterable[Item], input: Iterable[Item]) -> tuple[Item, ...]:
+    """The input of a turn as it is told where these calls wait, and not at the place it was made for: it
+    closes them, and answers none."""
+    return (*closed(pending), *(item for item in input if not item.is_result))
+
+
 def _can_follow_reasoning(item: Item) -> bool:
     return not item.is_result and item.role in (None, "assistant")
 
