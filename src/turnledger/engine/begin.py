@@ -110,9 +110,11 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)
     conversation, branch = await _lane(tables, target, request)
-    if request.move is not None and request.is_repeated:
+    if request.move is not None:
         moved = await moved_before(tables, branch, request.move)
         if moved is not None:
+            # Nothing is left to do, so it waits for nothing.
+            await tables.drop_ticket(request.attempt)
             return moved
     if branch.running is not None:
         branch = await _free_of_dead(tables, branch, request)

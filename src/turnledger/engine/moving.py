@@ -47,7 +47,8 @@ class Moved(Struct, frozen=True):
 
 
 async def moved_before(tables: Tables, lane: Branch, move: Move) -> Moved | None:
-    """The answer to a move that had succeeded already, its first answer lost; None for a new one."""
+    """The answer to a move that had succeeded already, its first answer lost, or that has nothing to do: it
+    needs no lane. None for a new one."""
     if lane.id != move.branch:
         made = await tables.branch(move.branch) if isinstance(move, Undo) else None
         return Moved(made) if made is not None else None

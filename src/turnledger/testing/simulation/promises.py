@@ -51,7 +51,7 @@ def broken_by(world: World, lines: list[Line]) -> Iterator[str]:
         yield from _belongs(world, turn)
         yield from _came_about(world, turn, turns)
         yield from _told_truly(world, turn)
-    yield from _copies(world, turns)
+    yield from _copies(world, conversation, turns)
 
 
 def broken_by_requests(world: World, lines: list[Line]) -> Iterator[str]:
@@ -175,23 +175,28 @@ def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
     is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
     if turn.kind is TurnKind.INTERRUPTED and not is_stopped and ask.on_failure is not OnFailure.KEEP:
         yield f"{turn.id} was kept although nobody asked for it"
-    if ask.kind is not Kind.REGENERATE and not ask.answers_call and ask.token != turn.input[-1].text:
+    if ask.kind is not Kind.REGENERATE and not ask.answers_call and ask.token not in map(_text, turn.input):
         yield f"{turn.id} answers another request than {ask.token}"
     replaced = turns.get(ask.instead_of) if ask.kind is Kind.REGENERATE and ask.instead_of else None
     if replaced is not None and _said(turn) != _said(replaced):
         yield f"{turn.id} answers another message than {replaced.id}"
 
 
+def _text(item: Item) -> str:
+    return item.text
+
+
 def _said(turn: Turn) -> list[Item]:
     return [item for item in turn.input if not item.is_result]
 
 
-def _copies(world: World, turns: dict[TurnId, Turn]) -> Iterator[str]:
+def _copies(world: World, conversation: ConversationId, turns: dict[TurnId, Turn]) -> Iterator[str]:
     """What nobody asked for is a copy of a settled turn, and tells the same."""
     settled = [turn for turn in turns.values() if turn.kind is TurnKind.SETTLED]
-    originals = {name_of(turn): turn for turn in settled if turn.id in world.asked}
+    shared = {turn.id for turn in world.forks.get(conversation, ())}
+    originals = {name_of(turn): turn for turn in settled if turn.id in world.asked or turn.id in shared}
     for turn in turns.values():
-        if turn.id in world.asked or turn.id in world.probes:
+        if turn.id in world.asked or turn.id in world.probes or turn.id in shared:
             continue
         original = originals.get(name_of(turn))
         if turn.kind is not TurnKind.SETTLED or original is None or original.output != turn.output:
