@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.broken_engines import BROKEN, engine_broken_by
+from tests.simulation.broken import BROKEN, engine_broken_by
 from turnledger.testing.simulation import Violation, simulate
 
 ENOUGH = 3_000

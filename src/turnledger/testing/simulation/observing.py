@@ -84,6 +84,7 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         lane = result.branch.id
         target = request.diverge.branch if request.diverge else lane
         world.places.setdefault(request.attempt, (lane, target))
+        world.heads.setdefault(request.attempt, result.branch.head)
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
     if isinstance(result, Begun | Moved):
@@ -182,6 +183,8 @@ async def _fenced(
     result = await operation(tables, request)
     after = await tables.branch(branch)
     wrote = isinstance(request, RecordRequest) or before != after
+    if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
+        world.intrusions.append(f"{attempt} wrote behind a head that came after it began")
     if wrote and before is not None and (before.running, before.fence) != (attempt, request.fence):
         world.intrusions.append(f"{attempt} wrote while {before.running} held the lane")
     return result

@@ -129,6 +129,9 @@ def _answers(world: World, conversation: ConversationId, turns: dict[TurnId, Tur
             continue
         if seen.turn not in turns or turns[seen.turn].body != seen.body:
             yield f"{seen.turn} was acknowledged and is not there as told"
+        made_for = world.asked.get(seen.turn)
+        if made_for is not None and made_for.instead_of != seen.ask.instead_of:
+            yield f"{seen.turn} was the answer to a request for another place"
     states = {"completed": TurnKind.COMPLETED, "kept": TurnKind.INTERRUPTED, "settled": TurnKind.SETTLED}
     for id, state in world.stops:
         if id in turns and states[state] is not turns[id].kind:

@@ -46,9 +46,10 @@ HABITS = (
     ["ask"] * 4 + ["delete"],
     ["ask"] * 6 + ["close"],
     ["ask"],
-    ["ask"] * 3 + ["diverge"] * 3 + ["undo", "switch"],
+    ["ask"] * 4 + ["diverge"] * 3 + ["undo", "switch"],
+    ["ask"] * 4 + ["diverge"] * 2 + ["undo"] * 2,
     ["ask"] * 2 + ["diverge"] * 3 + ["hang", "stop"],
-    ["ask"] * 3 + ["diverge"] + ["fork"] * 3 + ["undo", "delete"],
+    ["ask"] * 3 + ["diverge"] + ["fork"] * 3 + ["undo"] + ["delete"] * 2,
 )
 """What the clients of a schedule like to do."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
@@ -111,6 +112,7 @@ class Schedule:
         self.medium = Medium(Random(self.random.random()), Weather.draw(self.random))
         self.keys = ("alpha",) if self.random.random() < 0.7 else ("alpha", "beta")
         self.habits = self.random.choice(HABITS)
+        self.is_branching = bool(BRANCHING & set(self.habits))
         self.knows_death = self.random.random() < 0.5
         self.gone: set[LeaseId] = set()
         self.forks: list[str] = []
@@ -179,14 +181,14 @@ class Schedule:
     # Clients.
 
     async def _client(self, number: int) -> None:
-        for count in range(self.random.choice(MANY if BRANCHING & set(self.habits) else FEW)):
+        for count in range(self.random.choice(MANY if self.is_branching else FEW)):
             token = f"q{number}.{count}"
             name = self.random.choice(self.names)
             match self.random.choice(self.habits):
                 case "ask":
                     await self._ask_and_answer(token)
                 case "diverge":
-                    await self._ask(await self._diverging(Ask.draw(self.random, token, self.names)))
+                    await self._ask_elsewhere(token)
                 case "hang":
                     await self._ask_and_stop(token)
                 case "stop":
@@ -203,6 +205,17 @@ class Schedule:
                     await self._on_server(self._fork(name))
                 case "delete":
                     await self._on_server(self._delete(name))
+
+    def _draw(self, token: str) -> Ask:
+        return Ask.draw(self.random, token, self.names, acts=self.is_branching)
+
+    async def _ask_elsewhere(self, token: str) -> None:
+        """Edit or regenerate; now and then with an idempotency_key that is used for another place, too."""
+        ask = await self._diverging(self._draw(token))
+        await self._ask(ask)
+        if ask.kind is not Kind.ASK and ask.idempotency_key and self.random.random() < 0.2:
+            other = await self._diverging(ask)
+            await self._ask(replace(ask, instead_of=other.instead_of))
 
     async def _diverging(self, ask: Ask) -> Ask:
         """The same request in the place of a turn that its client sees, if it sees one."""
@@ -225,7 +238,7 @@ class Schedule:
 
     async def _ask_and_stop(self, token: str) -> None:
         """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
-        ask = replace(Ask.draw(self.random, token, self.names), hangs=True, on_busy=OnBusy.QUEUE)
+        ask = replace(self._draw(token), hangs=True, on_busy=OnBusy.QUEUE)
         if "diverge" in self.habits:
             ask = await self._diverging(ask)
         asking = asyncio.ensure_future(self._on_server(self._handle(ask)))
@@ -247,15 +260,12 @@ class Schedule:
     async def _ask_and_answer(self, token: str) -> None:
         """Ask; where the model called back, bring the result, now and then twice."""
         blank = self.random.random() < 0.05
-        ask = Ask.draw(self.random, " " if blank else token, self.names)
+        ask = self._draw(" " if blank else token)
         await self._ask(ask)
         if not ask.leaves_call:
             return
         answers = [
-            replace(
-                Ask.draw(self.random, f"{token}!{count}", self.names, answers_call=True),
-                conversation=ask.conversation,
-            )
+            replace(self._draw(f"{token}!{count}"), answers_call=True, conversation=ask.conversation)
             for count in range(self.random.choice((0, 1, 2)))
         ]
         await asyncio.gather(*(self._ask(answer) for answer in answers))

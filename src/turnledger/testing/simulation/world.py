@@ -73,9 +73,15 @@ class Ask:
         return self.token
 
     @classmethod
-    def draw(cls, random: Random, token: str, names: Sequence[str], *, answers_call: bool = False) -> Ask:
-        tools = tuple(random.random() < 0.4 for _ in range(random.choice((0, 0, 0, 1, 2))))
-        fails = tuple(random.randrange(len(tools) + 1) if random.random() < 0.35 else -1 for _ in range(4))
+    def draw(cls, random: Random, token: str, names: Sequence[str], *, acts: bool = False) -> Ask:
+        """Draw a request to one of these conversations; `acts` makes effects and failures likelier."""
+        often = (0, 1, 1, 2) if acts else (0, 0, 0, 1, 2)
+        tools = tuple(random.random() < (0.2 if acts else 0.4) for _ in range(random.choice(often)))
+        failing = 0.5 if acts else 0.35
+        fails = tuple(
+            len(tools) - random.randrange(len(tools) + 1) if random.random() < failing else -1
+            for _ in range(4)
+        )
         return cls(
             token=token,
             conversation=random.choice(names),
@@ -84,7 +90,7 @@ class Ask:
             fails_at=fails,
             pace=random.choice((0.0, 0.001, 0.05, 0.5, 4.0)),
             leaves_call=random.random() < 0.15,
-            answers_call=answers_call,
+            answers_call=False,
             hangs=False,
             in_parallel=random.random() < 0.4,
             tool_breaks=random.randrange(len(tools)) if tools and random.random() < 0.1 else -1,
@@ -158,6 +164,8 @@ class World:
     begins: int = 0
     places: dict[TurnId, tuple[BranchId, BranchId]] = field(default_factory=dict)
     """For attempts that began: the branch whose lane they hold, and the one that they commit to."""
+    heads: dict[TurnId, TurnId | None] = field(default_factory=dict)
+    """The head of that lane when they began."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
     """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
     undone: Counter[TurnId] = field(default_factory=Counter)
