@@ -180,9 +180,9 @@ async def _fenced(
 ) -> Any:
     """Note a journal write or commit by one who does not hold the lane."""
     before = await tables.branch(branch)
+    committed = await tables.turn(request.owner, attempt)
     result = await operation(tables, request)
-    after = await tables.branch(branch)
-    wrote = isinstance(request, RecordRequest) or before != after
+    wrote = isinstance(request, RecordRequest) or await tables.turn(request.owner, attempt) != committed
     if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
         world.intrusions.append(f"{attempt} wrote behind a head that came after it began")
     if wrote and before is not None and (before.running, before.fence) != (attempt, request.fence):

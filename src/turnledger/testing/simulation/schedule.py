@@ -46,9 +46,9 @@ HABITS = (
     ["ask"] * 4 + ["delete"],
     ["ask"] * 6 + ["close"],
     ["ask"],
-    ["ask"] * 4 + ["diverge"] * 3 + ["undo", "switch"],
-    ["ask"] * 4 + ["diverge"] * 2 + ["undo"] * 2,
-    ["ask"] * 2 + ["diverge"] * 3 + ["hang", "stop"],
+    ["ask"] * 2 + ["diverge"] * 4 + ["undo", "switch"],
+    ["ask"] * 3 + ["diverge"] * 3 + ["undo"] * 2,
+    ["ask"] + ["diverge"] * 4 + ["hang", "stop"],
     ["ask"] * 3 + ["diverge"] + ["fork"] * 3 + ["undo"] + ["delete"] * 2,
 )
 """What the clients of a schedule like to do."""
@@ -212,7 +212,11 @@ class Schedule:
     async def _ask_elsewhere(self, token: str) -> None:
         """Edit or regenerate; now and then with an idempotency_key that is used for another place, too."""
         ask = await self._diverging(self._draw(token))
-        await self._ask(ask)
+        asking = [ask]
+        if ask.is_late:
+            # Somebody else goes on behind the head that the edit began on, as soon as it is given up for dead.
+            asking.append(replace(self._draw(f"{token}+"), conversation=ask.conversation))
+        await asyncio.gather(*(self._ask(each) for each in asking))
         if ask.kind is not Kind.ASK and ask.idempotency_key and self.random.random() < 0.2:
             other = await self._diverging(ask)
             await self._ask(replace(ask, instead_of=other.instead_of))

@@ -15,9 +15,12 @@ from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.loop import SimulatedLoop
 
 CLIENT_CALL = "client_call"
 FOR_EVER = 100_000.0
+TOO_LONG = 30.0
+"""Seconds for which a process may stand still: longer than a lease."""
 ANSWER = "answer to "
 RESULT = "result of "
 """How the results of tools begin; their name follows."""
@@ -55,6 +58,8 @@ class Ask:
     """Whether this request brings the result of such a call, and no message."""
     hangs: bool
     """Whether the model never comes to an end by itself."""
+    is_late: bool
+    """Whether its process stands still when the model has ended, for longer than others believe it alive."""
     in_parallel: bool
     """Whether the tools run side by side."""
     tool_breaks: int
@@ -92,6 +97,7 @@ class Ask:
             leaves_call=random.random() < 0.15,
             answers_call=False,
             hangs=False,
+            is_late=random.random() < (0.25 if acts else 0.03),
             in_parallel=random.random() < 0.4,
             tool_breaks=random.randrange(len(tools)) if tools and random.random() < 0.1 else -1,
             on_busy=random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
@@ -205,6 +211,13 @@ class World:
         return Runner(self, ask, random)
 
 
+async def _stand_still() -> None:
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, SimulatedLoop):
+        loop.current_process.pause(TOO_LONG)
+    await asyncio.sleep(0)
+
+
 def name_of(turn: Turn) -> str:
     """What a turn is told by, wherever it stands: a settled one by its first effect, since copies of it go
     along with edits."""
@@ -255,6 +268,8 @@ class Runner:
                 {"type": "function_call", "call_id": CLIENT_CALL, "name": "ask", "arguments": "{}"}
             )
         run.is_finished = True
+        if ask.is_late:
+            await _stand_still()
 
     async def _all_steps(self, turn: RunningTurn) -> None:
         """Run the tools side by side; when one fails, the others are cancelled."""
