@@ -19,11 +19,13 @@ ALL = 1_000
 class Violation(Exception):
     """A promise was broken. `seed` and `store` replay the schedule exactly."""
 
-    def __init__(self, seed: int | None, store: str | None, what: str) -> None:
+    def __init__(self, seed: int | None, store: str | None, what: str, *others: str) -> None:
         super().__init__(f"seed {seed} on {store}: {what}")
         self.seed = seed
         self.store = store
         self.what = what
+        self.others = others
+        """What else was seen to be broken."""
 
 
 async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
@@ -35,17 +37,12 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     for chat in chats:
         world.probes.add(await _comes_to_rest(chat))
     conversations = [await _lines(ledger, chat) for chat in chats]
-    for lines in conversations:
-        for problem in broken_by(world, lines):
-            raise Violation(None, None, problem)
     everything = [line for lines in conversations for line in lines]
-    for problem in broken_by_requests(world, everything):
-        raise Violation(None, None, problem)
-    for (key, _), ids in world.opened.items():
-        if len(ids) > 1:
-            raise Violation(None, None, f"one key, two conversations: {key!r} gave {sorted(ids)}")
-    if world.intrusions:
-        raise Violation(None, None, world.intrusions[0])
+    problems = [problem for lines in conversations for problem in broken_by(world, lines)]
+    problems += broken_by_requests(world, everything)
+    problems += world.intrusions
+    if problems:
+        raise Violation(None, None, *problems)
     return sum(len(line.turns) for line in everything if line.is_current)
 
 

@@ -55,7 +55,8 @@ def broken_by(world: World, lines: list[Line]) -> Iterator[str]:
 
 
 def broken_by_requests(world: World, lines: list[Line]) -> Iterator[str]:
-    """One request is one turn at most, over all branches of all conversations, and its answers agree."""
+    """One request is one turn at most, over all branches of all conversations, and its answers agree; one
+    conversation_key is one conversation."""
     answers: dict[str, set[TurnId]] = {}
     for seen in world.seen:
         if seen.turn is not None:
@@ -69,6 +70,9 @@ def broken_by_requests(world: World, lines: list[Line]) -> Iterator[str]:
     for token, ids in made.items():
         if len(ids) > 1:
             yield f"the request {token} is in the history {len(ids)} times"
+    for (key_of_conversation, _), conversations in world.opened.items():
+        if len(conversations) > 1:
+            yield f"one key, two conversations: {key_of_conversation!r} gave {sorted(conversations)}"
     for attempt, (begun, key) in world.begun_at.items():
         queued = world.waiting_since.get(attempt, begun)
         for earlier, (begun_earlier, earlier_key) in world.begun_at.items():

@@ -214,7 +214,7 @@ class Schedule:
         ask = await self._diverging(self._draw(token))
         asking = [ask]
         if ask.is_late:
-            # Somebody else goes on behind the head that the edit began on, as soon as it is given up for dead.
+            # Somebody else goes on behind the head it began on, as soon as it is given up for dead.
             asking.append(replace(self._draw(f"{token}+"), conversation=ask.conversation))
         await asyncio.gather(*(self._ask(each) for each in asking))
         if ask.kind is not Kind.ASK and ask.idempotency_key and self.random.random() < 0.2:
@@ -434,7 +434,7 @@ def simulate(seed: int, store: str = "memory") -> Report:
             try:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:
-                raise Violation(seed, store, violation.what) from None
+                raise Violation(seed, store, violation.what, *violation.others) from None
             except TurnledgerError as problem:
                 raise Violation(seed, store, f"the store cannot be read: {problem!r}") from None
             except (Deadlock, Livelock) as problem:
