@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.broken_engines import engine_broken_by
+from tests.simulation.broken import engine_broken_by
 from turnledger.testing.simulation import Violation, simulate
 
 MEMORY, SQLITE, CHUNK = 4_000, 1_000, 100

@@ -36,6 +36,7 @@ from turnledger.errors import (
     StoreError,
     StoreUnavailable,
     TurnledgerError,
+    TurnStopped,
     WaitEnded,
 )
 from turnledger.model.ids import TurnId
@@ -61,8 +62,11 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
 
 
 async def relocate(process: Process, request: BeginRequest) -> Moved:
-    """Wait for the lane as policy says, and move the conversation."""
+    """Wait for the lane as policy says, and move the conversation. Raises TurnStopped if somebody stopped it
+    while it waited."""
     moved = await _begin(process, request)
+    if isinstance(moved, Share):
+        raise TurnStopped
     assert isinstance(moved, Moved)  # noqa: S101 - it was asked to
     process.let_go(request.attempt)
     process.bells.ring(moved.branch.conversation)

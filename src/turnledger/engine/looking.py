@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from turnledger.engine import line
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import STATE_OF
 from turnledger.engine.ports import Tables
 from turnledger.engine.recovery import Left
+from turnledger.errors import TurnNotFound
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event, TurnFinished
 from turnledger.model.event_log import LogChunk
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn, TurnKind
@@ -77,21 +79,27 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
     found = await tables.conversation(request.owner, request.conversation)
     conversation = await check_live(tables, found, request.now)
     attempt = await tables.attempt(request.owner, request.turn)
-    if attempt is not None:
-        if attempt.conversation != conversation.id:
-            return None
+    if attempt is not None and attempt.conversation == conversation.id:
         is_running = attempt.state is AttemptState.RUNNING
         return await (_running(tables, attempt, request) if is_running else _aside(tables, attempt))
     turn = await tables.turn(request.owner, request.turn)
     if turn is not None:
-        return await _committed(tables, turn) if await _is_in(tables, turn.branch, conversation) else None
+        return await _committed(tables, turn) if await _is_in(tables, turn, conversation) else None
     ticket = await tables.ticket(request.turn)
     return Waits() if ticket is not None and ticket.conversation == conversation.id else None
 
 
-async def _is_in(tables: Tables, branch: BranchId, conversation: Conversation) -> bool:
-    found = await tables.branch(branch)
-    return found is not None and found.conversation == conversation.id
+async def _is_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
+    """Whether a branch of the conversation shows it: one that it was committed to, or the first one, with
+    which a fork shares what it was made from."""
+    own = await tables.branch(turn.branch)
+    if own is not None and own.conversation == conversation.id:
+        return True
+    first = await tables.first_branch(conversation.id)
+    try:
+        return first is not None and bool(await line.up_to(tables, first, turn))
+    except TurnNotFound:
+        return False
 
 
 async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Runs:

@@ -145,3 +145,32 @@ async def test_a_queued_turn_can_be_named_and_stopped(chat: Chat) -> None:
         await running
     with pytest.raises(TurnStopped):
         await chat.run(answer, "next", idempotency_key="k")
+
+
+async def test_a_switch_that_finds_itself_done_leaves_the_queue(database: Database, chat: Chat) -> None:
+    first, second = await chat.run(answer, "a"), await chat.run(answer, "b")
+    async with chat.edit(second.id, "c") as edited:
+        edited.emit("yes")
+    switches = []
+    async with chat.turn("d") as turn:
+        turn.emit("yes")
+        for _ in range(2):
+            switches.append(asyncio.create_task(chat.switch(first.branch)))
+        while len(database.tickets) < 2:
+            await asyncio.sleep(0)
+    await asyncio.gather(*switches)
+    assert (await chat.info()).branch == first.branch
+    assert not database.tickets
+
+
+async def test_a_move_that_is_stopped_while_it_waits_says_so(database: Database, chat: Chat) -> None:
+    await chat.run(answer, "a")
+    async with chat.turn("b") as turn:
+        turn.emit("yes")
+        undoing = asyncio.create_task(chat.undo())
+        while not database.tickets:
+            await asyncio.sleep(0)
+        await chat.stop(next(iter(database.tickets)))
+    with pytest.raises(TurnStopped):
+        await undoing
+    assert len(await chat.turns()) == 2

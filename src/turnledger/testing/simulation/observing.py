@@ -8,13 +8,16 @@ from turnledger.engine.begin import AbandonRequest, BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.conversations import DeleteRequest
 from turnledger.engine.ending import Ended, EndRequest
+from turnledger.engine.moving import ForkRequest, Moved
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import ConversationState, Ticket
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.pointing import judged, look, meant_by, turns_on
 from turnledger.testing.simulation.world import World
 
 
@@ -22,36 +25,45 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
     """The same operation, with what it shows noted in the world's log."""
 
     async def watched(tables: Tables, request: Any) -> Any:
-        if isinstance(request, RecordRequest):
-            return await _fenced(tables, operation, request, request.branch, request.attempt, world)
-        if isinstance(request, CommitRequest):
-            result = await _fenced(tables, operation, request, request.turn.branch, request.turn.id, world)
-            found = await tables.conversation(request.owner, request.conversation)
-            if found is None or found.state is ConversationState.DELETED:
-                world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
-            return result
-        if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
-            return await _ended(tables, operation, request, world)
-        if isinstance(request, BeginRequest):
-            return await _begin(tables, operation, request, world)
-        result = await operation(tables, request)
-        if isinstance(request, DeleteRequest):
-            world.taken_over.update(world.begun_at)
-        if isinstance(request, StopRequest):
-            _note_stop(request, result, world)
-        if isinstance(request, ForgetRequest):
-            # Who does not know of a ticket, and has lost it, was never waiting.
-            for attempt in request.tickets:
-                if attempt not in world.know_to_wait:
-                    world.waiting_since.pop(attempt, None)
+        shown = await look(tables, request)
+        result = await _noted(tables, operation, request, world)
+        if shown is not None:
+            world.intrusions += [problem async for problem in judged(tables, request, result, shown, world)]
         return result
 
     return watched
 
 
+async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
+    if isinstance(request, RecordRequest):
+        return await _fenced(tables, operation, request, request.branch, request.attempt, world)
+    if isinstance(request, CommitRequest):
+        result = await _fenced(tables, operation, request, request.lane, request.turn.id, world)
+        found = await tables.conversation(request.owner, request.conversation)
+        if found is None or found.state is ConversationState.DELETED:
+            world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
+        return result
+    if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):
+        return await _ended(tables, operation, request, world)
+    if isinstance(request, BeginRequest):
+        return await _begin(tables, operation, request, world)
+    if isinstance(request, ForkRequest):
+        return await _fork(tables, operation, request, world)
+    result = await operation(tables, request)
+    if isinstance(request, DeleteRequest):
+        world.taken_over.update(world.begun_at)
+    if isinstance(request, StopRequest):
+        _note_stop(request, result, world)
+    if isinstance(request, ForgetRequest):
+        # Who does not know of a ticket, and has lost it, was never waiting.
+        for attempt in request.tickets:
+            if attempt not in world.know_to_wait:
+                world.waiting_since.pop(attempt, None)
+    return result
+
+
 async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginRequest, world: World) -> Any:
-    id = await _where(tables, request)
-    found = await tables.conversation(request.target.owner, id) if id else None
+    found = await meant_by(tables, request)
     before = await tables.branch(found.branch) if found else None
     queue = await tables.tickets(before.id) if before else []
     result = await operation(tables, request)
@@ -69,26 +81,52 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         key = request.key.text if request.key else None
         world.begun_at.setdefault(request.attempt, (world.begins, key))
         world.begun_in[request.attempt] = result.conversation.id
+        lane = result.branch.id
+        target = request.diverge.branch if request.diverge else lane
+        world.places.setdefault(request.attempt, (lane, target))
+        world.heads.setdefault(request.attempt, result.branch.head)
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
+    if isinstance(result, Begun | Moved):
+        if await tables.ticket(request.attempt) is not None:
+            world.intrusions.append(f"{request.attempt} left its ticket in the queue")
         if before is not None:
             waited = (before.unsettled, before.running)
             world.settled_by_begin.update(attempt for attempt in waited if attempt is not None)
+    moves = found is not None and isinstance(result, Moved) and result.branch.id != found.branch
+    if moves and await _is_shown(tables, request, result.branch.id):
+        _check_order(queue, request, world)
     return result
 
 
-async def _where(tables: Tables, request: BeginRequest) -> ConversationId | None:
-    """The conversation that a request belongs to: where its key first began, or where it waits, or where it
-    is sent."""
-    target = request.target
-    claim = await tables.claim(target.owner, request.key.text) if request.key else None
-    ticket = await tables.ticket(request.attempt)
-    if claim is not None or ticket is not None:
-        return claim.conversation if claim else ticket.conversation if ticket else None
-    if target.id is not None or target.conversation_key is None:
-        return target.id
-    named = await tables.conversation_by_key(target.owner, target.conversation_key)
-    return named.id if named else None
+async def _is_shown(tables: Tables, request: BeginRequest, branch: BranchId) -> bool:
+    id = request.target.id
+    found = await tables.conversation(request.target.owner, id) if id else None
+    return found is not None and found.branch == branch
+
+
+async def _fork(tables: Tables, operation: Operation[Any, Any], request: ForkRequest, world: World) -> Any:
+    """Note what a fork begins with, and what it leaves out that belongs to it."""
+    source = await tables.conversation(request.owner, request.conversation)
+    before = await tables.branch(source.branch) if source else None
+    result = await operation(tables, request)
+    if before is not None and before.unsettled is not None:
+        world.settled_by_begin.add(before.unsettled)
+    made = request.fresh
+    if made.id not in world.forks and before is not None:
+        turns, others = await turns_on(tables, made.branch), await turns_on(tables, before.id)
+        world.forks[made.id] = tuple(turns)
+        if tuple(turns) != _forked(others, request.turn):
+            world.intrusions.append(f"{made.id} is not what it was made from, with what was settled there")
+    return result
+
+
+def _forked(turns: list[Turn], after: TurnId | None) -> tuple[Turn, ...]:
+    """What a fork at a turn has to begin with: all up to there, and the settled turns that follow."""
+    end = next((turn.number for turn in turns if turn.id == after), len(turns))
+    while end < len(turns) and turns[end].kind is TurnKind.SETTLED:
+        end += 1
+    return tuple(turns[:end])
 
 
 async def _ended(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
@@ -142,9 +180,11 @@ async def _fenced(
 ) -> Any:
     """Note a journal write or commit by one who does not hold the lane."""
     before = await tables.branch(branch)
+    committed = await tables.turn(request.owner, attempt)
     result = await operation(tables, request)
-    after = await tables.branch(branch)
-    wrote = isinstance(request, RecordRequest) or before != after
+    wrote = isinstance(request, RecordRequest) or await tables.turn(request.owner, attempt) != committed
+    if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
+        world.intrusions.append(f"{attempt} wrote behind a head that came after it began")
     if wrote and before is not None and (before.running, before.fence) != (attempt, request.fence):
         world.intrusions.append(f"{attempt} wrote while {before.running} held the lane")
     return result

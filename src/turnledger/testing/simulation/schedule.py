@@ -5,31 +5,42 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, TypeAlias
 
 from turnledger.chat import Chat
+from turnledger.engine.asking import begin_request, target_of
+from turnledger.engine.block import TurnBlock
+from turnledger.engine.ending import Ended
 from turnledger.engine.limits import Limits
+from turnledger.engine.outcome import committed
 from turnledger.engine.ports import Store
-from turnledger.errors import Superseded, TurnledgerError
-from turnledger.ledger import Ledger
-from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
+from turnledger.ledger import OWNER, Ledger
+from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.event import Event
-from turnledger.model.ids import LeaseId
+from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.turn import Turn
 from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium, Weather
 from turnledger.testing.simulation.observing import observed
 from turnledger.testing.simulation.stores import open_inner
-from turnledger.testing.simulation.world import Ask, ModelFailed, Seen, World
+from turnledger.testing.simulation.world import Ask, Kind, ModelFailed, Seen, World
 
 Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
 
 LEASE_TIME = 10.0
 STEP_LIMIT = 300_000
 LIMITS = Limits(
-    lease_time=LEASE_TIME, queue_length=6, queue_wait=40.0, doubt_patience=1.0, attempts_kept=10_000_000.0
+    lease_time=LEASE_TIME,
+    queue_length=6,
+    queue_wait=40.0,
+    doubt_patience=1.0,
+    attempts_kept=10_000_000.0,
+    purge_rows=3,
 )
 
 
@@ -40,8 +51,16 @@ HABITS = (
     ["ask"] * 4 + ["reset"],
     ["ask"] * 6 + ["close"],
     ["ask"],
+    ["ask"] * 2 + ["diverge"] * 4 + ["undo", "switch"],
+    ["ask"] * 3 + ["diverge"] * 3 + ["undo"] * 2,
+    ["ask"] + ["diverge"] * 4 + ["hang", "stop"],
+    ["ask"] * 3 + ["diverge"] + ["fork"] * 3 + ["undo"] + ["delete"] * 2,
+    ["ask"] * 3 + ["diverge"] * 3 + ["undo", "switch", "fork"] + ["reset"] * 2,
 )
 """What the clients of a schedule like to do."""
+BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
+FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
+"""How often a client does something: more where there has to be a history first."""
 
 
 class SimulatedClock:
@@ -99,8 +118,15 @@ class Schedule:
         self.medium = Medium(Random(self.random.random()), Weather.draw(self.random))
         self.keys = ("alpha",) if self.random.random() < 0.7 else ("alpha", "beta")
         self.habits = self.random.choice(HABITS)
+        self.is_branching = bool(BRANCHING & set(self.habits))
         self.knows_death = self.random.random() < 0.5
         self.gone: set[LeaseId] = set()
+        self.forks: list[str] = []
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What clients know conversations by: conversation_keys, and ids of forks."""
+        return (*self.keys, *self.forks)
 
     async def run(self) -> Report:
         """Storm, then calm, then the check."""
@@ -161,38 +187,78 @@ class Schedule:
     # Clients.
 
     async def _client(self, number: int) -> None:
-        for count in range(self.random.choice((1, 2, 3, 5))):
+        for count in range(self.random.choice(MANY if self.is_branching else FEW)):
             token = f"q{number}.{count}"
-            kind = self.random.choice(self.habits)
-            conversation_key = self.random.choice(self.keys)
-            if kind == "ask":
-                await self._ask_and_answer(token)
-            elif kind == "stop":
-                await self._on_server(self._stop(conversation_key))
-            elif kind == "hang":
-                await self._ask_and_stop(token)
-            elif kind == "close":
-                await self._close_some_server()
-            elif kind == "rename":
-                await self._on_server(self._rename(conversation_key, token))
-            elif kind == "reset":
-                await self._on_server(self._reset(conversation_key))
-            else:
-                await self._on_server(self._delete(conversation_key))
+            name = self.random.choice(self.names)
+            match self.random.choice(self.habits):
+                case "ask":
+                    await self._ask_and_answer(token)
+                case "diverge":
+                    await self._ask_elsewhere(token)
+                case "hang":
+                    await self._ask_and_stop(token)
+                case "stop":
+                    await self._on_server(self._stop(name))
+                case "close":
+                    await self._close_some_server()
+                case "rename":
+                    await self._on_server(self._rename(name, token))
+                case "undo":
+                    await self._on_server(self._undo(name))
+                case "switch":
+                    await self._on_server(self._switch(name))
+                case "fork":
+                    await self._on_server(self._fork(name))
+                case "reset":
+                    await self._on_server(self._reset(self.random.choice(self.keys)))
+                case "delete":
+                    await self._on_server(self._delete(name))
+
+    def _draw(self, token: str) -> Ask:
+        return Ask.draw(self.random, token, self.names, acts=self.is_branching)
+
+    async def _ask_elsewhere(self, token: str) -> None:
+        """Edit or regenerate; now and then with an idempotency_key that is used for another place, too."""
+        ask = await self._diverging(self._draw(token))
+        asking = [ask]
+        if ask.is_late:
+            # Somebody else goes on behind the head it began on, as soon as it is given up for dead.
+            asking.append(replace(self._draw(f"{token}+"), conversation=ask.conversation))
+        await asyncio.gather(*(self._ask(each) for each in asking))
+        if ask.kind is not Kind.ASK and ask.idempotency_key and self.random.random() < 0.2:
+            other = await self._diverging(ask)
+            await self._ask(replace(ask, instead_of=other.instead_of))
+
+    async def _diverging(self, ask: Ask) -> Ask:
+        """The same request in the place of a turn that its client sees, if it sees one."""
+        turns: list[TurnId] = []
+
+        async def see(ledger: Ledger) -> None:
+            with suppress(TurnledgerError):
+                chat = await self._open(ledger, ask.conversation)
+                turns.extend(turn.id for turn in await chat.turns())
+
+        await self._on_server(see)
+        if not turns:
+            return ask
+        if self.random.random() < 0.4:
+            # What is asked again may be results, whatever the request is drawn to be.
+            turn = self.random.choice((None, *turns))
+            return replace(ask, kind=Kind.REGENERATE, instead_of=turn, answers_call=False)
+        answers = self.random.random() < 0.1
+        return replace(ask, kind=Kind.EDIT, instead_of=self.random.choice(turns), answers_call=answers)
 
     async def _ask_and_stop(self, token: str) -> None:
         """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
-        ask = replace(Ask.draw(self.random, token, self.keys), hangs=True, on_busy=OnBusy.QUEUE)
-        if ask.on_failure is OnFailure.KEEP:
-            self.world.keepers.add(ask.token)
+        ask = replace(self._draw(token), hangs=True, on_busy=OnBusy.QUEUE)
+        if "diverge" in self.habits:
+            ask = await self._diverging(ask)
         asking = asyncio.ensure_future(self._on_server(self._handle(ask)))
         for _ in range(40):
             await asyncio.wait((asking,), timeout=LEASE_TIME)
             if asking.done():
                 return
-            await self._on_server(
-                self._stop(ask.conversation_key, any_turn=False), given_up_after=LEASE_TIME * 8
-            )
+            await self._on_server(self._stop(ask.conversation, any_turn=False), given_up_after=LEASE_TIME * 8)
         self.world.intrusions.append(f"{token} could not be stopped")
         asking.cancel()
 
@@ -206,15 +272,12 @@ class Schedule:
     async def _ask_and_answer(self, token: str) -> None:
         """Ask; where the model called back, bring the result, now and then twice."""
         blank = self.random.random() < 0.05
-        ask = Ask.draw(self.random, " " if blank else token, self.keys)
+        ask = self._draw(" " if blank else token)
         await self._ask(ask)
         if not ask.leaves_call:
             return
         answers = [
-            replace(
-                Ask.draw(self.random, f"{token}!{count}", self.keys, answers_call=True),
-                conversation_key=ask.conversation_key,
-            )
+            replace(self._draw(f"{token}!{count}"), answers_call=True, conversation=ask.conversation)
             for count in range(self.random.choice((0, 1, 2)))
         ]
         await asyncio.gather(*(self._ask(answer) for answer in answers))
@@ -222,8 +285,6 @@ class Schedule:
     async def _ask(self, ask: Ask) -> None:
         """Send a request, as impatient clients do: twice at once, again after a failure, or given up."""
         self.asks += 1
-        if ask.on_failure is OnFailure.KEEP:
-            self.world.keepers.add(ask.token)
         copies = 2 if ask.idempotency_key and self.random.random() < 0.3 else 1
         tries = self.random.choice((1, 3, 4)) if ask.idempotency_key else 1
         for _ in range(tries):
@@ -247,51 +308,67 @@ class Schedule:
         elif task.done() and task.cancelled():
             self.world.intrusions.append("a task was cancelled, and nobody had cancelled it")
 
-    def _generation(self, conversation_key: str) -> int | None:
+    def _generation(self, name: str) -> int | None:
         """How often the key was freed; None while that cannot be told."""
-        return None if self.being_freed[conversation_key] else self.freed[conversation_key]
+        return None if self.being_freed[name] else self.freed[name]
+
+    async def _open(self, ledger: Ledger, name: str, *, create: bool = True) -> Chat:
+        if name in self.forks:
+            return await ledger.conversation(name)
+        return await ledger.conversation(conversation_key=name, create=create)
 
     def _handle(self, ask: Ask) -> Work:
         async def handle(ledger: Ledger) -> None:
             told: list[Event] = []
-            runner = self.world.runner(ask, self.random)
-            policies = {**ask.policies, "on_event": told.append}
             try:
-                if ask.by_key:
-                    key = ask.conversation_key
-                    turn = await ledger.run(runner, ask.input, conversation_key=key, **policies)
-                else:
-                    chat = await self._open(ledger, ask.conversation_key)
-                    turn = await chat.run(runner, ask.input, **policies)
+                turn = await self._run(await self._block(ledger, ask, told), ask)
             except (TurnledgerError, ModelFailed) as problem:
                 code = problem.code if isinstance(problem, TurnledgerError) else "model_failed"
                 self.world.seen.append(Seen(ask, None, b"", code, None))
                 if code == Superseded.code and not self.world.was_taken_over(ask):
                     self.world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
             else:
-                where = self.world.begun_in[turn.id]
-                self.world.seen.append(Seen(ask, turn.id, turn.body, "", where))
+                self.world.seen.append(Seen(ask, turn.id, turn.body, "", self.world.begun_in[turn.id]))
                 if told:
                     self.world.heard[turn.id] = told
 
         return handle
 
-    async def _open(self, ledger: Ledger, conversation_key: str) -> Chat:
-        generation = self._generation(conversation_key)
-        chat = await ledger.conversation(conversation_key=conversation_key)
-        if generation is not None and generation == self._generation(conversation_key):
-            self.world.opened.setdefault((conversation_key, generation), set()).add(chat.id)
-        return chat
+    async def _block(self, ledger: Ledger, ask: Ask, told: list[Event]) -> TurnBlock:
+        """What a client does that runs the model."""
+        if ask.by_key and ask.kind is Kind.ASK and ask.conversation in self.keys:
+            target = target_of(ledger._process, None, ask.conversation, OWNER)
+            request = begin_request(ledger._process, target, ask.input, **ask.policies)
+            return TurnBlock(ledger._process, request, told.append)
+        generation = self._generation(ask.conversation)
+        chat = await self._open(ledger, ask.conversation)
+        if generation is not None and generation == self._generation(ask.conversation):
+            self.world.opened.setdefault((ask.conversation, generation), set()).add(chat.id)
+        if ask.kind is Kind.REGENERATE:
+            return chat.regenerate(ask.instead_of, on_event=told.append, **ask.policies)
+        if ask.kind is Kind.EDIT and ask.instead_of is not None:
+            return chat.edit(ask.instead_of, ask.input, on_event=told.append, **ask.policies)
+        return chat.turn(ask.input, on_event=told.append, **ask.policies)
 
-    def _stop(self, conversation_key: str, *, any_turn: bool = True) -> Work:
+    async def _run(self, block: TurnBlock, ask: Ask) -> Turn:
+        """Run the model; the id of the attempt is known before it begins."""
+        self.world.asked[block.id] = ask
+        try:
+            async with block as running:
+                await self.world.runner(ask, self.random)(running)
+        except TurnReplayed as replay:
+            return replay.turn
+        return committed(Ended(running.state, running.turn))
+
+    def _stop(self, name: str, *, any_turn: bool = True) -> Work:
         policy = self.random.choice((None, *OnStop))
 
         async def stop(ledger: Ledger) -> None:
             try:
-                chat = await ledger.conversation(conversation_key=conversation_key)
+                chat = await self._open(ledger, name)
                 known = [*self.world.begun_at, *self.world.waiting_since][-4:]
-                name = self.random.choice((None, *known)) if any_turn else None
-                ended = await chat.stop(name, policy=policy)
+                turn = self.random.choice((None, *known)) if any_turn else None
+                ended = await chat.stop(turn, policy=policy)
             except TurnledgerError:
                 return
             if ended is not None and ended.turn is not None:
@@ -299,29 +376,61 @@ class Schedule:
 
         return stop
 
-    def _rename(self, conversation_key: str, title: str) -> Work:
+    def _rename(self, name: str, title: str) -> Work:
         async def rename(ledger: Ledger) -> None:
-            try:
-                chat = await ledger.conversation(conversation_key=conversation_key)
+            with suppress(TurnledgerError):
+                chat = await self._open(ledger, name)
                 await chat.update(title=title)
-            except TurnledgerError:
-                return
 
         return rename
 
-    def _delete(self, conversation_key: str) -> Work:
+    def _undo(self, name: str) -> Work:
+        forget = self.random.random() < 0.2
+        on_busy = self.random.choice(tuple(OnBusy))
+
+        async def undo(ledger: Ledger) -> None:
+            with suppress(TurnledgerError):
+                chat = await self._open(ledger, name)
+                await chat.undo(forget=forget, on_busy=on_busy)
+
+        return undo
+
+    def _switch(self, name: str) -> Work:
+        on_busy = self.random.choice(tuple(OnBusy))
+
+        async def switch(ledger: Ledger) -> None:
+            with suppress(TurnledgerError):
+                chat = await self._open(ledger, name)
+                turns = await chat.turns()
+                if turns:
+                    siblings = await chat.siblings(self.random.choice(turns).id)
+                    await chat.switch(self.random.choice(siblings).branch, on_busy=on_busy)
+
+        return switch
+
+    def _fork(self, name: str) -> Work:
+        async def fork(ledger: Ledger) -> None:
+            with suppress(TurnledgerError):
+                chat = await self._open(ledger, name)
+                turns = [turn.id for turn in await chat.turns()]
+                made = await chat.fork(self.random.choice((None, *turns)))
+                self.forks.append(made.id)
+
+        return fork
+
+    def _delete(self, name: str) -> Work:
         async def delete(ledger: Ledger) -> None:
             try:
-                chat = await ledger.conversation(conversation_key=conversation_key, create=False)
+                chat = await self._open(ledger, name, create=False)
             except TurnledgerError:
                 return
-            self.being_freed[conversation_key] += 1
+            self.being_freed[name] += 1
             try:
                 await chat.delete()
             except TurnledgerError:
                 return
-            self.freed[conversation_key] += 1
-            self.being_freed[conversation_key] -= 1
+            self.freed[name] += 1
+            self.being_freed[name] -= 1
 
         return delete
 
@@ -353,7 +462,7 @@ def simulate(seed: int, store: str = "memory") -> Report:
             try:
                 report = loop.run_until_complete(schedule.run())
             except Violation as violation:
-                raise Violation(seed, store, violation.what) from None
+                raise Violation(seed, store, violation.what, *violation.others) from None
             except TurnledgerError as problem:
                 raise Violation(seed, store, f"the store cannot be read: {problem!r}") from None
             except (Deadlock, Livelock) as problem:

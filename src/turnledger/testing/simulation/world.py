@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from random import Random
 from typing import Any
 
@@ -11,11 +14,15 @@ from turnledger.engine.begin import Queued
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.event import Event
-from turnledger.model.ids import ConversationId, TurnId
-from turnledger.model.item import ItemLike
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item, ItemLike
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.loop import SimulatedLoop
 
 CLIENT_CALL = "client_call"
 FOR_EVER = 100_000.0
+TOO_LONG = 30.0
+"""Seconds for which a process may stand still: longer than a lease."""
 ANSWER = "answer to "
 RESULT = "result of "
 """How the results of tools begin; their name follows."""
@@ -25,12 +32,22 @@ class ModelFailed(Exception):
     """The simulated model broke."""
 
 
+class Kind(Enum):
+    """What a request does that runs the model."""
+
+    ASK = auto()
+    EDIT = auto()
+    REGENERATE = auto()
+
+
 @dataclass(frozen=True)
 class Ask:
-    """One request of a client. `token` is its text, and found nowhere else."""
+    """One request of a client. `token` is its text, and found nowhere else; a regeneration has no text of its
+    own, and its token is found in what its model and tools say."""
 
     token: str
-    conversation_key: str
+    conversation: str
+    """A conversation_key, or the id of a fork."""
     idempotency_key: str | None
     tools: tuple[bool, ...]
     """One per tool call: whether it is read-only."""
@@ -43,6 +60,8 @@ class Ask:
     """Whether this request brings the result of such a call, and no message."""
     hangs: bool
     """Whether the model never comes to an end by itself."""
+    is_late: bool
+    """Whether its process stands still when the model has ended, for longer than others believe it alive."""
     in_parallel: bool
     """Whether the tools run side by side."""
     tool_breaks: int
@@ -52,6 +71,9 @@ class Ask:
     on_failure: OnFailure
     by_key: bool
     """Whether begin itself goes from the conversation_key to the conversation."""
+    kind: Kind = Kind.ASK
+    instead_of: TurnId | None = None
+    """The turn to be edited or regenerated; None for the last one."""
 
     @property
     def policies(self) -> dict[str, Any]:
@@ -69,19 +91,26 @@ class Ask:
         return self.token
 
     @classmethod
-    def draw(cls, random: Random, token: str, keys: tuple[str, ...], *, answers_call: bool = False) -> Ask:
-        tools = tuple(random.random() < 0.4 for _ in range(random.choice((0, 0, 0, 1, 2))))
-        fails = tuple(random.randrange(len(tools) + 1) if random.random() < 0.35 else -1 for _ in range(4))
+    def draw(cls, random: Random, token: str, names: Sequence[str], *, acts: bool = False) -> Ask:
+        """Draw a request to one of these conversations; `acts` makes effects and failures likelier."""
+        often = (0, 1, 1, 2) if acts else (0, 0, 0, 1, 2)
+        tools = tuple(random.random() < (0.2 if acts else 0.4) for _ in range(random.choice(often)))
+        failing = 0.5 if acts else 0.35
+        fails = tuple(
+            len(tools) - random.randrange(len(tools) + 1) if random.random() < failing else -1
+            for _ in range(4)
+        )
         return cls(
             token=token,
-            conversation_key=random.choice(keys),
+            conversation=random.choice(names),
             idempotency_key=f"key {token}" if random.random() < 0.6 else None,
             tools=tools,
             fails_at=fails,
             pace=random.choice((0.0, 0.001, 0.05, 0.5, 4.0)),
             leaves_call=random.random() < 0.15,
-            answers_call=answers_call,
+            answers_call=False,
             hangs=False,
+            is_late=random.random() < (0.25 if acts else 0.03),
             in_parallel=random.random() < 0.4,
             tool_breaks=random.randrange(len(tools)) if tools and random.random() < 0.1 else -1,
             on_busy=random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
@@ -110,8 +139,8 @@ class Effect:
     step: int
     attempt: TurnId
     conversation: ConversationId
-    saw: tuple[TurnId, ...]
-    """The history that led to it."""
+    saw: tuple[str, ...]
+    """The history that led to it, by the names of its turns."""
     read_only: bool
 
     @property
@@ -135,6 +164,8 @@ class Seen:
 class World:
     """The append-log that the checker holds the store against."""
 
+    asked: dict[TurnId, Ask] = field(default_factory=dict)
+    """Every attempt that was ever tried, and for which request."""
     runs: dict[TurnId, Run] = field(default_factory=dict)
     executions: dict[str, int] = field(default_factory=dict)
     effects: list[Effect] = field(default_factory=list)
@@ -155,10 +186,18 @@ class World:
     begun_in: dict[TurnId, ConversationId] = field(default_factory=dict)
     """Where attempts began."""
     begins: int = 0
+    places: dict[TurnId, tuple[BranchId, BranchId]] = field(default_factory=dict)
+    """For attempts that began: the branch whose lane they hold, and the one that they commit to."""
+    heads: dict[TurnId, TurnId | None] = field(default_factory=dict)
+    """The head of that lane when they began."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
-    """Attempts whose effects were waiting when a turn began behind them."""
-    keepers: set[str] = field(default_factory=set)
-    """Tokens of the requests that said to keep what there is after a failure."""
+    """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
+    undone: Counter[TurnId] = field(default_factory=Counter)
+    """How often each undo was carried out."""
+    probes: set[TurnId] = field(default_factory=set)
+    """Turns by which the checker itself tried whether lanes take one more."""
+    forks: dict[ConversationId, tuple[Turn, ...]] = field(default_factory=dict)
+    """The turns that forks began with."""
     opened: dict[tuple[str, int], set[ConversationId]] = field(default_factory=dict)
     """Per conversation_key and generation (deletions and resets so far): the ids that clients were given."""
     replaced: dict[ConversationId, set[ConversationId]] = field(default_factory=dict)
@@ -190,6 +229,25 @@ class World:
 
     def runner(self, ask: Ask, random: Random) -> Runner:
         return Runner(self, ask, random)
+
+
+async def _stand_still() -> None:
+    loop = asyncio.get_running_loop()
+    if isinstance(loop, SimulatedLoop):
+        loop.current_process.pause(TOO_LONG)
+    await asyncio.sleep(0)
+
+
+def name_of(turn: Turn) -> str:
+    """What a turn is told by, wherever it stands: a settled one by its first effect, since copies of it go
+    along with edits."""
+    acted = [effect_of(item) for item in turn.output if item.is_call]
+    return acted[0] if acted and turn.kind is TurnKind.SETTLED else turn.id
+
+
+def effect_of(call: Item) -> str:
+    """The name of the effect that a call had."""
+    return str(call.fields["arguments"]).strip('"')
 
 
 class Runner:
@@ -230,6 +288,8 @@ class Runner:
                 {"type": "function_call", "call_id": CLIENT_CALL, "name": "ask", "arguments": "{}"}
             )
         run.is_finished = True
+        if ask.is_late:
+            await _stand_still()
 
     async def _all_steps(self, turn: RunningTurn) -> None:
         """Run the tools side by side; when one fails, the others are cancelled."""
@@ -255,7 +315,7 @@ class Runner:
             return
 
         async def act() -> str:
-            saw = tuple(each.id for each in turn.history)
+            saw = tuple(name_of(each) for each in turn.history)
             self._world.effects.append(Effect(self._ask, step, turn.id, turn.conversation.id, saw, read_only))
             await self._pace()
             if step == self._ask.tool_breaks:

@@ -1,0 +1,142 @@
+"""Pointing: which branch a conversation shows changes only in a transaction that earned it, and whole."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from turnledger.engine import line
+from turnledger.engine.begin import AbandonRequest, BeginRequest, Begun
+from turnledger.engine.commit import CommitRequest, DoubtRequest
+from turnledger.engine.conversations import DeleteRequest, UpdateRequest
+from turnledger.engine.ending import EndRequest
+from turnledger.engine.moving import ForkRequest, Moved, Switch, Undo
+from turnledger.engine.ports import Tables
+from turnledger.engine.recording import RecordRequest
+from turnledger.engine.recovery import TakeOverRequest
+from turnledger.engine.stops import StopRequest
+from turnledger.model.attempt import Attempt
+from turnledger.model.conversation import Branch, Conversation, ConversationState
+from turnledger.model.ids import BranchId
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.world import World, effect_of
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A conversation before a transaction, and the attempt that held its lane."""
+
+    conversation: Conversation
+    running: Attempt | None
+
+
+async def look(tables: Tables, request: Any) -> Shown | None:
+    """The conversation that a request concerns; None if it concerns none, or none that is there."""
+    conversation = await _concerned(tables, request)
+    if conversation is None or conversation.state is not ConversationState.LIVE:
+        return None
+    lane = await tables.branch(conversation.branch)
+    running = lane.running if lane else None
+    return Shown(conversation, await tables.attempt(conversation.owner, running) if running else None)
+
+
+async def _concerned(tables: Tables, request: Any) -> Conversation | None:
+    match request:
+        case BeginRequest():
+            return await meant_by(tables, request)
+        case CommitRequest() | EndRequest() | StopRequest() | ForkRequest():
+            return await tables.conversation(request.owner, request.conversation)
+        case UpdateRequest() | DeleteRequest():
+            return await tables.conversation(request.owner, request.id)
+        case TakeOverRequest():
+            return await tables.conversation(request.left.owner, request.left.conversation)
+        case RecordRequest() | DoubtRequest():
+            branch = await tables.branch(request.branch)
+            return await tables.conversation(request.owner, branch.conversation) if branch else None
+        case AbandonRequest():
+            attempt = await tables.attempt(request.owner, request.attempt)
+            return await tables.conversation(request.owner, attempt.conversation) if attempt else None
+    return None
+
+
+async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None:
+    """The conversation that a request belongs to: where its idempotency_key first began, or where it waits,
+    or where it is sent."""
+    target = request.target
+    claim = await tables.claim(target.owner, request.key.text) if request.key else None
+    belongs = claim or await tables.ticket(request.attempt)
+    id = belongs.conversation if belongs else target.id
+    if id is None and target.conversation_key is not None:
+        return await tables.conversation_by_key(target.owner, target.conversation_key)
+    return await tables.conversation(target.owner, id) if id else None
+
+
+async def judged(
+    tables: Tables, request: Any, result: Any, before: Shown, world: World
+) -> AsyncIterator[str]:
+    """What this transaction did to the pointer and never may."""
+    was = before.conversation
+    now = await tables.conversation(was.owner, was.id)
+    if now is None:
+        return
+    if isinstance(result, Begun) and result.branch.id != now.branch:
+        yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
+    # A repeated commit may find that the conversation has moved on since; it holds the lane no more.
+    commits = isinstance(result, Turn) and before.running is not None and before.running.id == result.id
+    if commits and result.branch != now.branch:
+        yield f"{result.id} was committed, and its branch is not current"
+    if now.branch == was.branch:
+        return
+    if now.branch not in await _earned(tables, request, before):
+        yield f"{was.id} shows {now.branch}, which nothing earned"
+    if await tables.tickets(was.branch):
+        yield f"tickets were left behind on {was.branch}"
+    async for problem in _left_out(tables, request, before, now):
+        yield problem
+    if isinstance(result, Moved) and isinstance(request.move, Undo):
+        world.undone[request.attempt] += 1
+        if world.undone[request.attempt] > 1:
+            yield f"the undo {request.attempt} was carried out twice"
+
+
+async def _earned(tables: Tables, request: Any, before: Shown) -> set[BranchId]:
+    """The branches that this transaction may show."""
+    earned: set[BranchId] = set()
+    if isinstance(request, CommitRequest) and request.fork is not None:
+        earned.add(request.fork.branch)
+    if isinstance(request, BeginRequest) and request.move is not None:
+        earned.add(request.move.branch)
+    if before.running is not None and before.running.fork is not None:
+        kept = await tables.turn(before.running.owner, before.running.id)
+        if kept is not None and kept.kind is TurnKind.INTERRUPTED:
+            earned.add(before.running.fork.branch)
+    return earned
+
+
+async def _left_out(tables: Tables, request: Any, before: Shown, now: Conversation) -> AsyncIterator[str]:
+    """What the new line lacks: settled turns, unless somebody said to forget them or switched, and for an
+    undo all turns but the last."""
+    move = request.move if isinstance(request, BeginRequest) else None
+    if isinstance(move, Switch):
+        return
+    old, new = await turns_on(tables, before.conversation.branch), await turns_on(tables, now.branch)
+    told = {effect for turn in new for effect in _effects(turn)}
+    for turn in old:
+        is_told = set(_effects(turn)) <= told
+        if turn.kind is TurnKind.SETTLED and not is_told and not (isinstance(move, Undo) and move.forget):
+            yield f"{now.branch} leaves out what {turn.id} has settled"
+    if isinstance(move, Undo) and before.running is None:
+        expected = [turn.id for turn in old if turn.kind is not TurnKind.SETTLED][:-1]
+        if [turn.id for turn in new if turn.kind is not TurnKind.SETTLED] != expected:
+            yield f"{now.branch} is not what it was but for the last turn"
+
+
+def _effects(turn: Turn) -> list[str]:
+    return [effect_of(item) for item in turn.output if item.is_call]
+
+
+async def turns_on(tables: Tables, branch: Branch | BranchId) -> list[Turn]:
+    """All turns of a line, in order."""
+    found = branch if isinstance(branch, Branch) else await tables.branch(branch)
+    return await line.turns_of(tables, found, 0, found.length, found.length) if found else []

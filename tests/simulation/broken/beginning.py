@@ -1,0 +1,229 @@
+"""Beginning: the idempotency_key, the input, the queue, and what a retry takes up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken, nothing
+from turnledger import ledger
+from turnledger.engine import (
+    begin,
+    conversations,
+    ending,
+    entering,
+    idempotency,
+    resets,
+    tending,
+)
+from turnledger.engine.idempotency import Fresh
+from turnledger.engine.process import Process
+from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import ConversationDeleted
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Claim
+
+# One key, one conversation.
+
+
+@broken
+def checks_the_conversation_key_before_it_inserts() -> list[Patch]:
+    true = conversations.resolve
+
+    async def resolve(tables: Any, target: Any, now: int, **how: Any) -> Any:
+        if target.fresh is None or target.id is not None or target.conversation_key is None:
+            return await true(tables, target, now, **how)
+        if await conversations.find(tables, target) is not None:
+            target = replace(target, fresh=replace(target.fresh, conversation_key=None))
+        await tables.add_conversation(target.fresh)
+        await tables.add_branch(conversations.Branch(id=target.fresh.branch, conversation=target.fresh.id))
+        return target.fresh
+
+    return [(conversations, "resolve", resolve)]
+
+
+@broken
+def resets_whatever_the_key_names() -> list[Patch]:
+    true = resets.reset
+
+    async def reset(tables: Any, request: Any) -> Any:
+        found = await tables.conversation_by_key(request.owner, request.conversation_key)
+        if found is None or found.id == request.fresh.id:
+            return await true(tables, request)
+        return await conversations.succeed(tables, found, request.fresh, found.reset_policy)
+
+    return [(ledger, "reset_key", reset)]
+
+
+@broken
+def lets_who_waits_follow_the_key() -> list[Patch]:
+    async def where_it_waits(tables: Any, target: Any, ticket: Any) -> Any:
+        return target
+
+    return [(begin, "_where_it_waits", where_it_waits)]
+
+
+# Rule 1: begin itself reads and claims the idempotency_key; queueing claims nothing.
+
+
+@broken
+def looks_up_the_key_before_begin_only() -> list[Patch]:
+    seen: dict[Any, Any] = {}
+    true_look_up = idempotency.look_up
+
+    def looking_first(true: Any) -> Any:
+        async def look_first(process: Process, request: Any) -> Any:
+            async def read(tables: Any, _: None) -> Any:
+                return await true_look_up(tables, request.target, request.key, request.ticket)
+
+            if request.key is not None:
+                seen[request.key] = await process.store.read(read, None)
+            return await true(process, request)
+
+        return look_first
+
+    async def as_seen(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
+        return seen[key] if key in seen else await true_look_up(tables, target, key, ticket)
+
+    return [
+        (entering, "_first_begin", looking_first(entering._first_begin)),
+        (entering, "_try_begin", looking_first(entering._try_begin)),
+        (idempotency, "look_up", as_seen),
+    ]
+
+
+@broken
+def claims_the_key_when_it_queues() -> list[Patch]:
+    true = begin._must_wait
+
+    async def must_wait(tables: Any, branch: Any, request: Any, verdict: Any) -> Any:
+        queued = await true(tables, branch, request, verdict)
+        if queued is not None and request.key is not None:
+            await tables.save_claim(
+                Claim(
+                    owner=request.target.owner,
+                    idempotency_key=request.key.text,
+                    fingerprint=request.key.fingerprint,
+                    conversation=branch.conversation,
+                    attempt=request.attempt,
+                )
+            )
+        return queued
+
+    return [(begin, "_must_wait", must_wait)]
+
+
+# Rule 2: who was waiting shares the outcome.
+
+
+@broken
+def runs_again_for_one_who_was_waiting() -> list[Patch]:
+    return [(idempotency, "began_while_waiting", lambda ticket, claim: False)]
+
+
+# Rule 3: resume only on the head the journal ran on.
+
+
+@broken
+def resumes_on_another_head() -> list[Patch]:
+    def can_resume(branch: Any, earlier: Any) -> bool:
+        return earlier.state is AttemptState.FAILED and earlier.journaled > 0
+
+    return [(begin, "can_resume", can_resume)]
+
+
+# Rule 6: the input is checked inside begin, before anything is settled.
+
+
+@broken
+def checks_the_input_before_begin_only() -> list[Patch]:
+    return [(begin, "admit", lambda pending, new: tuple(new))]
+
+
+@broken
+def settles_before_it_refuses() -> list[Patch]:
+    true_try = entering._try_begin
+
+    async def settle_first(process: Process, request: Any) -> Any:
+        async def settle(tables: Any, _: None) -> None:
+            conversation = await conversations.find(tables, request.target)
+            branch = await tables.branch(conversation.branch) if conversation else None
+            if branch is not None and branch.unsettled and branch.running is None:
+                waiting = await tables.attempt(request.target.owner, branch.unsettled)
+                await tables.save_branch(await ending.settle(tables, branch, waiting, request.now))
+
+        await process.persist(settle, None)
+        return await true_try(process, request)
+
+    return [(entering, "_try_begin", settle_first)]
+
+
+# Rule 7: a journal that was taken up waits no more.
+
+
+@broken
+def leaves_a_journal_pending_that_was_taken_up() -> list[Patch]:
+    true = begin._take_up
+
+    async def take_up(tables: Any, branch: Any, earlier: Any, attempt: Any) -> Any:
+        records = await tables.journal(earlier.id)
+        freed, journal, count = await true(tables, branch, earlier, attempt)
+        await tables.add_records(earlier.id, 0, records)
+        await tables.save_attempt(earlier)
+        return replace(freed, unsettled=branch.unsettled), journal, count
+
+    return [(begin, "_take_up", take_up)]
+
+
+# Rule 13: a retry belongs where it first began.
+
+
+@broken
+def sends_a_retry_to_the_new_conversation_of_the_key() -> list[Patch]:
+    true = idempotency.look_up
+
+    async def look_up(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
+        try:
+            return await true(tables, target, key, ticket)
+        except ConversationDeleted:
+            return Fresh()
+
+    return [(idempotency, "look_up", look_up)]
+
+
+@broken
+def sends_a_retry_to_whatever_the_key_names_after_a_reset() -> list[Patch]:
+    true = idempotency.look_up
+
+    async def look_up(tables: Any, target: Any, key: Any, ticket: Any) -> Any:
+        claim = await tables.claim(target.owner, key.text)
+        found = await tables.conversation(target.owner, claim.conversation) if claim else None
+        if found is not None and found.former_conversation_key is not None:
+            return Fresh()
+        return await true(tables, target, key, ticket)
+
+    return [(idempotency, "look_up", look_up)]
+
+
+# The queue, and stops that reach their turn.
+
+
+@broken
+def takes_the_lane_past_those_who_wait() -> list[Patch]:
+    true = begin.queue_before
+
+    async def queue_before(*arguments: Any, **options: Any) -> Any:
+        return [], (await true(*arguments, **options))[1]
+
+    return [(begin, "queue_before", queue_before)]
+
+
+@broken
+def records_stops_and_delivers_none() -> list[Patch]:
+    return [(RunningTurn, "interrupt", lambda self, policy: None)]
+
+
+@broken
+def delivers_stops_of_its_own_process_only() -> list[Patch]:
+    return [(tending.Tending, "_check_stops", nothing)]

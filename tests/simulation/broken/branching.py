@@ -1,0 +1,204 @@
+"""Branching: where edits commit, what they take along, and which branch a conversation shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken, nothing
+from turnledger.engine import asking, begin, branching, commit, ending, idempotency, leaving, moving, recovery
+from turnledger.engine.moving import Undo
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Branch
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.stores.memory import MemoryTables
+
+# Rule 8: the pointer moves with the commit that earned it, the lane decides, and effects wait there.
+
+
+@broken
+def moves_the_pointer_when_an_edit_begins() -> list[Patch]:
+    true = begin._take_lane
+
+    async def take_lane(tables: Any, conversation: Any, *arguments: Any) -> Any:
+        begun = await true(tables, conversation, *arguments)
+        if begun.place is not None:
+            await branching.open_branch(tables, conversation.owner, begun.branch, begun.place)
+        return begun
+
+    async def opened_before(tables: Any, owner: str, lane: Any, place: Any) -> Any:
+        return await tables.branch(place.fork.branch)
+
+    return [
+        (begin, "_take_lane", take_lane),
+        (commit, "open_branch", opened_before),
+        (ending, "open_branch", opened_before),
+    ]
+
+
+@broken
+def moves_the_pointer_although_the_edit_failed() -> list[Patch]:
+    true = ending.end_running
+
+    async def end_running(tables: Any, branch: Any, attempt: Any, *arguments: Any, **how: Any) -> Any:
+        freed, ended = await true(tables, branch, attempt, *arguments, **how)
+        if attempt.fork is not None and ended.state is AttemptState.FAILED:
+            place = await branching.place_of(tables, attempt.owner, freed, attempt.fork)
+            freed = await branching.open_branch(tables, attempt.owner, freed, place)
+        return freed, ended
+
+    return [(where, "end_running", end_running) for where in (ending, begin, recovery)]
+
+
+@broken
+def commits_an_edit_without_the_fence() -> list[Patch]:
+    true = commit.may_commit
+
+    def may_commit(branch: Any, request: Any) -> bool:
+        return commit.ran_on_head(branch, request) if request.fork else true(branch, request)
+
+    return [(commit, "may_commit", may_commit)]
+
+
+@broken
+def commits_an_edit_without_fence_and_head() -> list[Patch]:
+    true = commit.commit
+
+    async def commit_anyway(tables: Any, request: Any) -> Any:
+        committed = await tables.turn(request.owner, request.turn.id)
+        if request.fork is None or committed is not None:
+            return committed or await true(tables, request)
+        lane = await tables.branch(request.lane)
+        await tables.save_branch(replace(lane, running=request.turn.id))
+        return await true(tables, replace(request, fence=lane.fence, head=lane.head))
+
+    return [(leaving, "commit", commit_anyway)]
+
+
+@broken
+def begins_on_the_branch_that_it_queued_for() -> list[Patch]:
+    true = begin._lane
+
+    async def lane(tables: Any, target: Any, request: Any) -> Any:
+        conversation, branch, flagged = await true(tables, target, request)
+        if request.ticket is not None:
+            branch = await tables.branch(request.ticket.branch)
+        return conversation, branch, flagged
+
+    return [(begin, "_lane", lane)]
+
+
+@broken
+def lets_effects_of_an_edit_wait_where_it_would_have_committed() -> list[Patch]:
+    true = ending.end_running
+
+    async def end_running(tables: Any, branch: Any, attempt: Any, *arguments: Any, **how: Any) -> Any:
+        freed, ended = await true(tables, branch, attempt, *arguments, **how)
+        if attempt.fork is not None and freed.unsettled == attempt.id:
+            waits = Branch(id=attempt.fork.branch, conversation=attempt.conversation, unsettled=attempt.id)
+            await tables.add_branch(waits)
+            freed = replace(freed, unsettled=None)
+            await tables.save_branch(freed)
+        return freed, ended
+
+    return [(where, "end_running", end_running) for where in (ending, begin, recovery)]
+
+
+@broken
+def keeps_an_edit_on_the_branch_whose_lane_it_held() -> list[Patch]:
+    true = ending._keep
+
+    async def keep(tables: Any, branch: Any, place: Any, *arguments: Any) -> Any:
+        return await true(tables, branch, None, *arguments)
+
+    return [(ending, "_keep", keep)]
+
+
+@broken
+def settles_an_edit_with_the_results_that_its_place_waited_for() -> list[Patch]:
+    def as_it_came(branch: Any, attempt: Any) -> Any:
+        return attempt.input
+
+    return [(where, "input_on", as_it_came) for where in (begin, ending)]
+
+
+# Rule 9: nothing that was settled is left out.
+
+
+async def _without_settled(tables: Any, owner: str, lane: Any, fork: Any) -> Any:
+    return await branching.place_of(tables, owner, lane, replace(fork, forget=True))
+
+
+@broken
+def leaves_out_settled_turns_when_it_edits() -> list[Patch]:
+    return [(where, "place_of", _without_settled) for where in (begin, commit, ending)]
+
+
+@broken
+def leaves_out_settled_turns_when_it_undoes() -> list[Patch]:
+    return [(moving, "place_of", _without_settled)]
+
+
+@broken
+def leaves_out_the_settled_turn_behind_the_one_it_forks_at() -> list[Patch]:
+    true = moving.fork_at
+
+    async def fork_at(tables: Any, owner: str, lane: Any, wish: Any, *instead_of: Any) -> Any:
+        is_fork = wish.replaces is None
+        return await true(tables, owner, lane, replace(wish, forget=is_fork or wish.forget), *instead_of)
+
+    return [(moving, "fork_at", fork_at)]
+
+
+@broken
+def removes_turns_that_a_fork_still_needs() -> list[Patch]:
+    def purge_branch(self: MemoryTables, branch: Any, limit: int) -> int:
+        line = self._db.lines.get(branch.id, {})
+        removed = list(line)[:limit]
+        for number in removed:
+            self._remove(self._db.turns, line[number].id)
+            self._remove(line, number)
+        return len(removed)
+
+    return [(MemoryTables, "_purge_branch", purge_branch)]
+
+
+# Who waits goes along, a move is made once, and a place is part of what was asked.
+
+
+@broken
+def leaves_tickets_behind_when_the_pointer_moves() -> list[Patch]:
+    return [(MemoryTables, "move_tickets", nothing)]
+
+
+@broken
+def forgets_who_waits_behind_a_dead_edit_that_it_keeps() -> list[Patch]:
+    true = begin._free_of_dead
+
+    async def free_of_dead(tables: Any, branch: Any, request: Any) -> Any:
+        freed = await true(tables, branch, request)
+        return freed if freed.id == branch.id else replace(freed, last_ticket=0)
+
+    return [(begin, "_free_of_dead", free_of_dead)]
+
+
+@broken
+def undoes_again_when_the_answer_was_lost() -> list[Patch]:
+    true = moving._undo
+
+    async def moved_before(tables: Any, lane: Any, move: Any, attempt: Any) -> Any:
+        return None if isinstance(move, Undo) else await moving.moved_before(tables, lane, move, attempt)
+
+    async def undo(tables: Any, owner: str, lane: Any, undo: Any) -> Any:
+        while await tables.branch(undo.branch) is not None:
+            other = branching._derived(TurnId.trusted(undo.branch.raw), undo.branch)
+            undo = replace(undo, branch=BranchId.trusted(other.raw))
+        return await true(tables, owner, lane, undo)
+
+    return [(begin, "moved_before", moved_before), (moving, "_undo", undo)]
+
+
+@broken
+def takes_a_request_for_another_place_for_the_same() -> list[Patch]:
+    return [(asking, "fingerprint", lambda items, *_, **more: idempotency.fingerprint(items, **more))]

@@ -1,0 +1,99 @@
+"""Ending: what becomes of a turn that does not end well, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine import (
+    begin,
+    closing,
+    ending,
+    leaving,
+    recovery,
+    stops,
+)
+from turnledger.engine.ending import Ended
+from turnledger.model.attempt import AttemptState, OnFailure, OnStop
+from turnledger.model.item import message
+from turnledger.model.journal import Journal
+
+# Commit only on a positive end.
+
+
+@broken
+def commits_on_cancellation() -> list[Patch]:
+    def ended_well(problem: BaseException | None) -> bool:
+        return problem is None or isinstance(problem, asyncio.CancelledError)
+
+    return [(leaving, "ended_well", ended_well)]
+
+
+@broken
+def keeps_on_crash() -> list[Patch]:
+    keeps = ending.keeps
+    return [(ending, "keeps", lambda attempt, failure: failure is ending.DIED or keeps(attempt, failure))]
+
+
+@broken
+def rolls_back_and_forgets_what_tools_did() -> list[Patch]:
+    return [(Journal, "has_effects", property(lambda journal: False))]
+
+
+# Rule 10: a recorded stop outlives its holder, and reaches the queue.
+
+
+@broken
+def forgets_a_stop_when_the_holder_dies() -> list[Patch]:
+    def keeps(attempt: Any, failure: Any) -> bool:
+        if failure is None:
+            return attempt.stop is not OnStop.DISCARD
+        return attempt.on_failure is OnFailure.KEEP
+
+    return [(ending, "keeps", keeps)]
+
+
+@broken
+def drops_the_ticket_of_a_stopped_turn_and_no_more() -> list[Patch]:
+    async def stop_queued(tables: Any, conversation: Any, ticket: Any, now: int) -> Ended:
+        await tables.drop_ticket(ticket.attempt)
+        return Ended(AttemptState.DISCARDED)
+
+    return [(stops, "_stop_queued", stop_queued)]
+
+
+# What is told of a turn that did not end well.
+
+
+@broken
+def says_not_started_of_what_was_started() -> list[Patch]:
+    return [(closing, "OUTCOME_UNKNOWN", closing.NOT_STARTED)]
+
+
+@broken
+def settles_the_whole_draft() -> list[Patch]:
+    def settled(journal: Any, failure: Any) -> Any:
+        return (*closing.kept(journal, ""), message("developer", "The turn above did not finish."))
+
+    return [(closing, "settled", settled)]
+
+
+@broken
+def keeps_without_the_text() -> list[Patch]:
+    true = closing.kept
+    return [(closing, "kept", lambda journal, partial: true(journal, ""))]
+
+
+@broken
+def settles_what_was_to_be_forgotten() -> list[Patch]:
+    true = ending.end_running
+
+    async def end_running(tables: Any, branch: Any, attempt: Any, failure: Any, now: int, **how: Any) -> Any:
+        if attempt.on_failure is OnFailure.FORGET:
+            attempt = replace(attempt, on_failure=OnFailure.SETTLE)
+        return await true(tables, branch, attempt, failure, now, **how)
+
+    return [(where, "end_running", end_running) for where in (ending, begin, recovery)]

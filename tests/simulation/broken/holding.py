@@ -1,0 +1,207 @@
+"""Holding the lane: fences, doubts, and nothing that is left to itself."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken, nothing
+from turnledger.engine import (
+    begin,
+    closing,
+    commit,
+    conversations,
+    ending,
+    entering,
+    leaving,
+    recording,
+    tending,
+)
+from turnledger.engine.commit import Certainty
+from turnledger.engine.history import History
+from turnledger.engine.process import Process
+from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import Superseded, TurnledgerError
+from turnledger.model.attempt import AttemptState
+from turnledger.model.item import Item, result_of
+
+# Rule 4: a raise of the fence names what it saw.
+
+
+@broken
+def raises_the_fence_over_whoever_is_there() -> list[Patch]:
+    async def take_over(tables: Any, request: Any) -> bool:
+        left = request.left
+        branch = await tables.branch(left.branch)
+        attempt = await tables.attempt(left.owner, left.attempt)
+        branch = replace(branch, fence=branch.fence + 1, running=None)
+        if attempt is not None and attempt.state is AttemptState.RUNNING:
+            await ending.end_running(tables, branch, attempt, ending.DIED, request.now)
+        else:
+            await tables.save_branch(branch)
+        return True
+
+    return [(entering, "take_over", take_over), (tending, "take_over", take_over)]
+
+
+@broken
+def gives_up_its_lane_when_it_raises_its_own_fence() -> list[Patch]:
+    async def try_again(process: Process, request: Any) -> Any:
+        doubt = commit.DoubtRequest(request.owner, request.turn.branch, request.turn.id)
+        certainty = await process.store.transact(commit.resolve_doubt, doubt)
+        if certainty.turn is not None:
+            return certainty.turn
+        return await process.store.transact(commit.commit, request)
+
+    return [(leaving, "_try_again", try_again)]
+
+
+@broken
+def raises_the_fence_in_doubt_over_whoever_runs() -> list[Patch]:
+    async def resolve_doubt(tables: Any, request: Any) -> Certainty:
+        branch = await tables.branch(request.branch)
+        await tables.save_branch(replace(branch, fence=branch.fence + 1))
+        holds = branch.running == request.attempt
+        turn = await commit._committed(tables, request.owner, request.attempt)
+        return Certainty(turn, branch.fence + 1 if holds else None)
+
+    return [(leaving, "resolve_doubt", resolve_doubt), (tending, "resolve_doubt", resolve_doubt)]
+
+
+@broken
+def frees_the_lane_for_one_who_gives_up_whoever_holds_it() -> list[Patch]:
+    async def abandon(tables: Any, request: Any) -> Any:
+        ticket = await tables.ticket(request.attempt)
+        await tables.drop_ticket(request.attempt)
+        if ticket is None:
+            return None
+        branch = await tables.branch(ticket.branch)
+        await tables.save_branch(replace(branch, fence=branch.fence + 1))
+        return branch.id
+
+    return [(entering, "abandon", abandon)]
+
+
+# Rule 5: nothing that a process began is left to itself.
+
+
+@broken
+def forgets_its_doubts() -> list[Patch]:
+    return [(tending.Tending, "_resolve_doubts", nothing)]
+
+
+@broken
+def leaves_its_orphans() -> list[Patch]:
+    return [(tending.Tending, "_end_orphans", nothing)]
+
+
+# Rule 14: the fence on every write, and the order of telling and doing.
+
+
+@broken
+def journals_without_the_fence() -> list[Patch]:
+    return [(recording, "holds_lane", lambda branch, attempt, fence: True)]
+
+
+@broken
+def commits_without_fence_and_head() -> list[Patch]:
+    true = commit.commit
+
+    async def commit_anyway(tables: Any, request: Any) -> Any:
+        branch = await tables.branch(request.lane)
+        committed = await tables.turn(request.owner, request.turn.id)
+        if committed is not None or request.fork is not None:
+            return committed or await true(tables, request)
+        number, parent = branch.length + 1, branch.head
+        turn = replace(request.turn, number=number, parent=parent)
+        request = replace(request, turn=turn, fence=branch.fence, head=parent)
+        await tables.save_branch(replace(branch, running=turn.id))
+        return await true(tables, request)
+
+    return [(leaving, "commit", commit_anyway)]
+
+
+@broken
+def commits_without_the_fence() -> list[Patch]:
+    return [(commit, "may_commit", lambda branch, request: commit.ran_on_head(branch, request))]
+
+
+@broken
+def deletes_without_raising_the_fence() -> list[Patch]:
+    async def drop_the_queue_only(tables: Any, conversation: Any, now: int) -> None:
+        for ticket in await tables.tickets(conversation.branch):
+            await tables.drop_ticket(ticket.attempt)
+
+    return [(conversations, "_close_lane", drop_the_queue_only)]
+
+
+@broken
+def records_a_start_after_the_tool_acted() -> list[Patch]:
+    async def call(self: RunningTurn, call: Any, tool: Any, *, read_only: bool = False) -> Any:
+        item = Item.of(call)
+        if self._draft.waiting_place(item) is None:
+            await self.add(item)
+        result = result_of(item, await tool())
+        await self.start(item, read_only=read_only)
+        await self.add(result)
+        return result
+
+    return [(RunningTurn, "call", call)]
+
+
+@broken
+def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
+    true = begin._take_up
+
+    async def take_up(tables: Any, branch: Any, earlier: Any, attempt: Any) -> Any:
+        branch, journal, count = await true(tables, branch, earlier, attempt)
+        for place in journal.unanswered():
+            journal.started.pop(place, None)
+        return branch, journal, count
+
+    return [(closing, "resumed", lambda journal: ()), (begin, "_take_up", take_up)]
+
+
+@broken
+def hands_out_a_stale_snapshot() -> list[Patch]:
+    true = Process.snapshot
+
+    async def snapshot(self: Process, branch: Any, place: Any = None) -> History:
+        cached = self.cache.prefix(branch.id, branch.head, branch.length)
+        return cached if len(cached) else await true(self, branch, place)
+
+    return [(Process, "snapshot", snapshot)]
+
+
+@broken
+def acknowledges_before_the_commit() -> list[Patch]:
+    true = leaving._commit
+
+    async def commit_soon(process: Process, running: RunningTurn) -> None:
+        request = running.to_commit()
+        asyncio.get_running_loop().create_task(_quietly(true(process, running)))
+        running.finish(AttemptState.COMPLETED, request.turn, None)
+
+    return [(leaving, "_commit", commit_soon)]
+
+
+async def _quietly(work: Any) -> None:
+    with suppress(TurnledgerError):
+        await work
+
+
+@broken
+def reads_an_unknown_commit_without_raising_the_fence() -> list[Patch]:
+    async def try_again(process: Process, request: Any) -> Any:
+        async def read(tables: Any, _: None) -> Any:
+            return await tables.turn(request.owner, request.turn.id)
+
+        turn = await process.store.read(read, None)
+        if turn is None:
+            raise Superseded
+        return turn
+
+    return [(leaving, "_try_again", try_again)]
