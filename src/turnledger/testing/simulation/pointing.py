@@ -65,9 +65,10 @@ async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None
     unless that was deleted, or where it is sent."""
     target = request.target
     claim = await tables.claim(target.owner, request.key.text) if request.key else None
+    sent_to = claim.conversation if claim else target.id
+    if sent_to is not None:
+        return await tables.conversation(target.owner, sent_to)
     ticket = request.ticket or await tables.ticket(request.attempt)
-    if claim is not None or target.id is not None:
-        return await tables.conversation(target.owner, claim.conversation if claim else target.id)
     waits = await tables.conversation(target.owner, ticket.conversation) if ticket else None
     if waits is not None and waits.state is not ConversationState.DELETED:
         return waits
