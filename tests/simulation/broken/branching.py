@@ -157,6 +157,7 @@ def removes_turns_that_a_fork_still_needs() -> list[Patch]:
         line = self._db.lines.get(branch.id, {})
         removed = list(line)[:limit]
         for number in removed:
+            self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
             self._remove(line, number)
         return len(removed)

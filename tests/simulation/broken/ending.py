@@ -84,7 +84,10 @@ def settles_the_whole_draft() -> list[Patch]:
 @broken
 def keeps_without_the_text() -> list[Patch]:
     true = closing.kept
-    return [(closing, "kept", lambda journal, partial: true(journal, ""))]
+    return [
+        (closing, "kept", lambda journal, partial: true(journal, "")),
+        (ending, "log_of_kept", lambda *_: b""),
+    ]
 
 
 @broken

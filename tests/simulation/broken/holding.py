@@ -182,8 +182,10 @@ def acknowledges_before_the_commit() -> list[Patch]:
 
     async def commit_soon(process: Process, running: RunningTurn) -> None:
         request = running.to_commit()
-        asyncio.get_running_loop().create_task(_quietly(true(process, running)))
         running.finish(AttemptState.COMPLETED, request.turn, None)
+        running.to_commit = lambda: request  # type: ignore[method-assign]
+        running.finish = lambda *_: None  # type: ignore[method-assign]
+        asyncio.get_running_loop().create_task(_quietly(true(process, running)))
 
     return [(leaving, "_commit", commit_soon)]
 

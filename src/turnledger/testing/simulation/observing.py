@@ -8,6 +8,7 @@ from turnledger.engine.begin import AbandonRequest, BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.conversations import DeleteRequest
 from turnledger.engine.ending import Ended, EndRequest
+from turnledger.engine.flushing import FlushRequest
 from turnledger.engine.moving import ForkRequest, Moved
 from turnledger.engine.ports import Operation, Tables
 from turnledger.engine.recording import RecordRequest
@@ -35,7 +36,7 @@ def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any
 
 
 async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, world: World) -> Any:
-    if isinstance(request, RecordRequest):
+    if isinstance(request, RecordRequest | FlushRequest):
         return await _fenced(tables, operation, request, request.branch, request.attempt, world)
     if isinstance(request, CommitRequest):
         result = await _fenced(tables, operation, request, request.lane, request.turn.id, world)
@@ -173,16 +174,18 @@ def _note_stop(request: StopRequest, result: Attempt | Ended | None, world: Worl
 async def _fenced(
     tables: Tables,
     operation: Operation[Any, Any],
-    request: RecordRequest | CommitRequest,
+    request: RecordRequest | FlushRequest | CommitRequest,
     branch: BranchId,
     attempt: TurnId,
     world: World,
 ) -> Any:
-    """Note a journal write or commit by one who does not hold the lane."""
+    """Note a write to journal or log, or a commit, by one who does not hold the lane."""
     before = await tables.branch(branch)
-    committed = await tables.turn(request.owner, attempt)
+    owner = request.owner if isinstance(request, CommitRequest) else None
+    committed = await tables.turn(owner, attempt) if owner is not None else None
     result = await operation(tables, request)
-    wrote = isinstance(request, RecordRequest) or await tables.turn(request.owner, attempt) != committed
+    # A repeated commit only tells of the first.
+    wrote = owner is None or await tables.turn(owner, attempt) != committed
     if wrote and before is not None and before.head != world.heads.get(attempt, before.head):
         world.intrusions.append(f"{attempt} wrote behind a head that came after it began")
     if wrote and before is not None and (before.running, before.fence) != (attempt, request.fence):

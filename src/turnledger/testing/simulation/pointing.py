@@ -61,15 +61,20 @@ async def _concerned(tables: Tables, request: Any) -> Conversation | None:
 
 
 async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None:
-    """The conversation that a request belongs to: where its idempotency_key first began, or where it waits,
-    or where it is sent."""
+    """The conversation that a request belongs to: where its idempotency_key first began, or where it waits
+    unless that was deleted, or where it is sent."""
     target = request.target
     claim = await tables.claim(target.owner, request.key.text) if request.key else None
-    belongs = claim or await tables.ticket(request.attempt)
-    id = belongs.conversation if belongs else target.id
-    if id is None and target.conversation_key is not None:
-        return await tables.conversation_by_key(target.owner, target.conversation_key)
-    return await tables.conversation(target.owner, id) if id else None
+    sent_to = claim.conversation if claim else target.id
+    if sent_to is not None:
+        return await tables.conversation(target.owner, sent_to)
+    ticket = request.ticket or await tables.ticket(request.attempt)
+    waits = await tables.conversation(target.owner, ticket.conversation) if ticket else None
+    if waits is not None and waits.state is not ConversationState.DELETED:
+        return waits
+    if target.conversation_key is None:
+        return None
+    return await tables.conversation_by_key(target.owner, target.conversation_key)
 
 
 async def judged(
@@ -80,7 +85,9 @@ async def judged(
     now = await tables.conversation(was.owner, was.id)
     if now is None:
         return
-    if isinstance(result, Begun) and result.branch.id != now.branch:
+    if isinstance(result, Begun) and result.conversation.id != was.id:
+        yield f"{result.attempt.id} began in {result.conversation.id}, but belongs to {was.id}"
+    elif isinstance(result, Begun) and result.branch.id != now.branch:
         yield f"{result.attempt.id} began on {result.branch.id}, which is not current"
     # A repeated commit may find that the conversation has moved on since; it holds the lane no more.
     commits = isinstance(result, Turn) and before.running is not None and before.running.id == result.id

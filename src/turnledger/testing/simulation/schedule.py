@@ -22,7 +22,7 @@ from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnBusy, OnStop
 from turnledger.model.event import Event
 from turnledger.model.ids import LeaseId, TurnId
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.loop import Deadlock, Livelock, Process, SimulatedLoop
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, FaultyStore, Medium, Weather
@@ -54,7 +54,7 @@ HABITS = (
     ["ask"] * 2 + ["diverge"] * 4 + ["undo", "switch"],
     ["ask"] * 3 + ["diverge"] * 3 + ["undo"] * 2,
     ["ask"] + ["diverge"] * 4 + ["hang", "stop"],
-    ["ask"] * 3 + ["diverge"] + ["fork"] * 3 + ["undo"] + ["delete"] * 2,
+    ["ask"] * 6 + ["diverge"] + ["fork"] * 3 + ["undo"] + ["delete"] * 2,
     ["ask"] * 3 + ["diverge"] * 3 + ["undo", "switch", "fork"] + ["reset"] * 2,
 )
 """What the clients of a schedule like to do."""
@@ -208,7 +208,7 @@ class Schedule:
                 case "switch":
                     await self._on_server(self._switch(name))
                 case "fork":
-                    await self._on_server(self._fork(name))
+                    await self._fork_or_ask(name, token)
                 case "reset":
                     await self._on_server(self._reset(self.random.choice(self.keys)))
                 case "delete":
@@ -231,14 +231,7 @@ class Schedule:
 
     async def _diverging(self, ask: Ask) -> Ask:
         """The same request in the place of a turn that its client sees, if it sees one."""
-        turns: list[TurnId] = []
-
-        async def see(ledger: Ledger) -> None:
-            with suppress(TurnledgerError):
-                chat = await self._open(ledger, ask.conversation)
-                turns.extend(turn.id for turn in await chat.turns())
-
-        await self._on_server(see)
+        turns = [turn.id for turn in await self._shown(ask.conversation)]
         if not turns:
             return ask
         if self.random.random() < 0.4:
@@ -247,6 +240,29 @@ class Schedule:
             return replace(ask, kind=Kind.REGENERATE, instead_of=turn, answers_call=False)
         answers = self.random.random() < 0.1
         return replace(ask, kind=Kind.EDIT, instead_of=self.random.choice(turns), answers_call=answers)
+
+    async def _fork_or_ask(self, name: str, token: str) -> None:
+        """Fork at a turn that the client sees; ask if it sees none."""
+        turns = await self._shown(name)
+        if not turns:
+            await self._ask_and_answer(token)
+            return
+        # What was settled behind a turn, or waits to be settled behind the last one, has to come along.
+        telling = [turn.parent for turn in turns if turn.kind is TurnKind.SETTLED]
+        places = [None, *(turn.id for turn in turns), *telling, *telling, turns[-1].id]
+        await self._on_server(self._fork(name, self.random.choice(places)))
+
+    async def _shown(self, name: str) -> list[Turn]:
+        """The turns that a client sees, if a server answers."""
+        turns: list[Turn] = []
+
+        async def see(ledger: Ledger) -> None:
+            with suppress(TurnledgerError):
+                chat = await self._open(ledger, name)
+                turns.extend(await chat.turns())
+
+        await self._on_server(see)
+        return turns
 
     async def _ask_and_stop(self, token: str) -> None:
         """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
@@ -408,12 +424,11 @@ class Schedule:
 
         return switch
 
-    def _fork(self, name: str) -> Work:
+    def _fork(self, name: str, turn: TurnId | None) -> Work:
         async def fork(ledger: Ledger) -> None:
             with suppress(TurnledgerError):
                 chat = await self._open(ledger, name)
-                turns = [turn.id for turn in await chat.turns()]
-                made = await chat.fork(self.random.choice((None, *turns)))
+                made = await chat.fork(turn)
                 self.forks.append(made.id)
 
         return fork
