@@ -30,7 +30,7 @@ from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.pairing import admit, open_calls
+from turnledger.model.pairing import admit, check_resent, not_told_by, open_calls
 from turnledger.model.reset_policy import NEVER
 
 
@@ -366,7 +366,11 @@ async def _ready(
         return branch, admit(branch.pending, request.input)
     told = closing.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = input_on(branch, waiting)
-    admitted = admit(open_calls((*branch.pending, *asked, *told)), request.input)
+    input = request.input
+    if request.reread is not None:
+        # Its client knows the results that will be told, and nothing of who tells them.
+        check_resent(input := not_told_by(asked, input))
+    admitted = admit(open_calls((*branch.pending, *asked, *told)), input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.now), admitted
 

@@ -23,6 +23,7 @@ from turnledger.engine.idempotency import Key
 from turnledger.engine.matching import Continuation, Meaning, Regeneration, Sent, decide
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
+from turnledger.engine.resent import BACKWARDS, Resent
 from turnledger.engine.seen import Seen
 from turnledger.errors import HistoryDiverged, MalformedItems
 from turnledger.model.conversation import Branch
@@ -31,7 +32,7 @@ from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.model.pairing import check_resent, left_open
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
 
 ChatMessage = Mapping[str, Any]
 
@@ -98,7 +99,7 @@ class Resending:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
         turns = process.shown_turns.of(branch.id, await process.snapshot(branch)) if branch.length else ()
-        meaning = decide(turns, self._messages, self._sent)
+        meaning = self._decide(turns, branch)
         leading = items_of_messages(self._messages[: meaning.instructions])
         process.limits.check_size("What is given as instructions", leading)
         in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
@@ -109,6 +110,24 @@ class Resending:
             diverge=self._divergence(meaning, turns),
             seen=Seen(branch.id, branch.head, is_instructed=leading == in_force),
         )
+
+    def _decide(self, turns: Sequence[Turn], branch: Branch) -> Meaning:
+        meaning = decide(turns, self._messages, self._sent)
+        # Settled turns that are carried along close the calls of the last common turn: where results for
+        # them are new, that turn is told anew, too.
+        while isinstance(meaning, matching.Divergence) and meaning.after is not None:
+            last = _turn(turns, meaning.after)
+            later = (turn.kind is TurnKind.SETTLED for turn in turns[last.number :])
+            is_closed = branch.unsettled is not None or any(later)
+            places = Resent(self._messages).through(last.kind, last.shown, meaning.new, BACKWARDS)
+            if not is_closed or not places or not left_open(last.items) or not self._answers(meaning.new):
+                break
+            before = turns[last.number - 2].id if last.number > 1 else None
+            meaning = matching.Divergence(before, max(places), meaning.instructions)
+        return meaning
+
+    def _answers(self, place: int) -> bool:
+        return place < len(self._messages) and self._messages[place].get("role") == "tool"
 
     def _input(
         self, meaning: Continuation | matching.Divergence, turns: Sequence[Turn], branch: Branch

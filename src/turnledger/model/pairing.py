@@ -76,6 +76,13 @@ def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
     return tuple(kept)
 
 
+def not_told_by(asked: Iterable[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+    """New input without the results that these have given already to calls of the turn before."""
+    told = {item.call_id for item in asked if item.is_result}
+    stays = without_answers(new) if told else new
+    return tuple(item for item in new if item in stays or item.call_id not in told)
+
+
 def can_follow_reasoning(item: Item) -> bool:
     """Whether a model makes such items: what others say and results never come of reasoning."""
     return not item.is_result and item.role in (None, "assistant")

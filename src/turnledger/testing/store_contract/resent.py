@@ -339,6 +339,37 @@ class ResentTools(Contract):
         assert [each.kind for each in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
         await sound(here)
 
+    async def test_results_told_by_a_settled_turn_are_not_told_again(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await send(chat, [user("q1")], Ask("look", call_id="c"))
+        mine = [user("q1"), calling("c"), result("c")]
+        await fail(chat, mine)
+        await refused(chat, mine, NoNewInput)
+        await send(chat, [*mine, user("q2")], "a2")
+        assert [each.kind for each in await chat.turns()][1:] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert [item.call_id for item in await chat.history() if item.is_result].count("c") == 1
+        await send(chat, [*mine, *talk("q2", "a2", "q3")], "a3")
+        assert len(await chat.turns()) == 4
+        await sound(here)
+
+    @pytest.mark.parametrize("is_settled", [False, True])
+    async def test_an_edit_behind_results_keeps_them_though_settled_turns_come_along(
+        self, stage: Stage, is_settled: bool
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await send(chat, [user("q1")], Ask("look", call_id="c"))
+        mine = [user("q1"), calling("c"), result("c")]
+        await send(chat, mine, "a1")
+        await fail(chat, [*mine, *talk("", "a1", "pay")[1:]])
+        if is_settled:
+            await send(chat, [*mine, *talk("", "a1", "q2")[1:]], "a2")
+        await send(chat, [*mine, *talk("", "edited", "q3")[1:]], "a3")
+        last = (await chat.turns())[-1]
+        assert messages_of(last.items) == [*mine, *talk("", "edited", "q3", "a3")[1:]]
+        await sound(here)
+
 
 class ResentInstructions(Contract):
     async def test_they_are_recorded_once_and_when_they_change(self, stage: Stage) -> None:
