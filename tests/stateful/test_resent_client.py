@@ -149,8 +149,8 @@ class Client:
         ]
         if places:
             place = self.pick.choice(places)
-            if not any(self.mine[:place]):
-                self._trim(2)
+            if not any(each["role"] == "assistant" for each in self.mine[:place]):
+                self._trim(place + 2)  # a client that trims looks the same
             else:
                 del self.mine[place : place + 2]
             await self.next()

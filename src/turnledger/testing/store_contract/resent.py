@@ -310,6 +310,21 @@ class ResentTools(Contract):
         await refused(chat, [*talk("q1", "a1", "more"), calling("c")], MissingToolResults)
         await sound(here)
 
+    async def test_a_client_keeps_its_own_calls_and_not_those_made_here(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 2)
+        mine = [*talk("q1", "a1", "edited"), calling("c"), result("c"), user("q3")]
+        await send(chat, mine, Tool("pay"), "a3")
+        mine += talk("", "a3")[1:]
+        for first, question in ((0, "q4"), (4, "q5")):
+            mine.append(user(question))
+            await send(chat, mine[first:], "ok")
+            mine += talk("", "ok")[1:]
+        assert len(await chat.turns()) == 4
+        assert [item.fields["name"] for item in await chat.history() if item.is_call] == ["look", "pay"]
+        await sound(here)
+
     async def test_an_edit_with_calls_that_acted_and_failed_is_told_whole(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
