@@ -196,7 +196,7 @@ class Client:
         self.mine += held
         await self.next()
 
-    async def agrees(self) -> None:
+    async def agrees(self, *, may_replace: bool) -> None:
         turns = await self.chat.turns(limit=1_000)
         self.chat_has_turns = bool(turns)
         seen = self.unfinished | {
@@ -213,9 +213,11 @@ class Client:
         trimmed = [token for token in self.trimmed if token not in seen]
         assert told[len(told) - len(held) :] == held
         before = told[: len(told) - len(held)]
-        assert before in (trimmed, [])
-        if not before:
-            self.trimmed = []
+        # An edit within a turn made of several exchanges takes the place of all of it: of what
+        # was trimmed, that turn's own part goes with it.
+        assert before == trimmed[: len(before)]
+        assert may_replace or before == trimmed
+        self.trimmed = before
 
 
 STEPS = (
@@ -224,12 +226,15 @@ STEPS = (
 )
 
 
+REPLACING = (Client.regenerate, Client.edit, Client.edit_answer, Client.delete)
+
+
 async def live(steps: list[int], seed: int) -> None:
     async with await Ledger.over(MemoryStore(Database()), random=Random(seed)) as ledger:
         client = Client(await ledger.conversation(), Random(seed))
         for step in steps:
             await STEPS[step](client)
-            await client.agrees()
+            await client.agrees(may_replace=STEPS[step] in REPLACING)
         assert await ledger.check() == []
 
 
