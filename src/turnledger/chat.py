@@ -330,5 +330,6 @@ class Chat:
         request = DeleteRequest(self.owner, self.id, process.clock.now_ms())
         branch = await process.persist(delete, request)
         process.cache.forget(branch)
+        process.shown_turns.forget(branch)
         process.lose_lanes(self.id)
         process.bells.ring_all()

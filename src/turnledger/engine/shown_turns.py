@@ -35,3 +35,8 @@ class ShownTurns:
             self._bytes -= dropped
         # A copy: the list may grow while the caller is still reading.
         return tuple(turns)
+
+    def forget(self, branch: BranchId) -> None:
+        """Keep nothing of a branch that was deleted."""
+        _, size = self._kept.pop(branch, ([], 0))
+        self._bytes -= size
