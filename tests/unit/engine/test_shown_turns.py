@@ -66,3 +66,12 @@ def test_nothing_is_kept_of_what_was_deleted() -> None:
     assert kept.of(ONE, History(turns(2)))[0] is not before[0]
     first = kept.of(OTHER, History(turns(2)))
     assert kept.of(OTHER, History(turns(2)))[0] is first[0]
+
+
+def test_another_branch_begins_with_the_turns_that_both_have() -> None:
+    kept = ShownTurns(1_000_000)
+    line = turns(5)
+    before = kept.of(ONE, History(line))
+    edited = kept.of(OTHER, History([*line[:3], *turns(5, first=7)[3:]]))
+    assert [each is other for each, other in zip(before, edited, strict=True)] == [True] * 3 + [False] * 2
+    assert [each.id for each in kept.of(ONE, History(line))] == [each.id for each in line]
