@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, ticket
+from msgspec.structs import replace
+
+from tests.unit.engine.stage import BRANCH, CONVERSATION, attempt, branch, conversation, drive, ticket
 from tests.unit.model.shapes import assistant, call, some_id
 from tests.unit.model.shapes import turn as a_turn
 from turnledger.engine.looking import CHUNKS, LookRequest, Over, Runs, Waits, look
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import AttemptState, Failure, OnStop
+from turnledger.model.conversation import Origin, Stretch
 from turnledger.model.event import TurnFinished
 from turnledger.model.event_log import ITEM, LogChunk
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.journal import finished
 from turnledger.stores.memory import Database, MemoryTables
 
@@ -93,3 +96,15 @@ def test_a_turn_of_another_conversation_is_not_there() -> None:
     other = some_id(ConversationId, 9)
     drive(made.add_attempt(attempt(1, conversation=other)))
     assert drive(look(made, request())) is None
+
+
+def test_a_fork_has_the_turns_that_it_shares_and_no_later_ones() -> None:
+    source, other = some_id(BranchId, 9), some_id(ConversationId, 9)
+    for through, is_there in ((1, True), (0, False)):
+        made = tables()
+        drive(made.add_conversation(conversation(id=other, branch=source)))
+        drive(made.add_branch(branch(id=source, conversation=other)))
+        drive(made.add_turn(replace(a_turn(1, output=[assistant("Hi")]), branch=source)))
+        shared = (Stretch(source, 0, through),) if through else ()
+        drive(made.add_origin(Origin(branch=BRANCH, conversation=CONVERSATION, base=None, line=shared)))
+        assert isinstance(drive(look(made, request())), Over) is is_there

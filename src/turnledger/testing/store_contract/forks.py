@@ -22,6 +22,7 @@ from turnledger.model.turn import Turn
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.moving import places_of, shown
+from turnledger.testing.store_contract.readers import SCRIPT, check_shape, read_all, spoken, wire
 from turnledger.testing.store_contract.stage import (
     LIMITS,
     Contract,
@@ -220,6 +221,30 @@ class Forks(Contract):
                 await soon(own.fork(id))
             with pytest.raises(TurnNotFound):
                 await soon(own.siblings(id))
+
+    async def test_a_fork_tells_the_events_of_what_it_shares_and_of_nothing_else(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        shared = await soon(chat.run(ScriptedModel(SCRIPT), "q1"))
+        forked = await there.chat(await soon(chat.fork()))
+        later, own = await exchange(chat, "q2"), await exchange(forked, "mine")
+        whole = await read_all(chat, shared.id)
+        assert spoken(whole)
+        assert wire(await read_all(forked, shared.id)) == wire(whole)
+        check_shape(await read_all(forked, own.id))
+        for each, elsewhere in ((forked, later), (chat, own)):
+            with pytest.raises(TurnNotFound):
+                await read_all(each, elsewhere.id)
+        await chat.delete()
+        await purge_all(there, forked)
+        assert wire(await read_all(forked, shared.id)) == wire(whole)
+
+    async def test_a_fork_tells_of_settled_turns_that_it_shares(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        forked = await soon(chat.fork())
+        [settled] = await forked.turns()
+        check_shape(await read_all(forked, settled.id))
 
     # What is left when one of them goes.
 
