@@ -12,9 +12,12 @@ import logging
 from turnledger import errors
 from turnledger.chat import Chat
 from turnledger.engine.context import Context
+from turnledger.engine.ending import Ended
 from turnledger.engine.limits import Limits
 from turnledger.engine.matching import Sent
+from turnledger.engine.moving import Sibling
 from turnledger.engine.ports import Runner
+from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
@@ -25,7 +28,7 @@ from turnledger.model.finding import Finding, Rule
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages, messages_of
-from turnledger.model.repair import Change, Repaired, repair
+from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
 
@@ -38,6 +41,7 @@ __all__ = [
     "Chat",
     "Context",
     "Conversation",
+    "Ended",
     "Finding",
     "Flags",
     "Item",
@@ -48,12 +52,15 @@ __all__ = [
     "OnDivergence",
     "OnFailure",
     "OnStop",
+    "Pending",
     "Repaired",
     "ResetPolicy",
     "Rule",
     "Runner",
     "RunningTurn",
     "Sent",
+    "SetAside",
+    "Sibling",
     "TextDelta",
     "Turn",
     "TurnFinished",

@@ -29,7 +29,7 @@ from turnledger.engine.conversations import (
 )
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import relocate
-from turnledger.engine.flagging import FlagRequest, FlagsRequest, flag, read_flags
+from turnledger.engine.flagging import FlagRequest, FlagsOfRequest, flag, flags_in
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.matching import Sent
 from turnledger.engine.moving import (
@@ -264,8 +264,10 @@ class Chat:
 
     async def flags(self, *turns: str) -> FlagsOf:
         """The flags of these turns: turn → place among its items → flags, of all items hidden from anyone."""
-        request = FlagsRequest(self.owner, tuple(map(TurnId, turns)))
-        return await self._process.store.read(read_flags, request)
+        check_limit(len(turns))
+        names = tuple(map(TurnId, turns))
+        request = FlagsOfRequest(self.owner, self.id, names, self._process.clock.now_ms())
+        return await self._process.store.read(flags_in, request)
 
     async def instructions(self) -> tuple[Item, ...]:
         """The instructions that are in force for the next turn, unless it brings its own."""
@@ -330,5 +332,6 @@ class Chat:
         request = DeleteRequest(self.owner, self.id, process.clock.now_ms())
         branch = await process.persist(delete, request)
         process.cache.forget(branch)
+        process.shown_turns.forget(branch)
         process.lose_lanes(self.id)
         process.bells.ring_all()

@@ -1,11 +1,22 @@
 """The import contracts in pyproject.toml are kept."""
 
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from importlinter.cli import EXIT_STATUS_SUCCESS, lint_imports
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+@pytest.fixture(autouse=True)
+def loggers_stay_on() -> Iterator[None]:
+    """The linter configures logging and turns off every logger there is, for all tests that come after."""
+    yield
+    for logger in logging.root.manager.loggerDict.values():
+        if isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 def test_imports_point_one_way(capsys: pytest.CaptureFixture[str]) -> None:

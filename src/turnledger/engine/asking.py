@@ -12,16 +12,15 @@ from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
 from turnledger.engine.idempotency import Key, fingerprint
-from turnledger.engine.limits import Limits
 from turnledger.engine.matching import Sent
 from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
 from turnledger.engine.resending import ChatMessage, OnDivergence, Resending
-from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems
+from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructions_of
-from turnledger.model.item import Item, ItemLike, is_unicode, items_of
+from turnledger.model.item import ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 
@@ -110,15 +109,15 @@ def begin_request(
     """Check what a caller asks for, and make it a request to begin."""
     items = items_of(input)
     limits = process.limits
-    _check_size("The input", items, limits)
+    limits.check_size("The input", items)
     if place is None or not place.regenerates:
         check_input(items)
     given = instructions_of(instructions, instructions_once)
     if given is not None:
-        _check_size("What is given as instructions", given.items, limits)
+        limits.check_size("What is given as instructions", given.items)
     primes = items_of(priming) if priming else ()
     if primes:
-        _check_size("What primes the turn", primes, limits)
+        limits.check_size("What primes the turn", primes)
         check_priming(primes)
     if idempotency_key is not None:
         check_name("idempotency_key", idempotency_key)
@@ -155,12 +154,12 @@ def resent_request(
     options: TurnOptions,
 ) -> BeginRequest:
     """A request to begin whose input is what is new in a history that its client sends whole."""
-    if options.get("instructions") is not None:
+    if options.get("instructions") is not None or options.get("instructions_once") is not None:
         raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
     how = choice(Sent, "sent", sent) if sent is not None else None
     resending = Resending(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
     request = begin_request(process, target, PLACEHOLDER, **options)
-    key = resending.key(request.key.text) if request.key is not None else None
+    key = resending.key(request.key) if request.key is not None else None
     return replace(request, input=(), reread=resending.reread, key=key)
 
 
@@ -182,13 +181,6 @@ def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) 
         on_busy=on_busy,
         move=move,
     )
-
-
-def _check_size(what: str, items: tuple[Item, ...], limits: Limits) -> None:
-    if len(items) > limits.input_items or sum(len(item.raw) for item in items) > limits.turn_bytes:
-        raise MalformedItems(
-            f"{what} is too large: at most {limits.input_items} items and {limits.turn_bytes} bytes."
-        )
 
 
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)

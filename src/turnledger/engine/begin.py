@@ -22,22 +22,16 @@ from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Ve
 from turnledger.engine.lane import Dead, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
+from turnledger.engine.seen import Freed, HistoryMoved, Seen
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.pairing import admit, open_calls
+from turnledger.model.pairing import admit, check_resent, not_told_by, open_calls
 from turnledger.model.reset_policy import NEVER
-
-
-class Seen(Struct, frozen=True):
-    """The line that a request was made for: a branch, and its head."""
-
-    branch: BranchId
-    head: TurnId | None
 
 
 class BeginRequest(Struct, frozen=True, kw_only=True):
@@ -99,20 +93,15 @@ class Queued:
 
 
 Beginning: TypeAlias = Begun | Queued | Share | Moved
-
-
-Reread: TypeAlias = Callable[[BeginRequest], Awaitable[BeginRequest]]
-
-
-class HistoryMoved(Exception):
-    """The line is no longer the one that the request was made for: it has to be made anew."""
+Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
+"""Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""
 
 
 class MustReachDisk(Exception):
     """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
 
 
-async def begin(tables: Tables, request: BeginRequest) -> Beginning:
+async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
     Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
@@ -146,7 +135,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning:
         if moved is not None:
             return moved
     if branch.running is not None:
-        branch = await _free_of_dead(tables, branch, request)
+        held, branch = branch, await _free_of_dead(tables, branch, request)
+        if request.reread is not None and branch is not held:
+            return Freed(conversation.id)
         if branch.id != conversation.branch:
             # What was kept of the dead one lies on a branch of its own, and that is current now.
             conversation = replace(conversation, branch=branch.id)
@@ -254,9 +245,10 @@ async def _check_before_stopping(
 ) -> None:
     """Refuse what would be refused later: it would have stopped a turn for nothing. An interrupted turn
     leaves no call open, and may be the very one that is to be replaced."""
-    if request.reread is not None:
-        return  # what it asks for is known when the lane is free
+    _check_seen(branch, request)
     keeps_running = request.on_busy is OnBusy.INTERRUPT
+    if request.reread is not None and keeps_running:
+        return  # what it asks for depends on what will be kept
     wish = request.diverge
     if request.move is not None:
         await check_move(tables, branch, request.move, keeps_running=keeps_running)
@@ -308,14 +300,15 @@ def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: boo
 async def _take_lane(
     tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
 ) -> Begun:
-    if request.reread is not None and request.seen != Seen(branch.id, branch.head):
-        raise HistoryMoved
+    _check_seen(branch, request)
     resumed = verdict.earlier if verdict.earlier and can_resume(branch, verdict.earlier) else None
     place: Place | None = None
     # A retry that goes on from a journal goes on under the instructions it was written under.
     instructions = resumed.instructions if resumed is not None else request.instructions
     if request.diverge is None:
         branch, input = await _ready(tables, branch, request, resumed)
+        if resumed is None and request.seen and request.seen.is_instructed and request.seen.is_still(branch):
+            instructions = None
     else:
         branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, request.diverge)
         if instructions is None and resumed is None:
@@ -338,6 +331,11 @@ async def _take_lane(
     if request.key is not None:
         await tables.save_claim(_claim(request.key, attempt))
     return Begun(conversation, branch, attempt, journal, place)
+
+
+def _check_seen(branch: Branch, request: BeginRequest) -> None:
+    if request.reread is not None and (request.seen is None or not request.seen.is_still(branch)):
+        raise HistoryMoved(branch.conversation)
 
 
 def _has_time(conversation: Conversation) -> bool:
@@ -368,7 +366,11 @@ async def _ready(
         return branch, admit(branch.pending, request.input)
     told = closing.settled(Journal.of(await tables.journal(waiting.id)), waiting.failure)
     asked = input_on(branch, waiting)
-    admitted = admit(open_calls((*branch.pending, *asked, *told)), request.input)
+    input = request.input
+    if request.reread is not None:
+        # Its client knows the results that will be told, and nothing of who tells them.
+        check_resent(input := not_told_by(asked, input))
+    admitted = admit(open_calls((*branch.pending, *asked, *told)), input)
     _demand_disk(request)
     return await settle(tables, branch, waiting, request.now), admitted
 

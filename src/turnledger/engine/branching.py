@@ -17,7 +17,7 @@ from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.pairing import left_open, told_elsewhere
+from turnledger.model.pairing import left_open, told_elsewhere, without_answers
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -152,7 +152,7 @@ def _carried(
 def asked_again(place: Place, turn: Turn) -> tuple[Item, ...]:
     """The input of a turn, to be asked again at another place. Where settled turns came between, they have
     closed the calls that its results were for."""
-    input = tuple(item for item in turn.input if not place.carried or not item.is_result)
+    input = without_answers(turn.input) if place.carried else turn.input
     if not input:
         raise InvalidInput("Only tool results were the input of that turn, and they have no place any more.")
     return input

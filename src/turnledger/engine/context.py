@@ -137,8 +137,7 @@ def _start(
 
 
 def answers_before(items: Sequence[Item]) -> bool:
-    """Whether these begin with results: they answer calls of the turn before. Input holds no calls, and its
-    results stand before all else."""
+    """Whether these begin with results: they answer calls of the turn before, and stand before all else."""
     return bool(items) and items[0].is_result
 
 

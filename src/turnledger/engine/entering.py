@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -11,7 +12,6 @@ from turnledger.engine.begin import (
     Beginning,
     BeginRequest,
     Begun,
-    HistoryMoved,
     MustReachDisk,
     Queued,
     abandon,
@@ -27,10 +27,12 @@ from turnledger.engine.outcome import OutcomeRequest, Running, outcome
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.recovery import TakeOverRequest, take_over
+from turnledger.engine.seen import Freed, HistoryMoved
 from turnledger.engine.snapshot import snapshot
 from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
+    HistoryDiverged,
     LedgerClosed,
     OutcomeUnknown,
     StoreError,
@@ -128,26 +130,35 @@ async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
     """The way of most turns: one write that nothing precedes, not even on disk."""
     if request.reread is not None and request.key is None:
         # Under a key, begin may find the answer without asking what the request means.
-        request = await request.reread(request)
+        with suppress(HistoryDiverged):  # not for good, while a turn runs that its client may know
+            request = await request.reread(request, None)
     try:
-        return await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
+        beginning = await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
     except (HistoryMoved, MustReachDisk, OutcomeUnknown, StoreUnavailable):
         return await _try_begin(process, request)
+    return await _try_begin(process, request) if isinstance(beginning, Freed) else beginning
 
 
 async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
     if process.is_closed:
         raise LedgerClosed
-    request = replace(request, now=process.clock.now_ms(), is_repeated=True)
+    request = replace(request, is_repeated=True)
     while True:
+        request = replace(request, now=process.clock.now_ms())
         try:
-            return await uninterrupted(_persist_begin(process, request))
-        except HistoryMoved:
-            assert request.reread is not None  # noqa: S101 - else nothing could have moved
-            request = await request.reread(request)
+            beginning = await uninterrupted(_persist_begin(process, request))
+        except HistoryMoved as moved:
+            conversation = moved.conversation
+        else:
+            if not isinstance(beginning, Freed):
+                return beginning
+            conversation = beginning.conversation
+            process.bells.ring(conversation)
+        assert request.reread is not None  # noqa: S101 - else nothing could have moved
+        request = await request.reread(request, conversation)
 
 
-async def _persist_begin(process: Process, request: BeginRequest) -> Beginning:
+async def _persist_begin(process: Process, request: BeginRequest) -> Beginning | Freed:
     try:
         return await process.persist(begin, request, Sync.PROCESS)
     except MustReachDisk:

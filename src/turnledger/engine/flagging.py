@@ -92,6 +92,23 @@ async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsOf:
     return await tables.flags(request.owner, request.turns)
 
 
+@dataclass(frozen=True)
+class FlagsOfRequest:
+    owner: str
+    conversation: ConversationId
+    turns: tuple[TurnId, ...]
+    now: int
+
+
+async def flags_in(tables: Tables, request: FlagsOfRequest) -> FlagsOf:
+    """The flags of these turns of a conversation, where there are any; raises TurnNotFound."""
+    found = await tables.conversation(request.owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
+    for id in request.turns:
+        await _turn_of(tables, conversation, id)
+    return await tables.flags(request.owner, request.turns)
+
+
 class FlagCache:
     """What was read of the flags of a branch, under the number that its begin saw while it held the lane.
 

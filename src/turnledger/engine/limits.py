@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from turnledger.errors import MalformedItems
+from turnledger.model.item import Item
 
 
 @dataclass(frozen=True)
@@ -39,3 +43,10 @@ class Limits:
     """Bytes of these."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
+
+    def check_size(self, what: str, items: Sequence[Item]) -> None:
+        """Raise MalformedItems for more than one turn can hold."""
+        if len(items) > self.input_items or sum(len(item.raw) for item in items) > self.turn_bytes:
+            raise MalformedItems(
+                f"{what} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
+            )

@@ -191,7 +191,10 @@ async def siblings(tables: Tables, request: SiblingsRequest) -> list[Sibling]:
         seen.update(settled)
         if branch is not None and first is not None:
             found_at.setdefault(first.id, Sibling(first, branch.id))
-    return [found_at[id] for id in sorted(found_at)][: request.limit]
+    shown = sorted(found_at)[: request.limit]
+    if turn.id not in shown:
+        shown[-1] = turn.id
+    return [found_at[id] for id in shown]
 
 
 async def _before(tables: Tables, lane: Branch, turn: Turn) -> Turn | None:

@@ -15,20 +15,24 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from turnledger.engine.begin import BeginRequest, Seen
+from turnledger.engine import matching
+from turnledger.engine.begin import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import Target, check_live, find
 from turnledger.engine.idempotency import Key
 from turnledger.engine.matching import Continuation, Meaning, Regeneration, Sent, decide
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
+from turnledger.engine.resent import BACKWARDS, Resent
+from turnledger.engine.seen import Seen
 from turnledger.errors import HistoryDiverged, MalformedItems
 from turnledger.model.conversation import Branch
-from turnledger.model.ids import BranchId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
-from turnledger.model.pairing import check_resent
+from turnledger.model.pairing import check_resent, left_open
+from turnledger.model.turn import Turn, TurnKind
 
 ChatMessage = Mapping[str, Any]
 
@@ -48,8 +52,9 @@ class CurrentRequest:
 
 async def current(tables: Tables, request: CurrentRequest) -> Branch | None:
     """The branch that a conversation shows; None for one that is not there yet, and may be made."""
-    found = await find(tables, request.target)
-    if found is None and request.target.fresh is not None:
+    target = request.target
+    found = await find(tables, target)
+    if found is None and target.fresh is not None and target.id in (None, target.fresh.id):
         return None
     conversation = await check_live(tables, found, request.now)
     return await tables.branch(conversation.branch)
@@ -65,54 +70,89 @@ class Resending:
         sent: Sent | None,
         on_divergence: OnDivergence,
     ) -> None:
-        if not all(isinstance(message, Mapping) for message in messages):
-            raise MalformedItems("Messages are a list of objects, each with a `role`.")
         self._process = process
-        self._messages = messages
+        # A copy: a client goes on with its list while the request waits.
+        self._messages = tuple(messages)
+        if not all(isinstance(message, Mapping) for message in self._messages):
+            raise MalformedItems("Messages are a list of objects, each with a `role`.")
         self._sent = sent
         self._on_divergence = on_divergence
 
-    def key(self, idempotency_key: str) -> Key:
-        """The key of the request: its body is what was sent, whatever it means by now."""
-        body = msgspec.json.encode([self._sent, self._on_divergence, self._messages], order="deterministic")
-        return Key(idempotency_key, hashlib.sha256(body).digest())
+    def key(self, other: Key) -> Key:
+        """The key of the request: its body is what was sent, whatever it means by now, and what `other` says
+        of the rest of it."""
+        said = [self._sent, self._on_divergence, self._messages]
+        try:
+            body = msgspec.json.encode(said, enc_hook=dict, order="deterministic")
+        except (TypeError, ValueError, RecursionError) as problem:
+            raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
+        return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
 
-    async def reread(self, request: BeginRequest) -> BeginRequest:
+    async def reread(self, request: BeginRequest, conversation: ConversationId | None) -> BeginRequest:
         """Read the messages against the line as it is now. Raises NoNewInput, MalformedItems, HistoryDiverged
         and what is to be said of a conversation that cannot be continued."""
-        process = self._process
-        asked = CurrentRequest(request.target, process.clock.now_ms())
-        branch = await process.store.read(current, asked)
+        process, target = self._process, request.target
+        if conversation is not None:
+            target = replace(target, id=conversation)
+        branch = await process.store.read(current, CurrentRequest(target, process.clock.now_ms()))
         if branch is None:
-            fresh = request.target.fresh
-            seen = Seen(fresh.branch, None) if fresh is not None else None
-            return self._meant(request, decide((), self._messages, self._sent), (), seen)
-        turns = process.shown_turns.of(branch.id, await process.snapshot(branch))
-        meaning = decide(turns, self._messages, self._sent)
-        in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
-        return self._meant(request, meaning, in_force or (), Seen(branch.id, branch.head))
-
-    def _meant(
-        self, request: BeginRequest, meaning: Meaning, in_force: tuple[Item, ...], seen: Seen | None
-    ) -> BeginRequest:
-        instructions = self._instructions(meaning, in_force)
-        if isinstance(meaning, Regeneration):
-            wish = Divergence(branch=self._new_branch(), replaces=meaning.turn, regenerates=True)
-            return replace(request, input=(), instructions=instructions, diverge=wish, seen=seen)
-        input = items_of_messages(self._messages[meaning.new :])
-        check_resent(input)
-        elsewhere: Divergence | None = None
-        if not isinstance(meaning, Continuation):
-            if self._on_divergence is OnDivergence.REJECT:
-                raise HistoryDiverged
-            elsewhere = Divergence(branch=self._new_branch(), after=meaning.after)
-        return replace(request, input=input, instructions=instructions, diverge=elsewhere, seen=seen)
-
-    def _instructions(self, meaning: Meaning, in_force: tuple[Item, ...]) -> Instructions | None:
-        """What the messages say before the first other one, unless that is in force anyway."""
+            assert target.fresh is not None  # noqa: S101 - else it would have to be there
+            branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
+        turns = process.shown_turns.of(branch.id, await process.snapshot(branch)) if branch.length else ()
+        meaning = self._decide(turns, branch)
         leading = items_of_messages(self._messages[: meaning.instructions])
-        is_known = isinstance(meaning, Continuation) and leading == in_force
-        return None if is_known or not leading else Instructions(leading)
+        process.limits.check_size("What is given as instructions", leading)
+        in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
+        return replace(
+            request,
+            input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch),
+            instructions=Instructions(leading) if leading else None,
+            diverge=self._divergence(meaning, turns),
+            seen=Seen(branch.id, branch.head, is_instructed=leading == in_force),
+        )
 
-    def _new_branch(self) -> BranchId:
-        return self._process.ids.new(BranchId)
+    def _decide(self, turns: Sequence[Turn], branch: Branch) -> Meaning:
+        meaning = decide(turns, self._messages, self._sent)
+        # Settled turns that are carried along close the calls of the last common turn: where results for
+        # them are new, that turn is told anew, too.
+        while isinstance(meaning, matching.Divergence) and meaning.after is not None:
+            last = _turn(turns, meaning.after)
+            later = (turn.kind is TurnKind.SETTLED for turn in turns[last.number :])
+            is_closed = branch.unsettled is not None or any(later)
+            places = Resent(self._messages).through(last.kind, last.shown, meaning.new, BACKWARDS)
+            if not is_closed or not places or not left_open(last.items) or not self._answers(meaning.new):
+                break
+            before = turns[last.number - 2].id if last.number > 1 else None
+            meaning = matching.Divergence(before, max(places), meaning.instructions)
+        return meaning
+
+    def _answers(self, place: int) -> bool:
+        return place < len(self._messages) and self._messages[place].get("role") == "tool"
+
+    def _input(
+        self, meaning: Continuation | matching.Divergence, turns: Sequence[Turn], branch: Branch
+    ) -> tuple[Item, ...]:
+        """What is new of the messages."""
+        waiting = branch.pending
+        if isinstance(meaning, matching.Divergence):
+            waiting = left_open(_turn(turns, meaning.after).items) if meaning.after else ()
+        input = items_of_messages(self._messages[meaning.new :], waiting)
+        self._process.limits.check_size("The input", input)
+        check_resent(input)
+        return input
+
+    def _divergence(self, meaning: Meaning, turns: Sequence[Turn]) -> Divergence | None:
+        """Where it goes, if not behind the head: in the place of a turn, whose instructions it takes over."""
+        if isinstance(meaning, Continuation):
+            return None
+        branch = self._process.ids.new(BranchId)
+        if isinstance(meaning, Regeneration):
+            return Divergence(branch=branch, replaces=meaning.turn, regenerates=True)
+        if self._on_divergence is OnDivergence.REJECT:
+            raise HistoryDiverged
+        common = _turn(turns, meaning.after).number if meaning.after else 0
+        return Divergence(branch=branch, replaces=turns[common].id)
+
+
+def _turn(turns: Sequence[Turn], id: TurnId) -> Turn:
+    return next(turn for turn in reversed(turns) if turn.id == id)

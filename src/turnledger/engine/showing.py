@@ -6,28 +6,44 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from turnledger.engine.line import turn_at
+from turnledger.engine.line import turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
-from turnledger.engine.reading import InfoRequest, PageRequest, info, turns_page
+from turnledger.engine.reading import InfoRequest, PageRequest, info
+from turnledger.model.conversation import Branch
 from turnledger.model.flags import Flags, FlagsOf, hidden_from_user, without_hidden
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
 
 
+class PageOfLine(Struct, frozen=True):
+    """Asks for turns of the line that a conversation showed when its first page was read: what is switched,
+    undone or edited since is no matter."""
+
+    page: PageRequest
+    branch: Branch | None = None
+
+
 class FlaggedPage(Struct, frozen=True):
-    """Turns in order, and the flags of their items, as they were at one moment."""
+    """Turns in order, and the flags of their items, as they were at one moment; and the line they are of."""
 
     turns: list[Turn]
     flags: FlagsOf
+    branch: Branch | None
 
 
-async def flagged_page(tables: Tables, request: PageRequest) -> FlaggedPage:
+async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
     """A page of turns with their flags."""
-    turns = await turns_page(tables, request)
-    if not await tables.flag_version(request.owner):
-        return FlaggedPage(turns, {})
-    return FlaggedPage(turns, await tables.flags(request.owner, [turn.id for turn in turns]))
+    page = request.page
+    conversation = await info(tables, InfoRequest(page.owner, page.conversation, page.now))
+    branch = request.branch or await tables.branch(conversation.branch)
+    if branch is None:
+        return FlaggedPage([], {}, None)
+    through = branch.length if page.before is None else page.before - 1
+    turns = await turns_of(tables, branch, 0, through, page.limit)
+    if not await tables.flag_version(page.owner):
+        return FlaggedPage(turns, {}, branch)
+    return FlaggedPage(turns, await tables.flags(page.owner, [turn.id for turn in turns]), branch)
 
 
 def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
@@ -44,10 +60,12 @@ async def whole_history(store: Store, page_before: Callable[[int | None], PageRe
     turns: list[Turn] = []
     flags: dict[TurnId, Mapping[int, Flags]] = {}
     before: int | None = None
+    line: Branch | None = None
     while before is None or before > 1:
-        page = await store.read(flagged_page, page_before(before))
+        page = await store.read(flagged_page, PageOfLine(page_before(before), line))
         turns[:0] = page.turns
         flags |= page.flags
+        line = page.branch
         before = page.turns[0].number if page.turns else 1
     return shown_to_user(turns, flags)
 

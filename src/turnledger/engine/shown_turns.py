@@ -25,6 +25,9 @@ class ShownTurns:
         self._bytes -= size
         if len(turns) > len(history) or (turns and turns[-1].id != history[len(turns) - 1].id):
             turns, size = [], 0
+        if not turns:
+            turns = self._shared(history)
+            size = sum(len(turn.body) for turn in turns)
         for turn in history[len(turns) :]:
             turns.append(turn)
             size += len(turn.body)
@@ -35,3 +38,24 @@ class ShownTurns:
             self._bytes -= dropped
         # A copy: the list may grow while the caller is still reading.
         return tuple(turns)
+
+    def _shared(self, history: History) -> list[Turn]:
+        """As much as another branch has of this history: an edit leaves all before it as it was."""
+        best: list[Turn] = []
+        for turns, _ in self._kept.values():
+            if not history or not turns or turns[0].id != history[0].id:
+                continue
+            # Where two lines have one turn in common, they have all before it.
+            same, other = 1, min(len(turns), len(history)) + 1
+            while other - same > 1:
+                middle = (same + other) // 2
+                is_same = turns[middle - 1].id == history[middle - 1].id
+                same, other = (middle, other) if is_same else (same, middle)
+            if same > len(best):
+                best = turns[:same]
+        return list(best)
+
+    def forget(self, branch: BranchId) -> None:
+        """Keep nothing of a branch that was deleted."""
+        _, size = self._kept.pop(branch, ([], 0))
+        self._bytes -= size

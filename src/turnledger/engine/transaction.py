@@ -16,7 +16,7 @@ from turnledger.engine.recording import RecordRequest, record
 from turnledger.engine.snapshot import Snapshot
 from turnledger.engine.telling import Told, untold
 from turnledger.engine.uninterrupted import uninterrupted
-from turnledger.errors import MalformedItems, OutcomeUnknown, TurnEnded
+from turnledger.errors import InvalidInput, MalformedItems, OutcomeUnknown, TurnEnded
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
@@ -188,6 +188,8 @@ class RunningTurn:
     def stop(self, policy: OnStop | str | None = None) -> None:
         """End the turn here: leaving the block keeps it as interrupted, or discards it, by policy."""
         self._check_open()
+        if policy is not None and policy not in tuple(OnStop):
+            raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
         self.stop_requested = OnStop(policy) if policy else self._attempt.on_stop
 
     def _check_open(self) -> None:

@@ -76,14 +76,17 @@ def messages_of(items: Iterable[Item]) -> list[Message]:
     return [message for block in blocks for message in block]
 
 
-def items_of_messages(messages: Iterable[MessageLike] | bytes | msgspec.Raw) -> tuple[Item, ...]:
-    """Return chat messages, given as mappings or as JSON, as items of the Responses shape.
+def items_of_messages(
+    messages: Iterable[MessageLike] | bytes | msgspec.Raw, waiting: Iterable[Item] = ()
+) -> tuple[Item, ...]:
+    """Return chat messages, given as mappings or as JSON, as items of the Responses shape. `waiting` are
+    earlier calls that results may answer: a message does not say of what type they are.
 
     Shapes are converted, nothing more: pairing is checked elsewhere. Raises MalformedItems, which names the
     place and the remedy, for what is no chat message; also for `function_call` and the role `function` of
     old, which have no call ids.
     """
-    reading = _Reading()
+    reading = _Reading(waiting)
     for number, message in enumerate(checked_messages(messages)):
         reading.add(f"messages[{number}]", message)
     return tuple(reading.items)
@@ -164,9 +167,11 @@ def _result(item: Item) -> Message:
 class _Reading:
     """The items of the messages read so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: Iterable[Item]) -> None:
         self.items: list[Item] = []
-        self._types: dict[str, str] = {}  # of the latest call of each id
+        self._types: dict[str, str] = {
+            call.call_id or "": call.type for call in waiting
+        }  # of the latest call of each id
         self._waiting: dict[str, list[str]] = {}  # for each id, the places of messages that await a result
         self._joinable: str | None = (
             None  # the place of the message that a next call would be taken for part of

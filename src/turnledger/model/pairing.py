@@ -57,7 +57,30 @@ def closed(pending: Iterable[Item]) -> tuple[Item, ...]:
 def told_elsewhere(pending: Iterable[Item], input: Iterable[Item]) -> tuple[Item, ...]:
     """The input of a turn as it is told where these calls wait, and not at the place it was made for: it
     closes them, and answers none."""
-    return (*closed(pending), *(item for item in input if not item.is_result))
+    return (*closed(pending), *without_answers(input))
+
+
+def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
+    """The input of a turn without the results that answer calls of the turn before. A client's copy of a
+    history may hold calls with their results, which stay."""
+    open_here: set[str | None] = set()
+    kept: list[Item] = []
+    for item in input:
+        if item.is_call:
+            open_here.add(item.call_id)
+        elif item.is_result:
+            if item.call_id not in open_here:
+                continue
+            open_here.remove(item.call_id)
+        kept.append(item)
+    return tuple(kept)
+
+
+def not_told_by(asked: Iterable[Item], new: Sequence[Item]) -> tuple[Item, ...]:
+    """New input without the results that these have given already to calls of the turn before."""
+    told = {item.call_id for item in asked if item.is_result}
+    stays = without_answers(new) if told else new
+    return tuple(item for item in new if item in stays or item.call_id not in told)
 
 
 def can_follow_reasoning(item: Item) -> bool:
@@ -110,27 +133,38 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
 
 
 def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
-    """Input that holds calls with their results, as a client's copy of a history does: none may stay open,
-    and what waits is answered or closed before them."""
+    """Input that holds calls with their results, as a client's copy of a history does. What waits is answered
+    or closed before them; those that a later message moved on from are closed before that; no other may stay
+    open."""
     waiting = {call.call_id: call for call in pending}
     answers: list[Item] = []
     rest: list[Item] = []
-    open_here: set[str | None] = set()
-    for item in new:
+    open_here: dict[str | None, Item] = {}
+    for place, item in enumerate(new):
         if item.is_result and item.call_id in waiting and item.call_id not in open_here:
             del waiting[item.call_id]
             answers.append(item)
             continue
         if item.is_call:
-            open_here.add(item.call_id)
+            open_here[item.call_id] = item
         elif item.is_result:
-            open_here.discard(item.call_id)
+            open_here.pop(item.call_id, None)
+        elif open_here and _says_something((item,)):
+            unanswered = [call for call in open_here.values() if not _is_answered(call, new[place:])]
+            rest += closed(unanswered)
+            open_here = {id: call for id, call in open_here.items() if call not in unanswered}
         rest.append(item)
     admitted = (*answers, *closed(waiting.values()), *rest)
     left = open_calls((*pending, *admitted))
     if left:
         raise MissingToolResults(tuple(call.call_id or "" for call in left))
     return admitted
+
+
+def _is_answered(call: Item, later: Sequence[Item]) -> bool:
+    same = (item for item in later if item.call_id == call.call_id and (item.is_call or item.is_result))
+    following = next(same, None)
+    return following is not None and following.is_result
 
 
 def without_open_reasoning(draft: Sequence[Item]) -> Sequence[Item]:

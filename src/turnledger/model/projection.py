@@ -150,14 +150,13 @@ def plain_text(message: Mapping[str, Any], role: str) -> str | None:
 
 def shown(input: Sequence[Item], output: Sequence[Item], *, is_complete: bool = True) -> Shown:
     """A committed turn as clients may hold it; one that did not end well they hold in many ways."""
-    items = (*input, *output)
-    here = _made_here(items)
-    before = [item for place, item in enumerate(input) if place not in here]
-    after = [item for place, item in enumerate(output, len(input)) if place not in here]
+    # What stands in the input, calls and all, its client has told.
+    here = _made_here(output)
+    after = [item for place, item in enumerate(output) if place not in here]
     whole = _entries(input) + _entries(output) if here else None
-    told = [*_echo(before), *_echo(after)] if is_complete else []
+    told = [*_echo(input), *_echo(after)] if is_complete else []
     echo = [each for each in told if each is not None]
-    return Shown(_entries(before), _entries(after), whole, echo if echo and len(echo) == len(told) else None)
+    return Shown(_entries(input), _entries(after), whole, echo if echo and len(echo) == len(told) else None)
 
 
 def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:

@@ -23,6 +23,7 @@ from enum import StrEnum
 
 import msgspec
 
+from turnledger.errors import InvalidInput
 from turnledger.model.item import Item
 from turnledger.model.pairing import can_follow_reasoning
 
@@ -59,9 +60,11 @@ class Repaired(msgspec.Struct, frozen=True):
 def repair(items: Iterable[Item], *, pending: Pending | str = Pending.KEEP) -> Repaired:
     """Return the items as a history that a model accepts, and why each change was made.
 
-    The same items give the same answer, and a repaired history is not changed again. Raises ValueError for
-    an unknown `pending`, and nothing else.
+    The same items give the same answer, and a repaired history is not changed again. Raises InvalidInput
+    for an unknown `pending`, and nothing else.
     """
+    if pending not in tuple(Pending):
+        raise InvalidInput(f"pending is {pending!r}; it must be one of {', '.join(Pending)}.")
     return _Repair(tuple(items), Pending(pending)).repaired()
 
 

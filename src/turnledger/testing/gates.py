@@ -23,6 +23,7 @@ from typing import Any, TypeAlias
 from turnledger.engine.begin import MustReachDisk
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync
+from turnledger.engine.seen import HistoryMoved
 from turnledger.errors import OutcomeUnknown, StoreError, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 
@@ -181,7 +182,7 @@ class GatedStore:
     async def _write_late(self) -> None:
         while self._late:
             operation, request, sync = self._late.pop(0)
-            with suppress(TurnledgerError, MustReachDisk):  # it came too late to be allowed
+            with suppress(TurnledgerError, MustReachDisk, HistoryMoved):  # it came too late to be allowed
                 await self._store.transact(operation, request, sync)
 
     def _note(self, operation: AnyOperation) -> None:

@@ -19,7 +19,7 @@ from tests.unit.model.shapes import (
 from turnledger.errors import MalformedItems, MissingToolResults, NoNewInput
 from turnledger.model import pairing
 from turnledger.model.item import Item
-from turnledger.model.pairing import NOT_ANSWERED, check_input, check_turn, open_calls
+from turnledger.model.pairing import NOT_ANSWERED, check_input, check_resent, check_turn, open_calls
 
 
 def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
@@ -256,3 +256,65 @@ def test_what_is_admitted_leaves_nothing_open_and_keeps_all_that_is_new(
         assert [each for each in admitted if each in new] == sorted(new, key=lambda each: not each.is_result)
         assert [each.call_id for each in admitted if each not in new] == missing
         assert all(each.fields["output"] == NOT_ANSWERED for each in admitted if each not in new)
+
+
+# What a client sends as its history
+
+
+def test_nothing_new_is_nothing_new_also_in_a_history() -> None:
+    for new in ([], [assistant()], [user(" ")], [call("a")]):
+        with pytest.raises(NoNewInput):
+            check_resent(new)
+    check_resent([call("a"), result("a")])
+    check_resent([assistant(), user()])
+
+
+def test_calls_that_a_later_message_moved_on_from_are_closed_before_it() -> None:
+    admitted = pairing.admit((), [user("1"), call("a"), call("b"), result("b"), user("2")])
+    assert admitted == (
+        *(user("1"), call("a"), call("b"), result("b")),
+        *(result("a", output=NOT_ANSWERED), user("2")),
+    )
+
+
+def test_a_result_that_comes_after_a_message_is_not_forestalled() -> None:
+    new = (call("a"), user("1"), result("a"))
+    assert pairing.admit((), new) == new
+
+
+def test_a_call_that_nothing_follows_is_missing_its_result() -> None:
+    with pytest.raises(MissingToolResults) as caught:
+        pairing.admit((), [user(), call("a")])
+    assert caught.value.missing == ("a",)
+
+
+@repeatable
+@given(histories, histories)
+def test_a_history_is_admitted_whole_and_well_formed_or_not_at_all(
+    before: list[Item], new: list[Item]
+) -> None:
+    pending = open_calls(before)
+    try:
+        admitted = pairing.admit(pending, new)
+    except (MissingToolResults, MalformedItems):
+        return
+    assert open_calls((*pending, *admitted)) == ()
+    stated = list(admitted)
+    for item in new:
+        stated.remove(item)
+    assert all(item.is_result and item.fields["output"] == NOT_ANSWERED for item in stated)
+    calls = [item for item in new if not item.is_result]
+    assert [item for item in admitted if not item.is_result] == calls
+
+
+@repeatable
+@given(histories)
+def test_input_that_is_told_elsewhere_keeps_its_own_pairs(new: list[Item]) -> None:
+    kept = pairing.without_answers([result("of before"), *new])
+    assert kept == tuple(new)
+
+
+def test_results_that_were_told_are_not_new_and_others_are() -> None:
+    new = (result("a"), result("b"), call("a"), result("a", output="other"), user())
+    assert pairing.not_told_by([result("a"), user()], new) == new[1:]
+    assert pairing.not_told_by([user()], new) == new

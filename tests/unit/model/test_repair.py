@@ -18,7 +18,7 @@ from tests.unit.model.shapes import (
     result,
     user,
 )
-from turnledger.errors import MalformedItems
+from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
 from turnledger.model.pairing import open_calls
 from turnledger.model.repair import Action, Change, Pending, repair
@@ -354,7 +354,7 @@ def test_a_long_history_is_repaired_in_one_pass_per_rule() -> None:
 
 
 def test_what_is_done_with_pending_calls_is_one_of_two_words() -> None:
-    with pytest.raises(ValueError, match="answer"):
+    with pytest.raises(InvalidInput, match="answer"):
         repair([], pending="answer")
 
 

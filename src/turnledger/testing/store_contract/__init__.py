@@ -42,6 +42,8 @@ PARTS = (
     "one_key",
     "resets",
     "readers",
+    "resent",
+    "resent_races",
     "resuming",
     "rows",
     "stage",
@@ -75,6 +77,8 @@ from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
+from turnledger.testing.store_contract.resent import Resent, ResentInstructions, ResentTools  # noqa: E402
+from turnledger.testing.store_contract.resent_races import ResentInBetween, ResentOnce  # noqa: E402
 from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
@@ -110,6 +114,11 @@ class StoreContract(
     Once,
     OneAtATime,
     OneKey,
+    Resent,
+    ResentInBetween,
+    ResentInstructions,
+    ResentOnce,
+    ResentTools,
     Resets,
     Resuming,
     Rows,

@@ -1,0 +1,443 @@
+"""Resent histories: a client sends all of its copy each time. Nothing is doubled, nothing is lost."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnledger.chat import Chat
+from turnledger.errors import (
+    HistoryDiverged,
+    InvalidInput,
+    MalformedItems,
+    MissingToolResults,
+    NoNewInput,
+)
+from turnledger.model.messages import messages_of
+from turnledger.model.pairing import NOT_ANSWERED
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Process,
+    Stage,
+    chain,
+    exchange,
+    play,
+    said,
+    soon,
+    tell,
+    user,
+)
+
+Messages = list[dict[str, Any]]
+SYSTEM = {"role": "system", "content": "Be brief."}
+OTHER = {"role": "system", "content": "Be kind."}
+BROKEN = ValueError("broken")
+
+
+def talk(*texts: str) -> Messages:
+    """Messages of a user and an assistant, in turn."""
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+
+
+def calling(*call_ids: str, kind: str = "function") -> dict[str, Any]:
+    """An assistant message that calls tools of the client."""
+    body = {"name": "look", "arguments": "{}"} if kind == "function" else {"name": "look", "input": "x"}
+    calls = [{"id": call_id, "type": kind, kind: body} for call_id in call_ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(call_id: str, text: str = "found") -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+async def send(chat: Chat, messages: Messages, *script: Step, **options: Any) -> Turn:
+    """Send a history, and have it answered."""
+    return await soon(play(chat.resent(messages, **options), ScriptedModel([*(script or ("ok",))])))
+
+
+async def fail(chat: Chat, messages: Messages, *script: Step, **options: Any) -> None:
+    """Send a history whose turn acts on the world, and then fails."""
+    with pytest.raises(ValueError, match="broken"):
+        await send(chat, messages, *(script or (Tool("pay"),)), BROKEN, **options)
+
+
+async def shown(chat: Chat) -> Messages:
+    """The whole history, as a chat client is shown it."""
+    return messages_of(await chat.history())
+
+
+async def instructed(chat: Chat) -> list[list[str] | None]:
+    """What each turn recorded as its instructions."""
+    return [
+        None if turn.instructions is None else [item.text for item in turn.instructions]
+        for turn in await chat.turns()
+    ]
+
+
+async def state_of(chat: Chat) -> object:
+    info = await chat.info()
+    return await chat.turns(), await chat.attempts(), info.branch, info.revision, await chat.instructions()
+
+
+async def refused(chat: Chat, messages: Messages, error: type[Exception], **options: Any) -> None:
+    """The request is refused, and nothing has changed."""
+    before = await state_of(chat)
+    with pytest.raises(error):
+        await send(chat, messages, **options)
+    assert await state_of(chat) == before
+
+
+async def sound(process: Process) -> None:
+    assert await process.ledger.check() == []
+
+
+class Resent(Contract):
+    async def test_each_request_continues_the_one_before(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        mine: Messages = []
+        for number in range(4):
+            mine.append(user(f"q{number}"))
+            turn = await send((chat, same)[number % 2], mine, f"a{number}")
+            mine.append({"role": "assistant", "content": turn.text})
+        assert await shown(chat) == mine
+        assert len(await chat.turns()) == 4
+        await sound(here)
+
+    @pytest.mark.parametrize("kept", [1, 2, 3, 4, 5])
+    async def test_a_trimmed_window_continues(self, stage: Stage, kept: int) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 3)
+        whole = talk("q1", "a1", "q2", "a2", "q3", "a3")
+        await send(chat, [*whole[-kept:], user("q4")])
+        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3", "q4", "ok"]
+
+    async def test_the_last_question_again_asks_for_another_answer(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        turns = await chain(chat, 2)
+        again = await send(chat, talk("q1", "a1", "q2"), "other")
+        assert await said(chat) == ["q1", "a1", "q2", "other"]
+        assert [each.turn.id for each in await chat.siblings(again.id)] == [turns[1].id, again.id]
+        await sound(here)
+
+    async def test_an_earlier_question_again_asks_for_another_answer_there(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 3)
+        await send(chat, talk("q1", "a1", "q2"), "other")
+        assert await said(chat) == ["q1", "a1", "q2", "other"]
+
+    async def test_an_edited_question_goes_on_a_branch_of_its_own(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 3)
+        old = (await chat.info()).branch
+        await send(chat, talk("q1", "a1", "other"))
+        assert await said(chat) == ["q1", "a1", "other", "ok"]
+        await chat.switch(old)
+        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+        await sound(here)
+
+    async def test_an_edited_answer_is_kept_as_its_client_tells_it(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 2)
+        mine = talk("q1", "a1", "q2", "edited", "q3")
+        await send(chat, mine)
+        assert await shown(chat) == [*mine, *talk("", "ok")[1:]]
+        mine = [*mine, *talk("", "ok")[1:], user("q4")]
+        await send(chat, mine)
+        assert await shown(chat) == [*mine, *talk("", "ok")[1:]]
+
+    async def test_a_deleted_exchange_is_gone_and_the_rest_is_not(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 3)
+        mine = talk("q1", "a1", "q3", "a3", "q4")
+        await send(chat, mine)
+        assert await shown(chat) == [*mine, *talk("", "ok")[1:]]
+
+    async def test_new_says_that_all_of_it_is_input(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 1)
+        await send(chat, talk("q1", "a1", "q2"), sent="new")
+        assert await said(chat) == ["q1", "a1", "q1", "a1", "q2", "ok"]
+
+    async def test_full_says_that_it_is_the_history_though_no_assistant_speaks(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 2)
+        await send(chat, talk("q1"), "other", sent="full")
+        assert await said(chat) == ["q1", "other"]
+
+    async def test_rejected_it_changes_nothing(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 2)
+        await refused(chat, talk("q1", "edited", "q2"), HistoryDiverged, on_divergence="reject")
+        await send(chat, talk("q1", "a1", "q2", "a2", "q3"), on_divergence="reject")
+        await send(chat, talk("q1", "a1", "q2", "a2", "q3"), "other", on_divergence="reject")
+        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "other"]
+
+    @pytest.mark.parametrize("key", [None, "i"])
+    async def test_nothing_new_is_refused(self, stage: Stage, key: str | None) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 2)
+        for mine in (talk("q1", "a1", "q2", "a2"), [], [SYSTEM], [*talk("q1", "a1", "q2", "a2"), user(" ")]):
+            await refused(chat, mine, NoNewInput, idempotency_key=key)
+
+    @pytest.mark.parametrize(
+        "bad",
+        [
+            {"content": "q"},
+            {"role": "nobody", "content": "q"},
+            {"role": "user", "content": 7},
+            {"role": "user", "content": "\ud800"},
+            {"role": "tool", "content": "r"},
+            "q",
+        ],
+    )
+    @pytest.mark.parametrize("key", [None, "i"])
+    async def test_malformed_messages_are_refused(self, stage: Stage, bad: Any, key: str | None) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 1)
+        await refused(chat, [*talk("q1", "a1"), user("q"), bad], MalformedItems, idempotency_key=key)
+
+    async def test_what_cannot_be_written_down_is_refused(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        bad = {"role": "user", "content": "q", "tag": object()}
+        for key in (None, "i"):
+            await refused(chat, [bad], MalformedItems, idempotency_key=key)
+
+    async def test_bounds_hold_for_what_is_new(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        many = [user("q")] * (LIMITS.input_items + 1)
+        await refused(chat, many, MalformedItems)
+        await refused(chat, [SYSTEM] * (LIMITS.input_items + 1) + [user("q")], MalformedItems)
+
+    async def test_a_list_that_its_client_goes_on_with_is_read_as_it_was(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        holder = await stage.hold_lane(chat, "q1")
+        mine = talk("q1", "Working done.", "q2")
+        waiting = await stage.line_up(chat, play(chat.resent(mine), ScriptedModel(["a2"])))
+        mine.append({"role": "assistant", "content": "not yet"})
+        await holder.finish()
+        await soon(waiting)
+        assert await said(chat) == ["q1", "Working done.", "q2", "a2"]
+
+    async def test_a_conversation_key_makes_the_conversation(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(conversation_key="k")
+        assert chat.is_new
+        await send(chat, [user("q1")], "a1")
+        same = await there.chat(conversation_key="k")
+        await send(same, talk("q1", "a1", "q2"), "a2")
+        assert await said(chat) == ["q1", "a1", "q2", "a2"]
+
+    async def test_a_first_request_may_bring_a_history_of_its_own(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        mine = talk("q1", "a1", "q2")
+        await send(chat, mine, "a2")
+        mine += talk("", "a2")[1:]
+        assert await shown(chat) == mine
+        await send(chat, [*mine, user("q3")], "a3")
+        assert await said(chat) == ["q1", "a1", "q2", "a2", "q3", "a3"]
+
+
+class ResentTools(Contract):
+    async def test_results_answer_the_calls_of_the_last_turn(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await send(chat, [user("q1")], Ask("look", call_id="c"))
+        mine = [user("q1"), calling("c"), result("c")]
+        await send(chat, mine, "a1")
+        assert await shown(chat) == [*mine, *talk("", "a1")[1:]]
+        assert len(await chat.turns()) == 2
+        await sound(here)
+
+    async def test_results_of_a_custom_tool_answer_it_too(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        async with chat.turn("q1") as turn:
+            await turn.add({"type": "custom_tool_call", "call_id": "c", "name": "look", "input": "x"})
+        await send(chat, [user("q1"), calling("c", kind="custom"), result("c")], "a1")
+        assert [item.type for item in (await chat.turns())[1].input] == ["custom_tool_call_output"]
+        again = [user("q1"), calling("c", kind="custom"), result("c", "other")]
+        await send(chat, again, "a2")
+        assert [item.text for item in await chat.history() if item.type == "message"] == ["q1", "a2"]
+
+    async def test_some_results_name_the_missing_ones(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await send(chat, [user("q1")], Ask("look", call_id="c"), Ask("look", call_id="d"))
+        mine = [user("q1"), calling("c", "d"), result("d")]
+        await refused(chat, mine, MissingToolResults)
+        await send(chat, [*mine, user("never mind")])
+        outputs = {item.call_id: item.fields["output"] for item in await chat.history() if item.is_result}
+        assert outputs == {"c": NOT_ANSWERED, "d": "found"}
+
+    async def test_a_message_moves_on_from_calls_that_wait(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await send(chat, [user("q1")], Ask("look", call_id="c"))
+        mine = [user("q1"), calling("c"), user("q2")]
+        await send(chat, mine, "a2")
+        assert await shown(chat) == [*mine[:2], result("c", NOT_ANSWERED), mine[2], *talk("", "a2")[1:]]
+        await send(chat, [*mine, *talk("", "a2")[1:], user("q3")], "a3")
+        assert await said(chat) == ["q1", "q2", "a2", "q3", "a3"]
+        await sound(here)
+
+    async def test_an_edit_may_hold_calls_with_their_results(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 2)
+        mine = [*talk("q1", "a1", "edited"), calling("c", "d"), result("c"), result("d"), user("q3")]
+        await send(chat, mine)
+        mine += talk("", "ok")[1:]
+        assert await shown(chat) == mine
+        await send(chat, [*mine, user("q4")])
+        assert await shown(chat) == [*mine, *talk("q4", "ok")]
+        await sound(here)
+
+    async def test_an_edit_may_hold_a_call_that_was_never_answered(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 2)
+        mine = [*talk("q1", "a1", "edited"), calling("c"), user("q3")]
+        await send(chat, mine)
+        await send(chat, [*mine, *talk("", "ok", "q4")[1:]])
+        assert await said(chat) == ["q1", "a1", "edited", "q3", "ok", "q4", "ok"]
+        await refused(chat, [*talk("q1", "a1", "more"), calling("c")], MissingToolResults)
+        await sound(here)
+
+    async def test_a_client_keeps_its_own_calls_and_not_those_made_here(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 2)
+        mine = [*talk("q1", "a1", "edited"), calling("c"), result("c"), user("q3")]
+        await send(chat, mine, Tool("pay"), "a3")
+        mine += talk("", "a3")[1:]
+        for first, question in ((0, "q4"), (4, "q5")):
+            mine.append(user(question))
+            await send(chat, mine[first:], "ok")
+            mine += talk("", "ok")[1:]
+        assert len(await chat.turns()) == 4
+        assert [item.fields["name"] for item in await chat.history() if item.is_call] == ["look", "pay"]
+        await sound(here)
+
+    async def test_an_edit_with_calls_that_acted_and_failed_is_told_whole(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 2)
+        mine = [*talk("q1", "a1", "edited"), calling("c"), result("c"), user("q3")]
+        await fail(chat, mine)
+        await send(chat, talk("q1", "a1", "q2", "a2", "q4"))
+        settled = (await chat.turns())[2]
+        assert settled.kind is TurnKind.SETTLED
+        assert [item.type for item in settled.input] == [
+            "message",
+            "function_call",
+            "function_call_output",
+            "message",
+        ]
+        await sound(here)
+
+    async def test_a_turn_whose_input_holds_calls_is_asked_again_whole(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await chain(chat, 1)
+        mine = [*talk("q1", "edited", "q2"), calling("c"), result("c"), user("q3")]
+        turn = await send(chat, mine)
+        await fail(chat, [*mine, *talk("", "ok", "q4")[1:]])
+        again = await soon(tell(chat.regenerate(turn.id), "other"))
+        assert again.input == turn.input
+        assert [each.kind for each in await chat.turns()] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        await sound(here)
+
+    async def test_results_told_by_a_settled_turn_are_not_told_again(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await send(chat, [user("q1")], Ask("look", call_id="c"))
+        mine = [user("q1"), calling("c"), result("c")]
+        await fail(chat, mine)
+        await refused(chat, mine, NoNewInput)
+        await send(chat, [*mine, user("q2")], "a2")
+        assert [each.kind for each in await chat.turns()][1:] == [TurnKind.SETTLED, TurnKind.COMPLETED]
+        assert [item.call_id for item in await chat.history() if item.is_result].count("c") == 1
+        await send(chat, [*mine, *talk("q2", "a2", "q3")], "a3")
+        assert len(await chat.turns()) == 4
+        await sound(here)
+
+    @pytest.mark.parametrize("is_settled", [False, True])
+    async def test_an_edit_behind_results_keeps_them_though_settled_turns_come_along(
+        self, stage: Stage, is_settled: bool
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        await send(chat, [user("q1")], Ask("look", call_id="c"))
+        mine = [user("q1"), calling("c"), result("c")]
+        await send(chat, mine, "a1")
+        await fail(chat, [*mine, *talk("", "a1", "pay")[1:]])
+        if is_settled:
+            await send(chat, [*mine, *talk("", "a1", "q2")[1:]], "a2")
+        await send(chat, [*mine, *talk("", "edited", "q3")[1:]], "a3")
+        last = (await chat.turns())[-1]
+        assert messages_of(last.items) == [*mine, *talk("", "edited", "q3", "a3")[1:]]
+        await sound(here)
+
+
+class ResentInstructions(Contract):
+    async def test_they_are_recorded_once_and_when_they_change(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        mine: Messages = []
+        for number, system in enumerate(([SYSTEM], [SYSTEM], [], [OTHER], [OTHER], [SYSTEM])):
+            mine.append(user(f"q{number}"))
+            async with chat.resent([*system, *mine]) as turn:
+                turn.emit("ok")
+            mine += talk("", "ok")[1:]
+            in_force = system or [SYSTEM]
+            assert messages_of(turn.instructions) == in_force
+        assert await instructed(chat) == [["Be brief."], None, None, ["Be kind."], None, ["Be brief."]]
+        assert await shown(chat) == mine
+
+    async def test_dated_ones_are_recorded_each_time(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        mine: Messages = []
+        for number in range(3):
+            mine.append(user(f"q{number}"))
+            await send(chat, [{"role": "system", "content": f"Day {number}."}, *mine])
+            mine += talk("", "ok")[1:]
+        assert await instructed(chat) == [["Day 0."], ["Day 1."], ["Day 2."]]
+        assert await shown(chat) == mine
+
+    async def test_another_answer_is_given_under_them(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await send(chat, [SYSTEM, user("q1")], "a1")
+        await send(chat, [OTHER, *talk("q1", "a1", "q2")], "a2")
+        await send(chat, talk("q1", "a1", "q2"), "other")
+        assert await instructed(chat) == [["Be brief."], ["Be kind."]]
+        await send(chat, [SYSTEM, *talk("q1", "a1", "q2")], "third")
+        assert [item.text for item in await chat.instructions()] == ["Be brief."]
+
+    async def test_an_edit_takes_over_those_of_its_place(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await exchange(chat, "q1", "a1", instructions="Be brief.")
+        await exchange(chat, "q2", "a2", instructions="Be kind.")
+        await send(chat, talk("q1", "a1", "edited"))
+        assert await instructed(chat) == [["Be brief."], ["Be kind."]]
+        await send(chat, talk("changed", "a1", "q2"))
+        assert await instructed(chat) == [["Be brief."]]
+
+    async def test_those_of_a_turn_settled_in_between_do_not_win(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await send(chat, [SYSTEM, user("q1")], "a1")
+        await fail(chat, [OTHER, *talk("q1", "a1", "q2")])
+        async with chat.resent([SYSTEM, *talk("q1", "a1", "q3")]) as turn:
+            turn.emit("a3")
+        assert messages_of(turn.instructions) == [SYSTEM]
+        assert await instructed(chat) == [["Be brief."], ["Be kind."], ["Be brief."]]
+
+    @pytest.mark.parametrize("option", ["instructions", "instructions_once"])
+    async def test_they_cannot_be_given_beside_the_messages(self, stage: Stage, option: str) -> None:
+        chat = await (await stage.process()).chat()
+        await refused(chat, [user("q1")], InvalidInput, **{option: "Sing."})

@@ -1,0 +1,250 @@
+"""A chat client that keeps its own list of messages, and does with it what real ones do: after each step the
+ledger holds that list, once. Only its beginning may be longer, where the client has trimmed it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from random import Random
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from turnledger import Ledger
+from turnledger.chat import Chat
+from turnledger.model.messages import messages_of
+from turnledger.model.pairing import NOT_ANSWERED
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Tool
+
+Message = dict[str, Any]
+DONE_HERE = "done here"
+
+
+def tokens(message: Message) -> list[str]:
+    """What a message says, piece by piece; all pieces of a test are different."""
+    content = message.get("content") or ""
+    text = "".join(part["text"] for part in content) if isinstance(content, list) else content
+    calls = [each["function"]["name"] for each in message.get("tool_calls") or ()]
+    return [each for each in (text.strip(), *calls) if each not in ("", NOT_ANSWERED, DONE_HERE, "here")]
+
+
+def said_in(turn: Turn) -> list[str]:
+    return [token for message in messages_of(turn.items) for token in tokens(message)]
+
+
+class Client:
+    """Its list, and what it knows of where that differs from the ledger's."""
+
+    def __init__(self, chat: Chat, pick: Random) -> None:
+        self.chat = chat
+        self.pick = pick
+        self.mine: list[Message] = []
+        self.trimmed: list[str] = []
+        self.unfinished: set[str] = set()
+        self._numbers = count()
+
+    def fresh(self, word: str) -> str:
+        return f"{word}{next(self._numbers)}."
+
+    def spelt(self, message: Message) -> Message:
+        """The message as this client happens to write it this time."""
+        sent = dict(message)
+        if "tool_calls" in sent:
+            call = sent["tool_calls"][0]
+            body = {**call["function"], "arguments": self.pick.choice(["{}", "{ }", '{"a":1}'][:2])}
+            return {
+                **sent,
+                "content": self.pick.choice([None, ""]),
+                "tool_calls": [{**call, "function": body}],
+            }
+        how = self.pick.randrange(4)
+        if how == 1:
+            sent["content"] = f" {sent['content']}\n"
+        elif how == 2 and sent["role"] != "tool":
+            sent["content"] = [{"type": "text", "text": sent["content"]}]
+        elif how == 3 and sent["role"] == "assistant":
+            sent |= {"refusal": None, "tool_calls": None, "name": None}
+        return sent
+
+    def system(self) -> list[Message]:
+        return self.pick.choice([[], [{"role": "system", "content": self.fresh("Today is ")}]])
+
+    async def send(self, messages: list[Message], *script: Step, **options: Any) -> None:
+        body = [*self.system(), *map(self.spelt, messages)]
+        if self.chat_has_turns and not any(each["role"] == "assistant" for each in messages):
+            options.setdefault("sent", "full")
+        await self.run(body, script, **options)
+
+    chat_has_turns = False
+
+    async def run(self, body: list[Message], script: tuple[Step, ...], **options: Any) -> None:
+        async with self.chat.resent(body, **options) as turn:
+            await ScriptedModel(script)(turn)
+
+    async def ask(self, messages: list[Message], **options: Any) -> None:
+        """Send them, have them answered in some way, and take over the answer."""
+        self.mine = messages
+        if self.pick.randrange(5) == 0:
+            name = self.fresh("look")
+            await self.send(messages, Ask(name, call_id=name), **options)
+            function = {"name": name, "arguments": "{}"}
+            call = {"id": name, "type": "function", "function": function}
+            self.mine = [*messages, {"role": "assistant", "content": None, "tool_calls": [call]}]
+            answer = {"role": "tool", "tool_call_id": name, "content": self.fresh("found")}
+            if self.pick.randrange(3):
+                self.mine.append(answer)
+            else:
+                self.mine.append(self.question())
+            messages, options = self.mine, {}
+        text = self.fresh("answer")
+        here = [Tool("here", result=DONE_HERE)] if self.pick.randrange(4) == 0 else []
+        await self.send(messages, *here, text, **options)
+        self.mine = [*messages, {"role": "assistant", "content": text}]
+
+    def question(self) -> Message:
+        return {"role": "user", "content": self.fresh("question")}
+
+    # What clients do.
+
+    async def next(self) -> None:
+        options = {} if any(each["role"] == "assistant" for each in self.mine) else {"sent": None}
+        await self.ask([*self.mine, self.question()], **options)
+
+    async def regenerate(self) -> None:
+        places = [
+            place
+            for place, each in enumerate(self.mine)
+            if each["role"] == "user" and self._is_answered(place)
+        ]
+        if places:
+            place = self.pick.choice(places)
+            self.unfinished -= set(tokens(self.mine[place]))
+            await self.ask(self.mine[: place + 1])
+
+    def _is_answered(self, place: int) -> bool:
+        return place + 1 < len(self.mine) and self.mine[place + 1]["role"] == "assistant"
+
+    async def edit(self) -> None:
+        places = [place for place, each in enumerate(self.mine) if each["role"] == "user"]
+        if places:
+            await self.ask([*self.mine[: self.pick.choice(places)], self.question()])
+
+    async def edit_answer(self) -> None:
+        places = [
+            place for place, each in enumerate(self.mine) if each["role"] == "assistant" and each["content"]
+        ]
+        if places:
+            place = self.pick.choice(places)
+            self.mine[place] = {"role": "assistant", "content": self.fresh("better")}
+            await self.next()
+
+    async def delete(self) -> None:
+        places = [
+            place
+            for place, each in enumerate(self.mine)
+            if each["role"] == "user" and self._is_answered(place) and self.mine[place + 1]["content"]
+        ]
+        if places:
+            place = self.pick.choice(places)
+            if not any(each["role"] == "assistant" for each in self.mine[:place]):
+                self._trim(place + 2)  # a client that trims looks the same
+            else:
+                del self.mine[place : place + 2]
+            await self.next()
+
+    async def trim(self) -> None:
+        if self.mine:
+            self._trim(self.pick.randrange(len(self.mine)))
+            await self.next()
+
+    def _trim(self, length: int) -> None:
+        gone = [token for each in self.mine[:length] for token in tokens(each)]
+        self.trimmed += [token for token in gone if token not in self.unfinished]
+        self.mine = self.mine[length:]
+
+    async def fail_and_retry(self) -> None:
+        question, text = self.question(), self.fresh("answer")
+        body = [*self.system(), *map(self.spelt, [*self.mine, question])]
+        script: tuple[Step, ...] = (Tool("here", result=DONE_HERE), text)
+        key = self.pick.choice([None, self.fresh("key")])
+        for steps in ((*script, RuntimeError("broken")), script):
+            try:
+                await self.run(body, steps, idempotency_key=key)
+            except RuntimeError:
+                continue
+        self.mine = [*self.mine, question, {"role": "assistant", "content": text}]
+
+    async def fail_and_move_on(self) -> None:
+        """What its tools did is settled, and this client never hears of it."""
+        lost = self.question()
+        try:
+            await self.send([*self.mine, lost], Tool("here", result=DONE_HERE), RuntimeError("broken"))
+        except RuntimeError:
+            await self.next()
+
+    async def interrupted(self) -> None:
+        question, text = self.question(), self.fresh("Let me see")
+        async with self.chat.resent([*map(self.spelt, [*self.mine, question])]) as turn:
+            turn.emit(text)
+            turn.stop()
+        cut = text[: len(text) - self.pick.randrange(3)]
+        held = [question, {"role": "assistant", "content": cut}][: self.pick.randrange(3)]
+        self.unfinished |= {*tokens(question), text, cut}
+        self.mine += held
+        await self.next()
+
+    async def agrees(self, *, may_replace: bool) -> None:
+        turns = await self.chat.turns(limit=1_000)
+        self.chat_has_turns = bool(turns)
+        seen = self.unfinished | {
+            token for turn in turns if turn.kind is not TurnKind.COMPLETED for token in said_in(turn)
+        }
+        told = [
+            token
+            for turn in turns
+            if turn.kind is TurnKind.COMPLETED
+            for token in said_in(turn)
+            if token not in seen
+        ]
+        held = [token for each in self.mine for token in tokens(each) if token not in seen]
+        trimmed = [token for token in self.trimmed if token not in seen]
+        assert told[len(told) - len(held) :] == held
+        before = told[: len(told) - len(held)]
+        # An edit within a turn made of several exchanges takes the place of all of it: of what
+        # was trimmed, that turn's own part goes with it.
+        assert before == trimmed[: len(before)]
+        assert may_replace or before == trimmed
+        self.trimmed = before
+
+
+STEPS = (
+    *(Client.next, Client.next, Client.regenerate, Client.edit, Client.edit_answer, Client.delete),
+    *(Client.trim, Client.fail_and_retry, Client.fail_and_move_on, Client.interrupted),
+)
+
+
+REPLACING = (Client.regenerate, Client.edit, Client.edit_answer, Client.delete)
+
+
+async def live(steps: list[int], seed: int) -> None:
+    async with await Ledger.over(MemoryStore(Database()), random=Random(seed)) as ledger:
+        client = Client(await ledger.conversation(), Random(seed))
+        for step in steps:
+            await STEPS[step](client)
+            await client.agrees(may_replace=STEPS[step] in REPLACING)
+        assert await ledger.check() == []
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(st.lists(st.integers(0, len(STEPS) - 1), min_size=2, max_size=9), st.integers(0, 10_000))
+def test_the_ledger_holds_what_the_client_holds(steps: list[int], seed: int) -> None:
+    asyncio.run(live(steps, seed))
