@@ -38,7 +38,7 @@ class Sent(StrEnum):
     """What a client says its messages are."""
 
     NEW = "new"  # all of them are input
-    FULL = "full"  # the history, even where no assistant speaks in it
+    FULL = "full"  # the whole history from its beginning, even where no assistant speaks in it
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -103,9 +103,7 @@ def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: S
     if sent is Sent.NEW or not turns or (sent is None and answered == first):
         return _continuation(request, first)
     if sent is Sent.FULL:
-        reach = _read_on(turns, request, 0, None)
-        if reach.place > first:
-            return _meaning(turns, request, reach)
+        return _meaning(turns, request, _read_on(turns, request, 0, None))
     found = _ending_at_head(turns, request, answered)
     if found is None:
         return _meaning(turns, request, _longest_agreement(turns, request))
