@@ -66,9 +66,8 @@ def commits_an_edit_without_fence_and_head() -> list[Patch]:
     true = commit.commit
 
     async def commit_anyway(tables: Any, request: Any) -> Any:
-        committed = await tables.turn(request.owner, request.turn.id)
-        if request.fork is None or committed is not None:
-            return committed or await true(tables, request)
+        if request.fork is None or await tables.turn(request.owner, request.turn.id) is not None:
+            return await true(tables, request)
         lane = await tables.branch(request.lane)
         await tables.save_branch(replace(lane, running=request.turn.id))
         return await true(tables, replace(request, fence=lane.fence, head=lane.head))

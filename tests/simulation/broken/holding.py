@@ -114,7 +114,7 @@ def commits_without_fence_and_head() -> list[Patch]:
         branch = await tables.branch(request.lane)
         committed = await tables.turn(request.owner, request.turn.id)
         if committed is not None or request.fork is not None:
-            return committed or await true(tables, request)
+            return await true(tables, request)
         number, parent = branch.length + 1, branch.head
         turn = replace(request.turn, number=number, parent=parent)
         request = replace(request, turn=turn, fence=branch.fence, head=parent)

@@ -61,11 +61,13 @@ async def _concerned(tables: Tables, request: Any) -> Conversation | None:
 
 
 async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None:
-    """The conversation that a request belongs to: where its idempotency_key first began, or where it waits
-    unless that was deleted, or where it is sent."""
+    """The conversation that a request belongs to: where it has begun, its answer lost, or its idempotency_key
+    first began, or where it waits unless that was deleted, or where it is sent."""
     target = request.target
+    began = await tables.attempt(target.owner, request.attempt)
     claim = await tables.claim(target.owner, request.key.text) if request.key else None
-    sent_to = claim.conversation if claim else target.id
+    first = began or claim
+    sent_to = first.conversation if first else target.id
     if sent_to is not None:
         return await tables.conversation(target.owner, sent_to)
     ticket = request.ticket or await tables.ticket(request.attempt)

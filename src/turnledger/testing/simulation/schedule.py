@@ -223,7 +223,8 @@ class Schedule:
         asking = [ask]
         if ask.is_late:
             # Somebody else goes on behind the head it began on, as soon as it is given up for dead.
-            asking.append(replace(self._draw(f"{token}+"), conversation=ask.conversation))
+            other = replace(self._draw(f"{token}+"), conversation=ask.conversation)
+            asking.append(replace(other, on_busy=OnBusy.QUEUE, fails_at=(-1,), pace=0.0, is_late=False))
         await asyncio.gather(*(self._ask(each) for each in asking))
         if ask.kind is not Kind.ASK and ask.idempotency_key and self.random.random() < 0.2:
             other = await self._diverging(ask)

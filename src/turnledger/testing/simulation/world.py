@@ -95,7 +95,8 @@ class Ask:
         """Draw a request to one of these conversations; `acts` makes effects and failures likelier."""
         often = (0, 1, 1, 2) if acts else (0, 0, 0, 1, 2)
         tools = tuple(random.random() < (0.2 if acts else 0.4) for _ in range(random.choice(often)))
-        failing = 0.5 if acts else 0.35
+        is_late = random.random() < (0.25 if acts else 0.03)
+        failing = 0.0 if is_late else 0.5 if acts else 0.35
         fails = tuple(
             len(tools) - random.randrange(len(tools) + 1) if random.random() < failing else -1
             for _ in range(4)
@@ -110,7 +111,7 @@ class Ask:
             leaves_call=random.random() < 0.15,
             answers_call=False,
             hangs=False,
-            is_late=random.random() < (0.25 if acts else 0.03),
+            is_late=is_late,
             in_parallel=random.random() < 0.4,
             tool_breaks=random.randrange(len(tools)) if tools and random.random() < 0.1 else -1,
             on_busy=random.choice((*[OnBusy.QUEUE] * 5, *OnBusy)),
