@@ -61,11 +61,12 @@ async def _concerned(tables: Tables, request: Any) -> Conversation | None:
 
 
 async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None:
-    """The conversation that a request belongs to: where its idempotency_key first began, or where it waits,
-    or where it is sent."""
+    """The conversation that a request belongs to: where it has begun, or its idempotency_key first began, or
+    where it waits, or where it is sent."""
     target = request.target
     claim = await tables.claim(target.owner, request.key.text) if request.key else None
-    belongs = claim or await tables.ticket(request.attempt)
+    begun = await tables.attempt(target.owner, request.attempt)
+    belongs = begun or claim or await tables.ticket(request.attempt)
     id = belongs.conversation if belongs else target.id
     if id is None and target.conversation_key is not None:
         return await tables.conversation_by_key(target.owner, target.conversation_key)
