@@ -77,6 +77,8 @@ class Place(Struct, frozen=True, kw_only=True):
 
     fork: Fork
     carried: tuple[Turn, ...]
+    originals: tuple[TurnId, ...] = ()
+    """The turns that those carried over are copies of."""
     pending: tuple[Item, ...]
     """The calls that wait for the turn's input to answer them."""
     instructed: int = 0
@@ -116,13 +118,21 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
     pending = left_open(base.items) if base is not None else ()
     instructed = base.instructed if base is not None else 0
     carried: list[Turn] = []
+    originals: list[TurnId] = []
     if not fork.forget and lane.settled > fork.number:
         for turn in await line.settled_of(tables, lane, fork.number, lane.settled):
             before = carried[-1].id if carried else fork.base
             number = fork.number + len(carried) + 1
             carried.append(_carried(turn, fork, before, number, pending, instructed))
+            originals.append(turn.id)
             pending = ()
-    return Place(fork=fork, carried=tuple(carried), pending=pending, instructed=instructed)
+    return Place(
+        fork=fork,
+        carried=tuple(carried),
+        originals=tuple(originals),
+        pending=pending,
+        instructed=instructed,
+    )
 
 
 def _carried(
@@ -187,8 +197,8 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
     await tables.add_origin(
         Origin(branch=made.id, conversation=lane.conversation, base=fork.base, line=shared)
     )
-    for turn in place.carried:
-        await tables.add_turn(turn)
+    for turn, original in zip(place.carried, place.originals, strict=True):
+        await tables.add_turn(turn, await tables.turn_log(original))
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
     if lane.last_ticket:
