@@ -92,7 +92,8 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
     turn = await tables.turn(request.owner, request.turn)
     if turn is not None:
         # It comes first: what is left of a settled attempt does not stay, and is not there for a fork.
-        return await _committed(tables, turn) if await _is_in(tables, turn, conversation) else None
+        is_in = await _is_in(tables, turn, conversation)
+        return events_of(turn, await tables.turn_log(turn.id)) if is_in else None
     if attempt is not None:
         return await _aside(tables, attempt)
     ticket = await tables.ticket(request.turn)
@@ -135,8 +136,8 @@ async def _aside(tables: Tables, attempt: Attempt) -> Over:
     return Over.of(await told_aside(tables, attempt), has_run=attempt.fence > 0)
 
 
-async def _committed(tables: Tables, turn: Turn) -> Over:
-    kept = await tables.turn_log(turn.id)
+def events_of(turn: Turn, kept: bytes) -> Over:
+    """What is told of a committed turn, by the log that is kept with it."""
     whole = event_log.loaded_whole(kept)
     if whole is not None:
         return Over.of(whole)
