@@ -132,7 +132,7 @@ class Chat:
         that ends with an earlier question asks for another answer to it, see `regenerate`; any other one
         goes on from the last turn that both sides have, on a branch of its own, or is refused with
         HistoryDiverged where `on_divergence` is `reject`. Leading system and developer messages are the
-        instructions. `sent="new"` says that all of it is input, `"full"` that all of it is the history.
+        instructions. `sent="new"` says that all of it is input, `"full"` that it is the whole history.
         """
         request = resent_request(self._process, self._target(), messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)

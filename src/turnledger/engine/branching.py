@@ -7,6 +7,7 @@ and moves the conversation there, in one transaction: the pointer moves only wit
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -15,6 +16,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
 from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
+from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.pairing import left_open, told_elsewhere, without_answers
@@ -77,6 +79,10 @@ class Place(Struct, frozen=True, kw_only=True):
 
     fork: Fork
     carried: tuple[Turn, ...]
+    originals: tuple[TurnId, ...] = ()
+    """The turns that those carried over are copies of."""
+    flags: FlagsOf = {}
+    """Those that the turns carried over take along."""
     pending: tuple[Item, ...]
     """The calls that wait for the turn's input to answer them."""
     instructed: int = 0
@@ -111,18 +117,34 @@ async def fork_at(
 
 
 async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Place:
-    """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked."""
+    """What a turn on this fork runs on. The same for the same branch and head, whenever it is asked, but for
+    the flags, which may change at any time."""
     base = await tables.turn(owner, fork.base) if fork.base is not None else None
     pending = left_open(base.items) if base is not None else ()
     instructed = base.instructed if base is not None else 0
     carried: list[Turn] = []
+    originals: list[Turn] = []
+    flags: dict[TurnId, Mapping[int, Flags]] = {}
     if not fork.forget and lane.settled > fork.number:
-        for turn in await line.settled_of(tables, lane, fork.number, lane.settled):
+        originals = await line.settled_of(tables, lane, fork.number, lane.settled)
+        hidden = await tables.flags(owner, tuple(turn.id for turn in originals))
+        for turn in originals:
             before = carried[-1].id if carried else fork.base
             number = fork.number + len(carried) + 1
-            carried.append(_carried(turn, fork, before, number, pending, instructed))
+            input = told_elsewhere(pending, turn.input)
+            copy = _carried(turn, fork, before, number, input, instructed)
+            carried.append(copy)
+            if moved := _moved(hidden.get(turn.id, {}), turn.items, (*input, *turn.output)):
+                flags[copy.id] = moved
             pending = ()
-    return Place(fork=fork, carried=tuple(carried), pending=pending, instructed=instructed)
+    return Place(
+        fork=fork,
+        carried=tuple(carried),
+        originals=tuple(turn.id for turn in originals),
+        flags=flags,
+        pending=pending,
+        instructed=instructed,
+    )
 
 
 def _carried(
@@ -130,11 +152,11 @@ def _carried(
     fork: Fork,
     parent: TurnId | None,
     number: int,
-    pending: tuple[Item, ...],
+    input: tuple[Item, ...],
     instructed: int,
 ) -> Turn:
-    """A settled turn as it stands on another branch: what happened, happened there, too. It closes the calls
-    that wait there, answers none of those that waited where it was, and brings no instructions."""
+    """A settled turn as it stands on another branch: what happened, happened there, too. Its input closes the
+    calls that wait there and answers none of those that waited where it was; it brings no instructions."""
     return Turn.of(
         id=_derived(turn.id, fork.branch),
         branch=fork.branch,
@@ -143,10 +165,18 @@ def _carried(
         kind=TurnKind.SETTLED,
         created_at=turn.created_at,
         committed_at=turn.committed_at,
-        input=told_elsewhere(pending, turn.input),
+        input=input,
         output=turn.output,
         instructed=instructed,
     )
+
+
+def _moved(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:
+    """The flags of a turn's items, at the places where these same items stand in a copy of it."""
+    places = {id(item): place for place, item in enumerate(told)} if flags else {}
+    return {
+        places[id(item)]: flags[at] for at, item in enumerate(items) if at in flags and id(item) in places
+    }
 
 
 def asked_again(place: Place, turn: Turn) -> tuple[Item, ...]:
@@ -187,8 +217,10 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
     await tables.add_origin(
         Origin(branch=made.id, conversation=lane.conversation, base=fork.base, line=shared)
     )
-    for turn in place.carried:
-        await tables.add_turn(turn)
+    for turn, original in zip(place.carried, place.originals, strict=True):
+        await tables.add_turn(turn, await tables.turn_log(original))
+        if turn.id in place.flags:
+            await tables.save_flags(owner, turn.id, place.flags[turn.id])
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
     if lane.last_ticket:

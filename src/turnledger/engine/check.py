@@ -1,7 +1,8 @@
 """Check: whether what is stored keeps the promises. Reads everything once, in pages, on one view.
 
     conversations   the current branch is there; a conversation_key names one
-    branches        check_line: turns, parents, pairs, origins; check_lane: what runs, what is to be settled
+    branches        check_line: turns, parents, pairs, instructions, origins; check_beside: event logs, flags;
+                    check_lane: what runs, what is to be settled
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
     tickets, claims wait for something, stand for something
     the store       what it finds odd about its own books
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from turnledger.engine.audit import PAGE, Audit, Enough, Place, is_live
+from turnledger.engine.check_beside import check_aside
 from turnledger.engine.check_lane import check_attempt, check_lane, check_ticket
 from turnledger.engine.check_line import check_line
 from turnledger.engine.ports import Tables
@@ -163,6 +165,7 @@ async def _attempt(audit: Audit, owner: str, id: TurnId) -> None:
     place = Place(owner=owner, conversation=attempt.conversation, branch=attempt.branch, turn=id)
     with audit.passing_over():
         await check_attempt(audit, place, attempt)
+        await check_aside(audit, place, attempt)
 
 
 async def _ticket(audit: Audit, owner: str | None, ticket: Ticket) -> None:

@@ -1,4 +1,5 @@
-"""Whether the line of a branch is whole: its turns, the calls in them, and where it goes on from another.
+"""Whether the line of a branch is whole: its turns, the calls in them, the instructions in force, and where
+it goes on from another.
 
 Each branch answers for its own turns, and for being tied to the right turn of the branch it was made from. If
 that is true of every branch, all lines are whole, and no turn was looked at twice.
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.audit import PAGE, UNREADABLE, Audit, Place
+from turnledger.engine.check_beside import check_beside
 from turnledger.errors import MalformedItems, StoreCorrupt, StoreError
 from turnledger.model import codec
 from turnledger.model.conversation import Branch, Origin, Stretch
@@ -34,6 +36,8 @@ class _Walk:
     is_sure: bool = True
     """Whether `before` is the turn of that number."""
     pending: tuple[Item, ...] | None = ()
+    instructed: int | None = 0
+    """Number of the turn whose instructions are in force behind the last turn seen."""
     settled: list[int] = field(default_factory=list)
 
 
@@ -59,7 +63,7 @@ async def check_line(audit: Audit, place: Place, branch: Branch, *, live: bool) 
 
 async def _from_origin(audit: Audit, place: Place, branch: Branch, *, live: bool) -> _Walk:
     """The walk as it begins: behind the turn that the branch was made from."""
-    unknown = _Walk(place, branch.start, is_sure=False, pending=None)
+    unknown = _Walk(place, branch.start, is_sure=False, pending=None, instructed=None)
     origin: Origin | None = None
     try:
         origin = await audit.tables.origin(branch.id)
@@ -120,9 +124,10 @@ async def _wrong_with(audit: Audit, branch: Branch, origin: Origin, base: Turn |
 
 async def _behind(audit: Audit, place: Place, base: Turn) -> _Walk:
     """The walk behind a base: with the calls that it leaves open, and what is settled up to there."""
-    walk = _Walk(place, base.number, base.id, pending=None)
+    walk = _Walk(place, base.number, base.id, pending=None, instructed=None)
     with audit.passing_over():
         walk.pending = left_open(items_of(base))
+        walk.instructed = base.instructed
     with audit.passing_over(StoreError):  # a stretch may name a branch that is not there
         source = await audit.tables.branch(base.branch)
         if source is not None:
@@ -154,13 +159,14 @@ async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, li
         for turn in page:
             if turn is None:
                 walk.number += 1
-                walk.is_sure, walk.pending = False, None
+                walk.is_sure, walk.pending, walk.instructed = False, None, None
                 continue
             if turn.number > through:
                 if live:
                     _note_beyond(audit, walk, branch, turn)
                 return
-            _check_turn(audit, walk, turn)
+            if _check_turn(audit, walk, turn):
+                await check_beside(audit, walk.place, turn)
         if walk.number >= through and len(page) < PAGE:
             return
         if not page:
@@ -184,7 +190,8 @@ async def _page(audit: Audit, walk: _Walk, branch: Branch) -> Sequence[Turn | No
     return found
 
 
-def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> None:
+def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> bool:
+    """Go on to the next turn; return whether its items can be read."""
     audit.turns += 1
     place = replace(walk.place, turn=turn.id)
     if turn.number != walk.number + 1:
@@ -202,9 +209,26 @@ def _check_turn(audit: Audit, walk: _Walk, turn: Turn) -> None:
     items: tuple[Item, ...] | None = None
     with audit.noting(place):
         items = items_of(turn)
-    if items is not None:
-        _check_pairs(audit, place, walk.pending, items)
-    walk.pending = None if items is None else left_open(items)
+    if items is None:
+        walk.pending = walk.instructed = None
+        return False
+    _check_pairs(audit, place, walk.pending, items)
+    _check_instructed(audit, place, walk.instructed, turn)
+    walk.pending, walk.instructed = left_open(items), turn.instructed
+    return True
+
+
+def _check_instructed(audit: Audit, place: Place, before: int | None, turn: Turn) -> None:
+    """What is in force behind a turn was so before it, or came with it."""
+    given, says = turn.instructions, turn.instructed
+    came_with_it = given is not None and says == (turn.number if given else 0)
+    if before is not None and says != before and not came_with_it:
+        audit.found(
+            Rule.INSTRUCTIONS,
+            place,
+            f"It leaves the instructions of turn {says} in force, but found those of turn {before} so (0 "
+            "stands for none), and did not bring these: the model is told others.",
+        )
 
 
 def items_of(turn: Turn) -> tuple[Item, ...]:
@@ -242,7 +266,7 @@ def _note_gap(audit: Audit, walk: _Walk, until: int) -> None:
     first, last = walk.number + 1, until - 1
     which = f"Turn {first} is" if first == last else f"Turns {first} to {last} are"
     audit.found(Rule.CHAIN, walk.place, f"{which} not there: the history has a gap.")
-    walk.is_sure, walk.pending = False, None
+    walk.is_sure, walk.pending, walk.instructed = False, None, None
 
 
 def _note_beyond(audit: Audit, walk: _Walk, branch: Branch, turn: Turn) -> None:
@@ -272,4 +296,11 @@ def _check_head(audit: Audit, walk: _Walk, branch: Branch) -> None:
             Rule.PAIRS,
             walk.place,
             f"It waits for {waiting}, which is not what its head leaves open: it refuses the right input.",
+        )
+    if walk.instructed is not None and walk.number == branch.length and walk.instructed != branch.instructed:
+        audit.found(
+            Rule.INSTRUCTIONS,
+            walk.place,
+            f"It counts on the instructions of turn {branch.instructed}, but behind its head those of turn "
+            f"{walk.instructed} are in force (0 stands for none): the model is told others.",
         )

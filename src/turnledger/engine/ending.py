@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnledger.engine import closing
 from turnledger.engine.branching import Place, open_branch, place_of
 from turnledger.engine.ports import Tables
-from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside
+from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
@@ -179,10 +179,13 @@ async def _touch(tables: Tables, attempt: Attempt, failure: Failure | None, now:
 
 
 async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> Branch:
-    """Commit the truth about an attempt whose tools have acted; return the branch behind it."""
+    """Commit the truth about an attempt whose tools have acted; return the branch behind it. The events of
+    the turn are those that were told of the attempt, however long that is kept."""
     output = closing.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
     told = replace(attempt, input=input_on(branch, attempt))
-    branch, _ = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now)
+    log = event_log.stored_whole(await told_aside(tables, attempt))
+    branch, _ = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
+    await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
     return replace(branch, unsettled=None, settled=branch.length)

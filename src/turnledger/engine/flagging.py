@@ -1,8 +1,9 @@
 """Flagging: the metadata write that shows or hides items of a turn, and what a process remembers of it.
 
 Flags lie in rows of their own, so no commit can overwrite them and no running turn is disturbed. They belong
-to the turn, whoever shows it. Every change raises a number of the owner, which each begin reads in passing:
-0, and nothing of this owner was ever hidden; unchanged, and what was read before still holds.
+to the turn, whoever shows it; a copy of a settled turn on another branch begins with those of the original.
+Every change raises a number of the owner, which each begin reads in passing: 0, and nothing of this owner was
+ever hidden; unchanged, and what was read before still holds.
 """
 
 from __future__ import annotations

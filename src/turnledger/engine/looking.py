@@ -10,16 +10,17 @@ from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import STATE_OF
 from turnledger.engine.ports import Tables
 from turnledger.engine.recovery import Left
+from turnledger.engine.telling import told_aside
 from turnledger.errors import TurnNotFound
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event, TurnFinished
-from turnledger.model.event_log import LogChunk
+from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
-from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.turn import Turn
 
 CHUNKS = 64
 """Chunks of a log that are read at once."""
@@ -66,6 +67,11 @@ class Over:
     failure: Failure | None
     has_run: bool = True
 
+    @classmethod
+    def of(cls, whole: WholeLog, *, has_run: bool = True) -> Over:
+        items = codec.items(whole.items)
+        return cls(whole.log, items, whole.text, whole.state, whole.failure, has_run)
+
     def events(self) -> Iterator[Event]:
         """All of its events. What was stopped in the queue has only an end."""
         if not self.has_run:
@@ -79,12 +85,17 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
     found = await tables.conversation(request.owner, request.conversation)
     conversation = await check_live(tables, found, request.now)
     attempt = await tables.attempt(request.owner, request.turn)
-    if attempt is not None and attempt.conversation == conversation.id:
-        is_running = attempt.state is AttemptState.RUNNING
-        return await (_running(tables, attempt, request) if is_running else _aside(tables, attempt))
+    if attempt is not None and attempt.conversation != conversation.id:
+        attempt = None
+    if attempt is not None and attempt.state is AttemptState.RUNNING:
+        return await _running(tables, attempt, request)
     turn = await tables.turn(request.owner, request.turn)
     if turn is not None:
-        return await _committed(tables, turn) if await _is_in(tables, turn, conversation) else None
+        # It comes first: what is left of a settled attempt does not stay, and is not there for a fork.
+        is_in = await _is_in(tables, turn, conversation)
+        return events_of(turn, await tables.turn_log(turn.id)) if is_in else None
+    if attempt is not None:
+        return await _aside(tables, attempt)
     ticket = await tables.ticket(request.turn)
     return Waits() if ticket is not None and ticket.conversation == conversation.id else None
 
@@ -121,22 +132,14 @@ async def _running(tables: Tables, attempt: Attempt, request: LookRequest) -> Ru
 
 
 async def _aside(tables: Tables, attempt: Attempt) -> Over:
-    """An attempt that is not history. What was told of it when it had ended, such as that its effects were
-    settled, is no part of its events."""
-    chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt.id, 0, 1)]
-    chunk = chunks[0] if chunks else LogChunk(log=b"", text="")
-    is_stopped = attempt.stop is not None and attempt.state is not AttemptState.FAILED
-    return Over(
-        chunk.log,
-        codec.items(chunk.items),
-        chunk.text,
-        AttemptState.DISCARDED if is_stopped else AttemptState.FAILED,
-        attempt.failure,
-        has_run=attempt.fence > 0,
-    )
+    """An attempt that is not history."""
+    return Over.of(await told_aside(tables, attempt), has_run=attempt.fence > 0)
 
 
-async def _committed(tables: Tables, turn: Turn) -> Over:
-    kept = await tables.turn_log(turn.id) if turn.kind is not TurnKind.SETTLED else b""
+def events_of(turn: Turn, kept: bytes) -> Over:
+    """What is told of a committed turn, by the log that is kept with it."""
+    whole = event_log.loaded_whole(kept)
+    if whole is not None:
+        return Over.of(whole)
     log = event_log.loaded(kept, turn.output)
     return Over(log, turn.output, "", STATE_OF[turn.kind], event_log.failure_of(log))

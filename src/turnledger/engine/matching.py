@@ -19,7 +19,7 @@ import msgspec
 from turnledger.engine.resent import BACKWARDS, FORWARDS, Resent
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
-from turnledger.model.projection import SILENT, Call, Entry, Shown, bare, canonical, said
+from turnledger.model.projection import SILENT, Call, Entry, Said, Shown, bare, canonical, said
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
@@ -28,6 +28,8 @@ MOST_WINDOWS = 4
 """So many places in the line are tried as the beginning of a trimmed request."""
 GLANCE = 32
 """So many letters of the beginning and of the end of an answer are compared when it is searched for."""
+NO_CHANCE = 2
+"""So many messages in a row that agree are no chance."""
 ABSENT_TURNS = 64
 """So many turns may be absent from a client's copy before it is searched for in the whole line."""
 
@@ -36,7 +38,7 @@ class Sent(StrEnum):
     """What a client says its messages are."""
 
     NEW = "new"  # all of them are input
-    FULL = "full"  # the history, even where no assistant speaks in it
+    FULL = "full"  # the whole history from its beginning, even where no assistant speaks in it
 
 
 class Continuation(msgspec.Struct, frozen=True):
@@ -64,6 +66,8 @@ class Divergence(msgspec.Struct, frozen=True):
 Meaning: TypeAlias = Continuation | Regeneration | Divergence
 _Way = TypeVar("_Way")
 _Words: TypeAlias = tuple[str, str, tuple[Call, ...]]
+_Form: TypeAlias = Callable[[Shown], tuple[Entry, ...]]
+_EXCHANGED = (("user", "assistant"), ("assistant", "user"))
 
 
 class _Origin(NamedTuple):
@@ -99,9 +103,7 @@ def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: S
     if sent is Sent.NEW or not turns or (sent is None and answered == first):
         return _continuation(request, first)
     if sent is Sent.FULL:
-        reach = _read_on(turns, request, 0, None)
-        if reach.place > first:
-            return _meaning(turns, request, reach)
+        return _meaning(turns, request, _read_on(turns, request, 0, None))
     found = _ending_at_head(turns, request, answered)
     if found is None:
         return _meaning(turns, request, _longest_agreement(turns, request))
@@ -272,36 +274,79 @@ def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
     ]
     reach, length = max(ranked, key=lambda each: (each[0].place, each[1]))
     if reach.place == request.first and not length:
-        return _edited_at_the_edge(turns, request) or reach
+        return _begun_with_a_cut(turns, request) or _edited_at_the_edge(turns, request) or reach
     return reach
 
 
-def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None:
-    """A trimmed request whose first message was edited still shows, by the answer to it, where it stands."""
+def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
+    """Read on from the answer that a trimmed request begins with a part of: clients trim by letters, too, and
+    whoever pressed stop saw less of it, or more. Of several such answers the one with most behind it wins,
+    then the last."""
+    heard, behind = _first_in_a_row(request)
+    text = bare("".join(each.text for each in heard))
+    if not text or heard[0].role != "assistant":
+        return None
+    line, origins, _ = _line_of(turns, _visible)
+    lengths = [*_common_lengths(list(_words_of_request(Resent(request.messages, behind))), line), 0]
+    begins = (
+        (lengths[at + 1], at)
+        for at, (index, place, _) in enumerate(origins)
+        if line[at][0] == "assistant" and _is_part(turns[index], turns[index].shown.entries[place], text)
+    )
+    best, furthest = None, (request.first, 0)
+    for length, at in nlargest(MOST_PLACES, begins):
+        index, place, _ = origins[at]
+        cut = _cut(turns[index].shown, _visible, place, 0, tuple(each.text for each in heard if each.text))
+        reach = _read_on(turns, request, index, cut)
+        if (reach.place, length) > furthest:
+            best, furthest = reach, (reach.place, length)
+    return best if furthest[0] > request.first else None
+
+
+def _first_in_a_row(request: Resent) -> tuple[list[Said], int]:
+    """What one role says at the beginning of a request, and the place behind it."""
+    heard: list[Said] = []
     place = request.first
-    role = None
-    while (found := request.next(place, FORWARDS)) is not None and role in (None, found[0].role):
-        role, place = found[0].role, found[1]
-    if found is None or role != "user" or found[0].role != "assistant":
+    while (found := request.next(place, FORWARDS)) and (not heard or heard[0].role == found[0].role):
+        heard.append(found[0])
+        place = found[1]
+    return heard, place
+
+
+def _is_part(turn: Turn, answer: Entry, text: str) -> bool:
+    """Whether this is how an answer begins or ends; of one that was stopped, a client may have seen more."""
+    whole = answer.bare
+    is_longer = turn.kind is not TurnKind.COMPLETED and bool(whole) and text.startswith(whole)
+    return whole.startswith(text) or whole.endswith(text) or is_longer
+
+
+def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None:
+    """A trimmed request whose first message was edited still shows, by what follows it, where it stands."""
+    heard, place = _first_in_a_row(request)
+    following = request.next(place, FORWARDS)
+    if following is None or (heard[0].role, following[0].role) not in _EXCHANGED:
         return None
     rest = Resent(request.messages, place)
     back = _ending_at_head(turns, rest, _end_of_answers(rest))
-    return None if back is None else _Reach(request.first, back[1])
+    begin = _begin_of_longest(turns, rest) if back is None else back[1]
+    if begin is None:
+        return None
+    # An answer stands in the turn before the question that follows it.
+    return _Reach(request.first, begin if heard[0].role == "user" else max(0, begin - 1))
+
+
+def _begin_of_longest(turns: Sequence[Turn], request: Resent) -> int | None:
+    """The turn where most of the request stands, of several the first; None when that is so little that it
+    may be chance."""
+    length, turn = max((window.length, -window.turn) for window in _windows(turns, request))
+    return -turn if length >= NO_CHANCE else None
 
 
 def _windows(turns: Sequence[Turn], request: Resent) -> Iterable[_Window]:
     """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
     sent = list(_words_of_request(request))
     for form in (_visible, _whole) if any(turn.shown.whole for turn in turns) else (_visible,):
-        line: list[_Words] = []
-        origins: list[tuple[int, int, int]] = []
-        ends: dict[_Words, tuple[_Words, int]] = {}
-        for index, turn in enumerate(turns):
-            for place, entry in enumerate(form(turn.shown)):
-                for piece, words in enumerate(_words_of_entry(entry)):
-                    line.append(words)
-                    origins.append((index, place, piece))
-                ends.update(_ends_of_answer(entry))
+        line, origins, ends = _line_of(turns, form)
         begins, skipped = sent[:1], 0
         if sent and sent[0] in ends and sent[0] not in line:
             begins[0], skipped = ends[sent[0]]
@@ -313,6 +358,22 @@ def _windows(turns: Sequence[Turn], request: Resent) -> Iterable[_Window]:
             piece += skipped
             cut = _cut(turns[index].shown, form, place, piece) if place or piece else None
             yield _Window(index, cut, length)
+
+
+def _line_of(
+    turns: Sequence[Turn], form: _Form
+) -> tuple[list[_Words], list[tuple[int, int, int]], dict[_Words, tuple[_Words, int]]]:
+    """What the turns say, message by message; the turn, entry and piece of each; and the ends of answers."""
+    line: list[_Words] = []
+    origins: list[tuple[int, int, int]] = []
+    ends: dict[_Words, tuple[_Words, int]] = {}
+    for index, turn in enumerate(turns):
+        for place, entry in enumerate(form(turn.shown)):
+            for piece, words in enumerate(_words_of_entry(entry)):
+                line.append(words)
+                origins.append((index, place, piece))
+            ends.update(_ends_of_answer(entry))
+    return line, origins, ends
 
 
 def _ends_of_answer(entry: Entry) -> Iterable[tuple[_Words, tuple[_Words, int]]]:
@@ -331,11 +392,12 @@ def _whole(shown: Shown) -> tuple[Entry, ...]:
     return shown.whole or shown.entries
 
 
-def _cut(shown: Shown, form: Callable[[Shown], tuple[Entry, ...]], place: int, piece: int) -> Shown:
-    """What is left of a turn from a piece of an entry on."""
+def _cut(shown: Shown, form: _Form, place: int, piece: int, pieces: tuple[str, ...] | None = None) -> Shown:
+    """What is left of a turn from a piece of an entry on; `pieces`, if given, are what is left of that."""
     entries = form(shown)
     entry = entries[place]
-    begins = msgspec.structs.replace(entry, pieces=entry.pieces[piece:], call_ids=entry.call_ids[piece:])
+    left = entry.pieces[piece:] if pieces is None else pieces
+    begins = msgspec.structs.replace(entry, pieces=left, call_ids=entry.call_ids[piece:])
     asked = len(shown.input)
     if place < asked:
         return Shown((begins, *entries[place + 1 : asked]), entries[asked:], None, None)

@@ -136,7 +136,7 @@ class Resending:
         waiting = branch.pending
         if isinstance(meaning, matching.Divergence):
             waiting = left_open(_turn(turns, meaning.after).items) if meaning.after else ()
-        input = items_of_messages(self._messages[meaning.new :], waiting)
+        input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
         self._process.limits.check_size("The input", input)
         check_resent(input)
         return input
@@ -156,3 +156,42 @@ class Resending:
 
 def _turn(turns: Sequence[Turn], id: TurnId) -> Turn:
     return next(turn for turn in reversed(turns) if turn.id == id)
+
+
+def _under_stored_ids(
+    messages: Sequence[ChatMessage], new: int, waiting: Sequence[Item]
+) -> Sequence[ChatMessage]:
+    """What is new, with its results for the waiting calls under the ids of these: a client's copy may have
+    ids of its own. They say which call a result answers; where they do not, its position does."""
+    ids = [call.call_id for call in waiting]
+    own = _open_ids(messages[:new]) if ids else []
+    if not ids or len(own) != len(ids):
+        return messages[new:]
+    end = next((at for at in range(new, len(messages)) if messages[at].get("tool_calls")), len(messages))
+    results = [at for at in range(new, end) if messages[at].get("role") == "tool"]
+    renamed = list(messages[new:])
+    # All by the client's own ids first, then by the stored ones, and what is left in order.
+    for names in (own, ids, None):
+        for at in tuple(results):
+            sent = messages[at].get("tool_call_id")
+            place = 0 if names is None else names.index(sent) if sent in names else None
+            if place is not None and ids:
+                renamed[at - new] = {**messages[at], "tool_call_id": ids.pop(place)}
+                own.pop(place)
+                results.remove(at)
+    return renamed
+
+
+def _open_ids(matched: Sequence[ChatMessage]) -> list[Any]:
+    """The client's ids of the calls at the end of what it has in common with the line, in order, without
+    those that were answered there."""
+    end = len(matched)
+    while end and matched[end - 1].get("role") == "tool":
+        end -= 1
+    begin = end
+    while begin and matched[begin - 1].get("role") == "assistant":
+        begin -= 1
+    answered = [message.get("tool_call_id") for message in matched[end:]]
+    lists = [message.get("tool_calls") for message in matched[begin:end]]
+    calls = [call for each in lists if isinstance(each, list) for call in each if isinstance(call, Mapping)]
+    return [call.get("id") for call in calls if call.get("id") not in answered]

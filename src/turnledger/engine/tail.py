@@ -36,6 +36,8 @@ class Base(Struct, frozen=True):
     instructed: int
     owner: str
     flagged: int
+    carried_flags: FlagsOf = NO_FLAGS
+    """Those of the carried turns, which are not in the store yet."""
 
     @classmethod
     def of(cls, begun: Begun) -> Base:
@@ -45,7 +47,7 @@ class Base(Struct, frozen=True):
             return cls(branch, *last, *goes_on, owner, begun.flagged)
         fork = place.fork
         shared = (fork.base, fork.number, place.carried)
-        return cls(branch, *shared, fork.branch, place.instructed, owner, begun.flagged)
+        return cls(branch, *shared, fork.branch, place.instructed, owner, begun.flagged, place.flags)
 
 
 async def tail(
@@ -78,7 +80,7 @@ async def _within_budget(
 ) -> tuple[Sequence[Turn], FlagsOf]:
     """Read backwards until the budget is full. Hidden items take nothing of it."""
     turns: list[Turn] = list(base.carried)
-    flags: FlagsOf = NO_FLAGS
+    flags: FlagsOf = base.carried_flags
     left, size, first = base.length, FIRST_PAGE, 0
     # What is hidden of the first turn that was read is not known before the turn before it is there too.
     while left and first < 2:
@@ -109,7 +111,7 @@ async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> Flags
         return NO_FLAGS
     known = process.flags.find(base.branch, base.flagged, turns)
     if known is None:
-        known = await _flags(process, base, turns)
+        known = {**await _flags(process, base, turns), **base.carried_flags}
         process.flags.keep(base.branch, base.flagged, turns, known)
     return known
 

@@ -9,8 +9,8 @@ import msgspec
 
 from turnledger.engine.ports import Tables
 from turnledger.model import codec, event_log
-from turnledger.model.attempt import Failure
-from turnledger.model.event_log import EMITTED, FAILURE, INLINE, ITEM, LogChunk
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.event_log import EMITTED, FAILURE, INLINE, ITEM, LogChunk, WholeLog
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -72,6 +72,21 @@ async def set_aside(tables: Tables, attempt: TurnId, journal: Journal, told: Tol
         items = codec.raws(journal.items[: told.items])
         chunk = LogChunk(log=told.log, text=told.tail, items=items)
         await tables.add_log_chunk(attempt, 0, codec.encode(chunk))
+
+
+async def told_aside(tables: Tables, attempt: Attempt) -> WholeLog:
+    """What was told of an attempt that was set aside. What became of it later, such as that its effects were
+    settled, is no part of that."""
+    chunks = [codec.decode(LogChunk, raw) for raw in await tables.log_chunks(attempt.id, 0, 1)]
+    chunk = chunks[0] if chunks else LogChunk(log=b"", text="")
+    is_stopped = attempt.stop is not None and attempt.state is not AttemptState.FAILED
+    return WholeLog(
+        log=chunk.log,
+        text=chunk.text,
+        items=chunk.items,
+        state=AttemptState.DISCARDED if is_stopped else AttemptState.FAILED,
+        failure=attempt.failure,
+    )
 
 
 def untold(told: Sequence[Item], output: Sequence[Item]) -> Sequence[Item]:

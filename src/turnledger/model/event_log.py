@@ -10,6 +10,8 @@ and where items came. One number, in groups of seven bits, for each event:
     n + 3  a delta of n characters
 
 That a turn started is event 1 of every attempt, and how it finished is its last: neither needs a number.
+
+A settled turn holds but a part of what was told. Its log is kept whole, with items and text.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ DELTA = 3
 ONE_BYTE = 0x80
 """The first number that does not fit into one byte."""
 
-PLAIN, DEFLATED = b"\x00", b"\x01"
+PLAIN, DEFLATED, WHOLE = b"\x00", b"\x01", b"\x02"
 WORTH_DEFLATING = 128
 """Bytes of a log from which compressing it saves more than it costs."""
 
@@ -43,6 +45,14 @@ class LogChunk(codec.Document, frozen=True):
     log: bytes
     text: str
     items: tuple[msgspec.Raw, ...] = ()
+
+
+class WholeLog(LogChunk, frozen=True, kw_only=True):
+    """The log of a settled turn: all that was told of the attempt, of which the turn holds only a part, and
+    the end that was told. It speaks of no item of the turn, so each copy of the turn can have it as it is."""
+
+    state: AttemptState
+    failure: Failure | None = None
 
 
 def pack(log: bytearray, value: int) -> None:
@@ -171,6 +181,20 @@ def loaded(kept: bytes, output: Sequence[Item]) -> bytes:
         return _self_evident(output)
     if kept[:1] == PLAIN:
         return kept[1:]
+    return _inflated(kept)
+
+
+def stored_whole(whole: WholeLog) -> bytes:
+    """A whole log as it is kept with its turn."""
+    return WHOLE + zlib.compress(codec.encode(whole))
+
+
+def loaded_whole(kept: bytes) -> WholeLog | None:
+    """The whole log from how it is kept; None if something else is kept."""
+    return codec.decode(WholeLog, _inflated(kept)) if kept[:1] == WHOLE else None
+
+
+def _inflated(kept: bytes) -> bytes:
     try:
         return zlib.decompress(kept[1:])
     except zlib.error as problem:

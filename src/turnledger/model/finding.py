@@ -19,6 +19,7 @@ class Rule(StrEnum):
     LANE = "lane"  # a branch and the attempt that runs on it know each other, and nobody else does
     EFFECT = "effect"  # what tools did is in the history, or waits to be settled
     SETTLED = "settled"  # a branch knows up to where its line has settled turns
+    INSTRUCTIONS = "instructions"  # which instructions are in force follows from the turns
     ATTEMPT = "attempt"  # an attempt is in the history, or set aside, not both
     KEY = "key"  # a conversation_key names one conversation, an idempotency_key one that is there
     STORE = "store"  # the store's own books agree

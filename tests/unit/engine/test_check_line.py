@@ -109,12 +109,18 @@ def change_who_made_it(database: Database, lived: Lived) -> None:
     database.origins[branch.id] = replace(database.origins[branch.id], conversation=other)
 
 
+def rewrite(database: Database, id: TurnId, body: bytes) -> None:
+    """Change what a turn says, and leave no log that tells otherwise."""
+    change_turn(database, id, body=body)
+    database.turn_logs.pop(id, None)
+
+
 def leave_a_stray_result(database: Database, lived: Lived) -> None:
-    change_turn(database, turn_at(database, lived.plain, 2), body=body(result("stray"), user(), input=2))
+    rewrite(database, turn_at(database, lived.plain, 2), body(result("stray"), user(), input=2))
 
 
 def leave_a_call_open(database: Database, lived: Lived) -> None:
-    change_turn(database, turn_at(database, lived.plain, 2), body=body(user(), call("open")))
+    rewrite(database, turn_at(database, lived.plain, 2), body(user(), call("open")))
 
 
 def forget_what_is_pending(database: Database, lived: Lived) -> None:
@@ -256,3 +262,45 @@ async def test_deep_edits_are_sound_beyond_the_stretches_that_an_origin_lists(li
         async with chat.edit(turn.id, f"better {count}") as block:
             block.emit("Yes.")
     assert await lived.ledger.check() == []
+
+
+async def instruct(chat: Chat) -> None:
+    """Instructions of every kind: from turn 2 on, once, and none any more; and on a branch behind them."""
+    await say(chat, "one")
+    await say(chat, "two", instructions="Be brief.")
+    await say(chat, "three", instructions_once="Be long.")
+    await say(chat, "four")
+    await (await chat.fork()).undo()
+    await say(chat, "five", instructions="")
+
+
+async def test_a_turn_that_changes_what_is_in_force_without_saying_so_is_seen(
+    lived: Lived, database: Database
+) -> None:
+    chat = await lived.ledger.conversation(owner="ann")
+    await instruct(chat)
+    assert await lived.ledger.check() == []
+    third = database.turns[turn_at(database, chat, 3)]
+    changed = replace(codec.decode(TurnBody, third.body), instructed=1)
+    change_turn(database, third.id, body=codec.encode(changed))
+    found = await lived.ledger.check()
+    assert {each.rule for each in found} == {Rule.INSTRUCTIONS}
+    assert found[0].turn == third.id
+    assert "the instructions of turn 1 in force, but found those of turn 2 so" in found[0].message
+
+
+async def test_a_branch_that_has_lost_its_instructions_is_seen(lived: Lived, database: Database) -> None:
+    chat = await lived.ledger.conversation(owner="ann")
+    await instruct(chat)
+    fork = await chat.fork((await chat.turns())[3].id)
+    branch = shown(database, fork)
+    assert branch.instructed == 2
+    change_branch(database, branch, instructed=0)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, branch.id)
+    assert "It counts on the instructions of turn 0" in finding.message
+    change_branch(database, branch, instructed=2)
+    own = shown(database, chat)
+    change_branch(database, own, instructed=2)
+    [finding] = await lived.ledger.check()
+    assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, own.id)

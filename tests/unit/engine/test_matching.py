@@ -96,6 +96,35 @@ def test_a_trimmed_request_whose_first_question_was_edited_keeps_the_beginning()
     assert decide(LINE, chat("other", "a2", "q3", "a3", "q4")) == Divergence(id(1), 0)
 
 
+def test_a_trimmed_request_with_two_edits_keeps_the_beginning() -> None:
+    line = plain("q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4")
+    assert decide(line, chat("other", "a2", "q3", "a3", "edited")) == Divergence(id(1), 0)
+    assert decide(line, chat("-", "other", "q3", "a3", "edited")[1:]) == Divergence(id(1), 0)
+    assert decide(line, chat("-", "other", "q3", "a3", "q4", "a4", "q5")[1:]) == Divergence(id(1), 0)
+
+
+def test_a_request_that_shares_one_answer_by_chance_is_a_history_of_its_own() -> None:
+    assert decide(LINE, chat("other", "a3", "more", "and", "more")) == Divergence(None, 0)
+
+
+CUT = plain("q1", "The first answer", "q2", "The second answer", "q3", "a3", "q4", "a4")
+
+
+@pytest.mark.parametrize("cut", ["cond answer", "The second ans"])
+def test_an_answer_that_was_cut_by_letters_may_begin_a_trimmed_request(cut: str) -> None:
+    begin = chat("-", cut)[1:]
+    assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == Divergence(id(3), 3)
+    assert decide(CUT, [*begin, asked("other")]) == Divergence(id(2), 1)
+    assert decide(CUT, [*begin, *chat("q3", "a3", "q4")]) == Regeneration(id(4))
+    assert decide(CUT, [*begin, *chat("q3", "a3", "q4", "a4", "q5")]) == Continuation(5)
+
+
+def test_what_follows_a_cut_answer_says_which_one_it_is() -> None:
+    begin = chat("-", "answer")[1:]
+    assert decide(CUT, [*begin, *chat("q2", "The second answer", "other")]) == Divergence(id(2), 3)
+    assert decide(CUT, [*begin, *chat("q3", "a3", "other")]) == Divergence(id(3), 3)
+
+
 def test_what_has_nothing_in_common_starts_from_the_very_beginning() -> None:
     assert decide(LINE, chat("a summary", "understood", "q3", "a3", "q4")) == Divergence(None, 0)
 
@@ -149,8 +178,15 @@ def test_all_is_new_if_the_client_says_so() -> None:
 def test_a_full_history_is_never_guessed_to_be_new() -> None:
     assert decide(LINE, [asked("other")], matching.Sent.FULL) == Divergence(None, 0)
     assert decide(LINE, [*ALL, asked("q4")], matching.Sent.FULL) == Continuation(6)
-    assert decide(LINE, [*ALL[2:], asked("q4")], matching.Sent.FULL) == Continuation(4)
     assert decide(LINE, chat("q1", "a1", "other"), matching.Sent.FULL) == Divergence(id(1), 2)
+    with pytest.raises(NoNewInput):
+        decide(LINE, ALL, matching.Sent.FULL)
+
+
+@pytest.mark.parametrize("trimmed", [ALL[1:], ALL[2:], ALL[4:]])
+def test_a_full_history_begins_at_the_beginning_and_is_never_a_window(trimmed: list[dict[str, Any]]) -> None:
+    assert decide(LINE, [*trimmed, asked("q4")], matching.Sent.FULL) == Divergence(None, 0)
+    assert decide(LINE, [*trimmed, asked("q4")]) == Continuation(len(trimmed))
 
 
 def test_a_full_history_is_read_from_the_beginning_where_repeated_messages_leave_a_choice() -> None:
@@ -363,6 +399,14 @@ def test_an_interrupted_turn_may_be_absent_in_part_or_as_a_whole(seen: list[dict
     assert decide(STOPPED, sent) == Continuation(len(sent) - 1)
     later = [*STOPPED, turn(3, [message("user", "q3")], [message("assistant", "a3")])]
     assert decide(later, [*sent, *chat("-", "a3")[1:], asked("q4")]) == Continuation(len(sent) + 1)
+
+
+@pytest.mark.parametrize("seen", ["It left", "It left the ware"])
+def test_a_trimmed_request_may_begin_with_what_was_seen_of_an_interrupted_answer(seen: str) -> None:
+    line = [*STOPPED, *plain("-", "-", "-", "-", "q3", "a3", "q4", "a4")[2:]]
+    begin = chat("-", seen)[1:]
+    assert decide(line, [*begin, *chat("q3", "a3", "other")]) == Divergence(id(3), 3)
+    assert decide(line, [*begin, asked("other")]) == Divergence(id(2), 1)
 
 
 def test_the_question_of_an_interrupted_turn_asked_again_is_a_regeneration() -> None:

@@ -123,3 +123,73 @@ async def test_what_is_no_json_has_no_key(chat: Chat, bad: Any) -> None:
 async def test_instructions_come_with_the_messages_only(chat: Chat, name: str) -> None:
     with pytest.raises(InvalidInput):
         request(chat, talk("q"), **{name: "Sing."})
+
+
+def calls(*ids: str) -> dict[str, Any]:
+    asked = [
+        {"id": id, "type": "function", "function": {"name": "look", "arguments": f'{{"at": {number}}}'}}
+        for number, id in enumerate(ids)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": asked}
+
+
+def found(call_id: str, text: str) -> dict[str, Any]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+@pytest.fixture
+async def pending(ledger: Ledger) -> Chat:
+    chat = await ledger.conversation()
+    async with chat.turn("q1") as turn:
+        for number, call_id in enumerate(("s1", "s2")):
+            arguments = f'{{"at": {number}}}'
+            await turn.add(
+                {"type": "function_call", "call_id": call_id, "name": "look", "arguments": arguments}
+            )
+    return chat
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        [calls("s1", "s2"), found("s1", "one"), found("s2", "two")],
+        [calls("c1", "c2"), found("c1", "one"), found("c2", "two")],
+        [calls("c1", "c2"), found("c2", "two"), found("c1", "one")],  # which call it is, the client says
+        [calls("s2", "s1"), found("s2", "one"), found("s1", "two")],
+        [calls("c1", "c2"), found("x", "one"), found("y", "two")],
+        [calls("s1", "s2"), found("x", "one"), found("y", "two")],
+        [calls("c1", "c2"), found("s2", "two"), found("x", "one")],
+        [calls("c", "c"), found("c", "one"), found("c", "two")],
+    ],
+)
+async def test_results_answer_the_pending_calls_under_whatever_ids_the_client_has(
+    pending: Chat, sent: list[dict[str, Any]]
+) -> None:
+    for messages in ([*talk("q1"), *sent], sent):
+        read_as = await read(request(pending, [*messages, *talk("q2")]))
+        results = {item.call_id: item.fields["output"] for item in read_as.input if item.is_result}
+        assert results == {"s1": "one", "s2": "two"}
+        assert (read_as.diverge, read_as.input[-1].text) == (None, "q2")
+
+
+async def test_results_of_calls_that_are_new_themselves_keep_their_ids(pending: Chat) -> None:
+    later = [*talk("q2"), calls("c1"), found("c1", "three"), *talk("q3")]
+    first = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two")]
+    read_as = await read(request(pending, [*first, *later]))
+    assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2", "c1"]
+
+
+async def test_results_without_their_calls_are_not_guessed_at(pending: Chat) -> None:
+    read_as = await read(request(pending, [found("c1", "one"), found("c2", "two")]))
+    assert [item.call_id for item in read_as.input] == ["c1", "c2"]
+
+
+async def test_an_edit_behind_calls_answers_them_under_their_ids(pending: Chat) -> None:
+    async with pending.resent(
+        [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two")]
+    ) as turn:
+        turn.emit("a2")
+    sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "other"), *talk("q2")]
+    read_as = await read(request(pending, sent))
+    assert read_as.diverge is not None
+    assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]

@@ -15,7 +15,19 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model import codec, event_log
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
-from turnledger.model.event_log import EMITTED, FAILURE, INLINE, ITEM, failure_of, loaded, rebuild, stored
+from turnledger.model.event_log import (
+    EMITTED,
+    FAILURE,
+    INLINE,
+    ITEM,
+    WholeLog,
+    failure_of,
+    loaded,
+    loaded_whole,
+    rebuild,
+    stored,
+    stored_whole,
+)
 from turnledger.model.item import Item, message
 
 FAILED = Failure("boom", "it bröke")
@@ -163,3 +175,19 @@ def test_damage_to_how_a_log_is_kept_is_damage() -> None:
         loaded(b"\x01not deflated", ())
     with pytest.raises(StoreCorrupt):
         failure_of(b"\x03\x02{}")
+
+
+def test_a_whole_log_needs_no_turn_and_is_told_from_one_that_does() -> None:
+    whole = WholeLog(
+        log=bytes([ITEM, 5]),
+        text="Hi",
+        items=codec.raws([call("a")]),
+        state=AttemptState.FAILED,
+        failure=FAILED,
+    )
+    assert loaded_whole(stored_whole(whole)) == whole
+    output = [assistant("Hi")]
+    for log in (b"", bytes([ITEM]), bytes([4] * 1_000)):
+        assert loaded_whole(stored(log, output)) is None
+    with pytest.raises(StoreCorrupt):
+        loaded_whole(stored_whole(whole)[:-1])

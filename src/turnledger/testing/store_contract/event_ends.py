@@ -29,6 +29,7 @@ from turnledger.testing.store_contract.readers import (
     wire,
 )
 from turnledger.testing.store_contract.stage import (
+    LIMITS,
     Contract,
     Stage,
     call,
@@ -171,6 +172,33 @@ class EventEnds(Contract):
         for process in (here, there):
             assert wire(await read_all(await process.chat(chat), turns[0])) == wire(told)
         await resumed_at_every_number(stage, await there.chat(chat), turns[0], told)
+
+    @pytest.mark.parametrize("act", [fails, is_discarded])
+    async def test_a_settled_turn_is_read_the_same_by_everybody_at_all_times(
+        self, stage: Stage, act: Any
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first = await exchange(chat, "first")
+        told: list[Event] = []
+        await soon(act(stage, chat, told.append))
+        await exchange(chat, "next")
+        settled = next(turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED)
+        fork = await chat.fork()
+        async with chat.edit(first.id, "first, but better") as turn:
+            turn.emit("Yes.")
+        [copy] = [turn for turn in await chat.turns() if turn.kind is TurnKind.SETTLED]
+        assert copy.id != settled.id
+
+        async def everybody_reads_the_same() -> None:
+            for reader, id in ((chat, settled.id), (fork, settled.id), (chat, copy.id)):
+                assert wire(await read_all(await there.chat(reader), id)) == wire(told)
+
+        await everybody_reads_the_same()
+        stage.clock.advance(LIMITS.attempts_kept + 1)
+        await here.tend()
+        assert await chat.attempts() == []
+        await everybody_reads_the_same()
 
     async def test_the_items_that_were_told_are_the_output_of_the_turn(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()

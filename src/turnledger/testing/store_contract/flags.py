@@ -10,6 +10,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.commit import commit
+from turnledger.engine.context import Context
 from turnledger.engine.flagging import flag
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
@@ -234,6 +235,38 @@ class Flagged(Contract):
         async with same.edit(turns[1].id, "q") as turn:
             turn.stop("discard")
         assert await shown(same) == ["q0", "a0", "q1", "a1", "a2"]
+
+    @pytest.mark.parametrize("context", [Context.all(), Context.last(9), Context.budget(9_000)])
+    async def test_a_settled_turn_takes_its_flags_to_the_branch_of_an_edit(
+        self, stage: Stage, context: Context
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchange(chat, "hello")
+        first = (await soon(chat.run(ScriptedModel([Ask("locate", call_id="c")]), "q"))).id
+        with pytest.raises(RuntimeError):
+            await soon(
+                chat.run(ScriptedModel([Tool("pay"), RuntimeError()]), [answer_to("c", "here"), "pay"])
+            )
+        await exchange(chat, "next")
+        settled = (await chat.turns())[2]
+        assert [item.type for item in settled.items][:3] == [
+            "function_call_output",
+            "message",
+            "function_call",
+        ]
+        await (await there.chat(chat)).flag(settled.id, (0, 1, 2), to_model=False)
+        await chat.flag(settled.id, 1, to_user=False)
+        async with (await there.chat(chat)).edit(first, "q again", context=context) as turn:
+            assert not {"pay", "function_call"} & {item.text or item.type for item in turn.items}
+            turn.emit("a")
+        copy = (await chat.turns())[1]
+        assert copy.id != settled.id
+        # The answer is not there: nobody asked on this branch.
+        hidden = {0: Flags(to_model=False, to_user=False), 1: Flags(to_model=False)}
+        assert await chat.flags(copy.id) == {copy.id: hidden}
+        for process in (here, there):
+            assert "function_call" not in await shown(await process.chat(chat))
 
     async def test_a_deleted_conversation_takes_no_flags(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
