@@ -123,7 +123,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         verdict = await idempotency.look_up(tables, target, request.key, waiting_with)
     if isinstance(verdict, Share):
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
-        return Share(verdict.attempt, verdict.ended, has_ticket=stored is not None)
+        return Share(verdict.attempt, verdict.ended, verdict.conversation, has_ticket=stored is not None)
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)

@@ -41,7 +41,7 @@ from turnledger.errors import (
     TurnStopped,
     WaitEnded,
 )
-from turnledger.model.ids import TurnId
+from turnledger.model.ids import ConversationId, TurnId
 
 log = logging.getLogger("turnledger")
 
@@ -51,7 +51,10 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
     beginning = await _begin(process, request)
     assert not isinstance(beginning, Moved)  # noqa: S101 - it was not asked to
     if isinstance(beginning, Share):
-        return beginning.ended or await outcome_of(process, request.target.owner, beginning.attempt)
+        if beginning.ended is not None:
+            return beginning.ended
+        assert beginning.conversation is not None  # noqa: S101 - it is named where there is no end yet
+        return await outcome_of(process, request.target.owner, beginning.conversation, beginning.attempt)
     try:
         if process.is_closed:
             raise LedgerClosed
@@ -192,13 +195,13 @@ async def _withdraw(process: Process, request: BeginRequest) -> None:
             process.bells.ring(conversation)
 
 
-async def outcome_of(process: Process, owner: str, attempt: TurnId) -> Ended:
+async def outcome_of(process: Process, owner: str, conversation: ConversationId, attempt: TurnId) -> Ended:
     """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
-    request = OutcomeRequest(owner, attempt)
+    request = OutcomeRequest(owner, attempt, conversation)
     found = await process.store.read(outcome, request)
     if isinstance(found, Ended):
         return found
-    with process.bells.enlist(found.left.conversation) as waiter:
+    with process.bells.enlist(conversation) as waiter:
         while True:
             found = await process.store.read(outcome, request)
             if isinstance(found, Ended):

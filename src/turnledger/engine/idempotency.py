@@ -13,7 +13,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim, ConversationState, Ticket
-from turnledger.model.ids import TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 
@@ -40,6 +40,8 @@ class Share:
 
     attempt: TurnId
     ended: Ended | None
+    conversation: ConversationId | None = None
+    """Where it runs, if it has not ended."""
     has_ticket: bool = False
     """Whether the request has a ticket left to withdraw."""
 
@@ -102,7 +104,7 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
     if attempt is None:
         return Fresh(claim)
     if attempt.state is AttemptState.RUNNING:
-        return Share(attempt.id, None)
+        return Share(attempt.id, None, claim.conversation)
     if attempt.state is AttemptState.DISCARDED:
         raise TurnStopped
     if began_while_waiting(ticket, claim):

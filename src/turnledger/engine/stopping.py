@@ -23,7 +23,7 @@ async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
         process.bells.ring(request.conversation)
         return found
     process.interrupt_here(found.id, found.stop)
-    return await outcome_of(process, request.owner, found.id)
+    return await outcome_of(process, request.owner, request.conversation, found.id)
 
 
 def _is_beginning(process: Process, attempt: TurnId | None) -> bool:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tests.unit.engine.stage import attempt, branch, conversation, drive, ticket
+from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive, ticket
 from tests.unit.model.shapes import any_items, repeatable, some_id, turn, user
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import Ended
@@ -72,7 +72,7 @@ def test_another_body_is_refused() -> None:
 
 
 def test_a_running_attempt_is_shared() -> None:
-    assert drive(look_up(claimed(attempt(1)), ANN, KEY, None)) == Share(ID, None)
+    assert drive(look_up(claimed(attempt(1)), ANN, KEY, None)) == Share(ID, None, CONVERSATION)
 
 
 @pytest.mark.parametrize(
