@@ -13,7 +13,7 @@ from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
 from turnledger.model.attempt import AttemptBody, AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
-from turnledger.model.event_log import LogChunk
+from turnledger.model.event_log import LogChunk, WholeLog
 from turnledger.model.item import Item
 from turnledger.model.journal import JournalRecord
 from turnledger.model.reset_policy import ResetPolicy
@@ -38,7 +38,7 @@ documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(TurnFinished, number=numbers, state=st.sampled_from(AttemptState), failure=failures),
 )
 EVENTS = [TurnStarted, TextDelta, ItemDone, TurnFinished, event.Event]
-KINDS = [TurnBody, AttemptBody, JournalRecord, LogChunk, ResetPolicy, *EVENTS]
+KINDS = [TurnBody, AttemptBody, JournalRecord, LogChunk, WholeLog, ResetPolicy, *EVENTS]
 
 
 def test_every_document_type_is_tried_here() -> None:
