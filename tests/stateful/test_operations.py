@@ -399,7 +399,8 @@ class Operations(RuleBasedStateMachine):
         self.pair.read(attempts_page, page)
         self.pair.read(list_page, ListRequest(owner, CONVERSATIONS[place], 2, self.now))
         fields = one_of(self.requests, pick).fields
-        self.pair.read(outcome, OutcomeRequest(fields["target"].owner, fields["attempt"]))
+        asked = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])
+        self.pair.read(outcome, asked)
         self.pair.read(stops_in_order, fields["lease"])
         for turn in self.line(place):
             self.pair.read(siblings, SiblingsRequest(owner, CONVERSATIONS[place], turn.id, 3, self.now))
