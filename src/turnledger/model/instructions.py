@@ -3,7 +3,7 @@ replaced. They are recorded with the turn that brought them, and are no part of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -50,12 +50,6 @@ def _items(given: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
 
 def is_instruction(item: Item) -> bool:
     return item.type == "message" and item.role in _ROLES
-
-
-def split_leading(items: Sequence[Item]) -> tuple[tuple[Item, ...], tuple[Item, ...]]:
-    """The system and developer messages at the beginning, and the rest: chat clients send them together."""
-    count = next((place for place, item in enumerate(items) if not is_instruction(item)), len(items))
-    return tuple(items[:count]), tuple(items[count:])
 
 
 def given_to(turn: Turn) -> Instructions | None:

@@ -10,7 +10,6 @@ from turnledger.model.instructions import (
     Instructions,
     instructed_after,
     instructions_of,
-    split_leading,
 )
 from turnledger.model.item import Item, message
 
@@ -52,13 +51,6 @@ def test_nothing_else_can_instruct(given: Any) -> None:
 def test_a_turn_has_one_kind() -> None:
     with pytest.raises(InvalidInput, match="not both"):
         instructions_of("Be brief.", "Be kind.")
-
-
-def test_leading_messages_are_split_off() -> None:
-    assert split_leading([SYSTEM, DEVELOPER, user(), SYSTEM]) == ((SYSTEM, DEVELOPER), (user(), SYSTEM))
-    assert split_leading([SYSTEM]) == ((SYSTEM,), ())
-    assert split_leading([user()]) == ((), (user(),))
-    assert split_leading([]) == ((), ())
 
 
 @pytest.mark.parametrize(
