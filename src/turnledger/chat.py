@@ -17,7 +17,7 @@ from turnledger.engine.asking import (
     move_request,
     resent_request,
 )
-from turnledger.engine.block import TurnBlock, run_turn
+from turnledger.engine.block import TurnBlock
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
     DeleteRequest,
@@ -88,7 +88,8 @@ class Chat:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
-        """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
+        """Run one turn as a block: `async with chat.turn("Hello") as turn: …`; or with a runner:
+        `await chat.turn("Hello").run(runner)`. So do all that return a TurnBlock.
 
         Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
         nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
@@ -112,9 +113,10 @@ class Chat:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
-        """Run one turn with a runner and return it as committed; see Ledger.run."""
+        """Run one turn with a runner, as `chat.turn(…).run(runner)`, and return it as committed; see
+        Ledger.run."""
         request = begin_request(self._process, self._target(), input, **options)
-        return await run_turn(self._process, request, runner, on_event)
+        return await TurnBlock(self._process, request, on_event).run(runner)
 
     def resent(
         self,

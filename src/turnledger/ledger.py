@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
@@ -15,9 +15,10 @@ from turnledger.engine.asking import (
     begin_request,
     check_details,
     check_limit,
+    resent_request,
     target_of,
 )
-from turnledger.engine.block import run_turn
+from turnledger.engine.block import TurnBlock
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
     ListRequest,
@@ -29,8 +30,10 @@ from turnledger.engine.conversations import (
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
+from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
+from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.system_clock import SystemClock
@@ -181,6 +184,48 @@ class Ledger:
         request = ListRequest(owner, cursor, check_limit(limit), self._process.clock.now_ms())
         return await self._process.store.read(list_page, request)
 
+    def turn(
+        self,
+        input: Input,
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        owner: str = OWNER,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run one turn on a conversation that is named or new, as a block or with a runner; see Chat.turn.
+
+        The conversation is found, or made, in the step that begins the turn: a request that is refused makes
+        none, and it costs no more than a turn of a Chat. `create=False` refuses to make one, with
+        ConversationNotFound. `turn.began` says what happened; `reset` is the policy of the conversation_key,
+        see `conversation`.
+        """
+        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
+        return TurnBlock(self._process, begin_request(self._process, target, input, **options), on_event)
+
+    def resent(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        owner: str = OWNER,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        sent: Sent | str | None = None,
+        on_divergence: OnDivergence | str = OnDivergence.BRANCH,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run the turn that a list of chat messages asks for, on a conversation that is named or new; see
+        `turn` and Chat.resent."""
+        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
+        request = resent_request(self._process, target, messages, sent, on_divergence, options)
+        return TurnBlock(self._process, request, on_event)
+
     async def run(
         self,
         runner: Runner,
@@ -189,21 +234,23 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        create: bool = True,
         reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
-        """Run one turn with a runner, on a conversation that is named or new, and return it as committed.
+        """Run one turn with a runner, on a conversation that is named or new, and return it as committed:
+        `ledger.turn(…).run(runner)`.
 
         With an idempotency_key the same call yields one committed turn and the same answer, however often
         it is made: a finished one is replayed, a running one waited for, a failed one resumed. Raises what
         the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
-        `reset` is the policy of the conversation_key, see `conversation`. `interaction=False` marks what a
-        program does by itself: it keeps no conversation from expiring or from being reset, and resets none.
+        `interaction=False` marks what a program does by itself: it keeps no conversation from expiring or
+        from being reset, and resets none.
         """
-        target = target_of(self._process, conversation, conversation_key, owner, reset=reset)
+        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
         request = begin_request(self._process, target, input, **options)
-        return await run_turn(self._process, request, runner, on_event)
+        return await TurnBlock(self._process, request, on_event).run(runner)
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -46,15 +47,25 @@ from turnledger.model.ids import ConversationId, TurnId
 log = logging.getLogger("turnledger")
 
 
-async def enter(process: Process, request: BeginRequest, on_event: EventSink | None) -> RunningTurn | Ended:
+@dataclass(frozen=True)
+class Replayed:
+    """Another attempt answers the request: how that ended, and where."""
+
+    ended: Ended
+    conversation: ConversationId
+
+
+async def enter(
+    process: Process, request: BeginRequest, on_event: EventSink | None
+) -> RunningTurn | Replayed:
     """Begin a turn, or return how the attempt ended that answers this request."""
     beginning = await _begin(process, request)
     assert not isinstance(beginning, Moved)  # noqa: S101 - it was not asked to
     if isinstance(beginning, Share):
-        if beginning.ended is not None:
-            return beginning.ended
-        assert beginning.conversation is not None  # noqa: S101 - it is named where there is no end yet
-        return await outcome_of(process, request.target.owner, beginning.conversation, beginning.attempt)
+        ended, conversation = beginning.ended, beginning.conversation
+        if ended is None:
+            ended = await outcome_of(process, request.target.owner, conversation, beginning.attempt)
+        return Replayed(ended, conversation)
     try:
         if process.is_closed:
             raise LedgerClosed
@@ -62,6 +73,9 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
     except BaseException as problem:
         await end_as_failed(process, beginning, problem)
         raise
+    fresh = request.target.fresh
+    if fresh is not None and fresh.id == running.conversation.id:
+        running.has_created = True
     process.register(running)
     return running
 
