@@ -12,10 +12,11 @@ from turnledger.engine.asking import (
     begin_request,
     check_details,
     check_limit,
-    check_name,
     choice,
+    details_of,
     move_request,
     resent_request,
+    target_of,
 )
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.branching import Divergence
@@ -24,7 +25,6 @@ from turnledger.engine.conversations import (
     Target,
     UpdateRequest,
     delete,
-    new_conversation,
     update,
 )
 from turnledger.engine.ending import Ended
@@ -179,25 +179,19 @@ class Chat:
         turn: str | None = None,
         *,
         conversation_key: str | None = None,
+        internal: bool = False,
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        expires_after: float | None = None,
     ) -> Chat:
         """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
-        nothing; deleting this one leaves it whole."""
-        check_details(title, metadata)
+        nothing; deleting this one leaves it whole. The details are its own, see Ledger.conversation: it takes
+        over none. Raises TurnNotFound, and InvalidInput if the conversation_key is taken."""
         process = self._process
-        if conversation_key is not None:
-            check_name("conversation_key", conversation_key)
+        details = details_of(title, metadata, internal=internal, expires_after=expires_after)
+        fresh = target_of(process, None, conversation_key, self.owner, **details).fresh
+        assert fresh is not None  # noqa: S101 - it may be made
         now = process.clock.now_ms()
-        fresh = new_conversation(
-            self.owner,
-            process.ids.new(ConversationId),
-            process.ids.new(BranchId),
-            now,
-            conversation_key=conversation_key,
-            title=title,
-            metadata=dict(metadata or {}),
-        )
         request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
         return Chat(process, await process.persist(fork, request), is_new=True)
 

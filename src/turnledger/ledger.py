@@ -13,8 +13,8 @@ from turnledger.engine.asking import (
     Input,
     TurnOptions,
     begin_request,
-    check_details,
     check_limit,
+    details_of,
     resent_request,
     target_of,
 )
@@ -38,7 +38,7 @@ from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.errors import InvalidInput, TurnledgerError
+from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, SystemEntropy
@@ -48,7 +48,6 @@ from turnledger.stores.opening import open_store
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
-LONGEST = 1e9
 
 
 class Ledger:
@@ -134,29 +133,16 @@ class Ledger:
         is given to a fresh one in the same step; the old one can still be opened by its id. Raises
         ConversationNotFound, ConversationDeleted or ConversationExpired.
         """
-        check_details(title, metadata)
-        if expires_after is not None and not 0 < expires_after <= LONGEST:
-            raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
-        target = target_of(
-            self._process,
-            id,
-            conversation_key,
-            owner,
-            create=create,
-            reset=reset,
-            internal=internal,
-            title=title,
-            metadata=dict(metadata or {}),
-            expires_after=None if expires_after is None else round(expires_after * 1000),
-        )
         process = self._process
+        details = details_of(title, metadata, internal=internal, expires_after=expires_after)
+        target = target_of(process, id, conversation_key, owner, create=create, reset=reset, **details)
         request = ResolveRequest(target, process.clock.now_ms())
         found = None
         if id is not None or conversation_key is not None:
             found = await process.store.read(resolve_settled, request)
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
-        return Chat(self._process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
+        return Chat(process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
 
     async def reset(self, conversation_key: str, *, owner: str = OWNER, replaces: str | None = None) -> Chat:
         """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
