@@ -315,12 +315,12 @@ class Chat:
         metadata: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Conversation:
-        """Set title or metadata; with the revision that was read, only if nobody did so since. Never
-        disturbs a running turn."""
+        """Set title or metadata; with the revision that was read, only if nobody did so since, or to the
+        very same. Never disturbs a running turn. Raises RevisionConflict."""
         check_details(title, metadata)
         now = self._process.clock.now_ms()
         request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
-        return await self._process.store.transact(update, request)
+        return await self._process.persist(update, request)
 
     async def delete(self) -> None:
         """Delete the conversation; a running turn ends with it. The conversation_key is free again."""
