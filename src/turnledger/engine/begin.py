@@ -269,7 +269,8 @@ async def _move(
 ) -> Moved:
     """Do all of it now: the lane is free, and is not needed any longer than this."""
     _demand_disk(request)
-    moved = await move(tables, request.target.owner, await _settled(tables, branch, request), wish)
+    branch = await _settled(tables, branch, request)
+    moved = await move(tables, request.target.owner, branch, wish, request.attempt)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.now)
     return moved

@@ -116,6 +116,12 @@ class MemoryTables(UndoLog, Overview):
         self._put(self._db.conversations, id, replace(found, branch=now))
         return True
 
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        return self._db.switches.get(id, ())
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
+        self._put(self._db.switches, id, tuple(switches))
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         lapsed = [
             each
@@ -169,6 +175,7 @@ class MemoryTables(UndoLog, Overview):
             self._remove(self._db.lines, branch)
             self._remove(self._db.last_ticket, branch)
             self._remove(self._db.branches, branch)
+        self._remove(self._db.switches, conversation.id)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
         if conversation.conversation_key is not None:

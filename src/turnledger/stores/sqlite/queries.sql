@@ -53,6 +53,14 @@ UPDATE conversation SET touched_at = ? WHERE id = ?;
 -- Make another branch current, if this one still is.
 UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
 
+-- name: switches
+-- The last few switches of a conversation, which nothing else reads with it.
+SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
+
+-- name: save_switches
+-- No index names this column.
+UPDATE conversation SET switches = ? WHERE id = ?;
+
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,

@@ -22,6 +22,8 @@ from turnledger.model.turn import Turn, TurnKind
 Row: TypeAlias = tuple[Any, ...]
 AnyId = TypeVar("AnyId", bound=Id)
 
+ID_BYTES = 16
+
 KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
 """Turn kinds by the number that stands for them in the table."""
 _CONVERSATION_STATES = {state.value: state for state in ConversationState}
@@ -40,6 +42,13 @@ def raw_or_none(id: Id | None) -> bytes | None:
 
 def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
     return None if raw is None else kind.trusted(raw)
+
+
+def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
+    """Ids that are kept as one value."""
+    if len(raw) % ID_BYTES:
+        raise StoreCorrupt("A stored list of ids cannot be read.")
+    return tuple(kind.trusted(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES))
 
 
 def conversation_of(row: Row) -> Conversation:

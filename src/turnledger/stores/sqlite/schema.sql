@@ -22,7 +22,8 @@ CREATE TABLE conversation (
     expires_after INTEGER,
     swept INTEGER NOT NULL DEFAULT 0, -- 1 when it has ended and none of its turns and attempts is left
     reset_policy BLOB,              -- a JSON document; NULL for never
-    former_conversation_key TEXT    -- the one that named it until a reset
+    former_conversation_key TEXT,   -- the one that named it until a reset
+    switches BLOB                   -- the ids of the last few switches between branches; NULL for none
 ) STRICT;
 
 -- One conversation_key, one conversation.

@@ -92,6 +92,13 @@ class SqliteTables(Overview):
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
         return bool(self._rows("move_conversation", now.raw, id.raw, was.raw))
 
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        row = self._row("switches", id.raw)
+        return () if row is None else records.ids_of(TurnId, row[0])
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
+        self._run("save_switches", b"".join(each.raw for each in switches), id.raw)
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 

@@ -16,7 +16,8 @@ CREATE TABLE conversation (
     expires_after INTEGER,
     swept INTEGER NOT NULL DEFAULT 0,
     reset_policy BLOB,
-    former_conversation_key TEXT
+    former_conversation_key TEXT,
+    switches BLOB
 ) STRICT;
 
 CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, conversation_key)
