@@ -121,8 +121,13 @@ class Tables(Protocol):
         """Those of these turns; turns without any are left out."""
         ...
 
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        """Those of the turns of these stretches. They are few: it must not cost what reading all turns
+        would."""
+        ...
+
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
-        """Replace those of a turn, and raise the flag version of the owner."""
+        """Replace those of a turn that is there, and raise the flag version of the owner."""
         ...
 
     async def flag_version(self, owner: str) -> int:

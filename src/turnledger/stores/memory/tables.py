@@ -264,6 +264,16 @@ class MemoryTables(UndoLog, Overview):
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         return {turn: self._db.flags[owner, turn] for turn in turns if (owner, turn) in self._db.flags}
 
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        asked = {each.branch: each for each in stretches}
+        found: dict[TurnId, Mapping[int, Flags]] = {}
+        for (of, id), flags in self._db.flags.items():
+            turn = self._db.turns.get(id)
+            part = asked.get(turn.branch) if turn is not None and of == owner else None
+            if turn is not None and part is not None and part.after < turn.number <= part.through:
+                found[id] = flags
+        return found
+
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
         if flags:
             self._put(self._db.flags, (owner, turn), dict(flags))

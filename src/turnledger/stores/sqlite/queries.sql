@@ -237,9 +237,18 @@ SELECT log FROM turn WHERE id = ?;
 -- Those of one turn, if it is this owner's.
 SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
 
+-- name: flags_in
+-- Those of several stretches, given as JSON: [[ref, after, through], …].
+SELECT item_flag.turn, item_flag.place, item_flag.to_model, item_flag.to_user
+FROM json_each(?1) AS stretch
+CROSS JOIN item_flag INDEXED BY item_flag_in_line ON item_flag.branch = stretch.value ->> 0
+    AND item_flag.number > stretch.value ->> 1 AND item_flag.number <= stretch.value ->> 2
+WHERE item_flag.owner = ?2;
+
 -- name: add_flags
 -- Those of one item.
-INSERT INTO item_flag (turn, place, owner, to_model, to_user) VALUES (?, ?, ?, ?, ?);
+INSERT INTO item_flag (turn, place, owner, to_model, to_user, branch, number)
+VALUES (?1, ?2, ?3, ?4, ?5, (SELECT branch FROM turn WHERE id = ?1), (SELECT number FROM turn WHERE id = ?1));
 
 -- name: drop_flags
 -- Remove those of one turn.

@@ -14,6 +14,7 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -161,6 +162,11 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
     number, parent, kind, created_at, committed_at, body = columns
     return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+
+
+def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
+    """The flags of one turn, by the places of its items."""
+    return {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
 
 
 def attempt_of(row: Row) -> Attempt:

@@ -100,8 +100,13 @@ CREATE TABLE item_flag (
     owner TEXT NOT NULL,
     to_model INTEGER NOT NULL,
     to_user INTEGER NOT NULL,
+    branch INTEGER,                 -- where the turn stands: the ref of its branch
+    number INTEGER,                 -- and its number there
     PRIMARY KEY (turn, place)
 ) STRICT, WITHOUT ROWID;
+
+-- All flags of a stretch of turns, however long that is.
+CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 
 -- How often an owner has changed flags: what was read under the same number still holds.
 CREATE TABLE flag_version (

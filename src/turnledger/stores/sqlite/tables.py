@@ -270,11 +270,14 @@ class SqliteTables(Overview):
 
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
-        return {
-            turn: {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
-            for turn, rows in found.items()
-            if rows
-        }
+        return {turn: records.flags_of(rows) for turn, rows in found.items() if rows}
+
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        found: dict[TurnId, list[Row]] = {}
+        for turn, *flags in self._rows("flags_in", msgspec.json.encode(asked).decode(), owner):
+            found.setdefault(TurnId.trusted(turn), []).append(tuple(flags))
+        return {turn: records.flags_of(rows) for turn, rows in found.items()}
 
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
         self._run("drop_flags", turn.raw)

@@ -85,8 +85,12 @@ CREATE TABLE item_flag (
     owner TEXT NOT NULL,
     to_model INTEGER NOT NULL,
     to_user INTEGER NOT NULL,
+    branch INTEGER,
+    number INTEGER,
     PRIMARY KEY (turn, place)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 
 CREATE TABLE flag_version (
     owner TEXT PRIMARY KEY,
