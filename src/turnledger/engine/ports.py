@@ -65,8 +65,9 @@ class Tables(Protocol):
         ...
 
     async def purge_ended(self, limit: int) -> int:
-        """Remove up to `limit` turns and attempts of deleted and expired conversations; return how many.
-        A turn stays while the line of a branch elsewhere needs it."""
+        """Remove up to `limit` turns, attempts and origins of deleted and expired conversations; return how
+        many. A turn stays while the line of a branch elsewhere needs it, and an origin while its branch has
+        turns or another was made from it."""
         ...
 
     # Branches.

@@ -160,9 +160,11 @@ class MemoryTables(UndoLog, Overview):
             self._remove(self._db.turns, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
-        if not made_from_it and not line:
-            self._remove(self._db.origins, branch.id)
-        return len(unneeded)
+        is_done = not made_from_it and not line and branch.id in self._db.origins
+        if not is_done or len(unneeded) == limit:
+            return len(unneeded)
+        self._remove(self._db.origins, branch.id)
+        return len(unneeded) + 1
 
     def _drop_tombstone(self, conversation: Conversation) -> None:
         branches = [each.id for each in self._db.branches.values() if each.conversation == conversation.id]

@@ -129,6 +129,7 @@ class SqliteTables(Overview):
                 self._run("clear_branch", ref)
                 for (source,) in self._rows("drop_origin", ref):
                     self._run("sweep_again", source)
+                    removed += 1
         return removed
 
     # Branches.
