@@ -151,7 +151,9 @@ async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
             request = await request.reread(request, None)
     try:
         beginning = await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
-    except (HistoryMoved, MustReachDisk, OutcomeUnknown, StoreUnavailable):
+    except MustReachDisk:
+        return await _try_begin(process, replace(request, is_durable=True))
+    except (HistoryMoved, OutcomeUnknown, StoreUnavailable):
         return await _try_begin(process, request)
     return await _try_begin(process, request) if isinstance(beginning, Freed) else beginning
 
@@ -176,10 +178,12 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
 
 
 async def _persist_begin(process: Process, request: BeginRequest) -> Beginning | Freed:
-    try:
-        return await process.persist(begin, request, Sync.PROCESS)
-    except MustReachDisk:
-        return await process.persist(begin, replace(request, is_durable=True), Sync.DISK)
+    if not request.is_durable:
+        try:
+            return await process.persist(begin, request, Sync.PROCESS)
+        except MustReachDisk:
+            request = replace(request, is_durable=True)
+    return await process.persist(begin, request, Sync.DISK)
 
 
 async def _wait(process: Process, waiter: Waiter, patience_ends: float) -> None:
