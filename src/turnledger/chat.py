@@ -66,6 +66,7 @@ class Chat:
     def __init__(self, process: Process, found: Conversation, *, is_new: bool = False) -> None:
         self._process = process
         self._found = found
+        self._target = Target(found.owner, found.id, found.conversation_key)
         self.is_new = is_new
         """Whether the call that returned this handle made the conversation."""
 
@@ -102,7 +103,7 @@ class Chat:
         policies for what may come in between. With `interaction=False` the turn does not count as use: it
         puts off neither expiry nor a reset.
         """
-        request = begin_request(self._process, self._target(), input, **options)
+        request = begin_request(self._process, self._target, input, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -115,7 +116,7 @@ class Chat:
     ) -> Turn:
         """Run one turn with a runner, as `chat.turn(…).run(runner)`, and return it as committed; see
         Ledger.run."""
-        request = begin_request(self._process, self._target(), input, **options)
+        request = begin_request(self._process, self._target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
 
     def resent(
@@ -136,7 +137,7 @@ class Chat:
         HistoryDiverged where `on_divergence` is `reject`. Leading system and developer messages are the
         instructions. `sent="new"` says that all of it is input, `"full"` that it is the whole history.
         """
-        request = resent_request(self._process, self._target(), messages, sent, on_divergence, options)
+        request = resent_request(self._process, self._target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
 
     def edit(
@@ -155,7 +156,7 @@ class Chat:
         the turn is not on the branch that the conversation shows.
         """
         place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
-        request = begin_request(self._process, self._target(), input, place, **options)
+        request = begin_request(self._process, self._target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def regenerate(
@@ -171,7 +172,7 @@ class Chat:
             replaces=TurnId(turn) if turn else None,
             regenerates=True,
         )
-        request = begin_request(self._process, self._target(), (), place, **options)
+        request = begin_request(self._process, self._target, (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def fork(
@@ -208,7 +209,7 @@ class Chat:
         await self._move(Switch(BranchId(branch)), on_busy)
 
     async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
-        request = move_request(self._process, self._target(), move, choice(OnBusy, "on_busy", on_busy))
+        request = move_request(self._process, self._target, move, choice(OnBusy, "on_busy", on_busy))
         await relocate(self._process, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
@@ -217,9 +218,6 @@ class Chat:
         now = self._process.clock.now_ms()
         request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
         return await self._process.store.read(siblings, request)
-
-    def _target(self) -> Target:
-        return Target(self.owner, self.id, self.conversation_key)
 
     async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
         """A page of committed turns in order: the last ones, or those before a turn's number. They are given

@@ -99,7 +99,9 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
         raise LedgerClosed
     process.mine[request.attempt] = False
     try:
-        beginning = await _begin_or_wait(process, request)
+        beginning = await _first_begin(process, request)
+        if isinstance(beginning, Queued):
+            beginning = await _queue(process, request, beginning)
     except BaseException as problem:
         await _give_up(process, request, problem)
         raise
@@ -110,10 +112,7 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
     return beginning
 
 
-async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Share | Moved:
-    beginning = await _first_begin(process, request)
-    if not isinstance(beginning, Queued):
-        return beginning
+async def _queue(process: Process, request: BeginRequest, beginning: Queued) -> Begun | Share | Moved:
     process.mine[request.attempt] = True
     answer = None
     try:

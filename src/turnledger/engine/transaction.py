@@ -47,6 +47,8 @@ class RunningTurn:
     ) -> None:
         self._process = process
         self._attempt: Attempt = begun.attempt
+        self.id: TurnId = begun.attempt.id
+        """The id of this attempt, and of the turn it becomes."""
         self._place = begun.place
         pending = begun.place.pending if begun.place else begun.branch.pending
         self._draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
@@ -78,11 +80,6 @@ class RunningTurn:
         """What its readers are told."""
         for item in begun.journal.items:
             self.live.tell_item(item)
-
-    @property
-    def id(self) -> TurnId:
-        """The id of this attempt, and of the turn it becomes."""
-        return self._attempt.id
 
     @property
     def began(self) -> Began:
@@ -237,26 +234,25 @@ class RunningTurn:
             raise OutcomeUnknown
         output, pending = self._draft.whole()
         now = self._process.clock.now_ms()
-        given = self._attempt.instructions
-        place, lane = self._place, self.branch
-        before = place.instructed if place else lane.instructed
-        instructed = instructed_after(given, before, self.number)
+        attempt, place, lane, number = self._attempt, self._place, self.branch, self.number
+        given = attempt.instructions
+        instructed = instructed_after(given, place.instructed if place else lane.instructed, number)
         turn = Turn.of(
-            id=self.id,
+            id=attempt.id,
             branch=place.fork.branch if place else lane.id,
-            number=self.number,
+            number=number,
             parent=place.head if place else lane.head,
             kind=TurnKind.COMPLETED,
-            created_at=self._attempt.created_at,
+            created_at=attempt.created_at,
             committed_at=now,
-            input=self.input,
+            input=attempt.input,
             output=output,
             instructions=given.items if given else None,
             instructed=instructed,
         )
         return CommitRequest(
-            owner=self._attempt.owner,
-            conversation=self.conversation.id,
+            owner=attempt.owner,
+            conversation=attempt.conversation,
             lane=lane.id,
             head=lane.head,
             turn=turn,
@@ -264,9 +260,9 @@ class RunningTurn:
             fork=place.fork if place else None,
             pending=pending,
             instructed=instructed,
-            idempotency_key=self._attempt.idempotency_key,
+            idempotency_key=attempt.idempotency_key,
             journaled=self._journaled,
-            is_interaction=self._attempt.is_interaction,
+            is_interaction=attempt.is_interaction,
             now=now,
             log=self._log_of(output),
             is_flushed=self._flushes > 0,

@@ -29,7 +29,7 @@ async def chat() -> AsyncIterator[Chat]:
 
 
 async def test_a_plain_request_asks_for_nothing_special(chat: Chat) -> None:
-    request = begin_request(chat._process, chat._target(), "Hello")
+    request = begin_request(chat._process, chat._target, "Hello")
     assert (request.input, request.instructions, request.priming) == ((user(),), None, ())
     assert request.context is ALL
     assert request.key is None
@@ -39,7 +39,7 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
     context = Context.last(3)
     request = begin_request(
         chat._process,
-        chat._target(),
+        chat._target,
         "Hello",
         instructions_once="Sing.",
         priming=[user(), assistant()],

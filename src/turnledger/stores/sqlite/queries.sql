@@ -131,17 +131,15 @@ LIMIT 1;
 
 -- name: lane
 -- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
--- has changed flags.
-SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
-       conversation.state, conversation.internal, conversation.title, conversation.metadata,
-       conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
-       conversation.reset_policy, conversation.former_conversation_key,
-       branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
-       branch.pending, branch.start, branch.settled, branch.last_ticket, branch.instructed,
-       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3),
-       (SELECT version FROM flag_version WHERE flag_version.owner = ?2)
-FROM conversation JOIN branch ON branch.id = conversation.branch
-WHERE conversation.id = ?1 AND conversation.owner = ?2;
+-- has changed flags. Short names: the statement is looked up by its text for each begin.
+SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
+       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key,
+       b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
+       b.last_ticket, b.instructed,
+       EXISTS (SELECT 1 FROM lease WHERE id = ?3),
+       (SELECT version FROM flag_version WHERE owner = ?2)
+FROM conversation AS c JOIN branch AS b ON b.id = c.branch
+WHERE c.id = ?1 AND c.owner = ?2;
 
 -- name: ref_of_branch
 -- What stands for a branch in the rows of its turns.

@@ -138,9 +138,9 @@ class SqliteTables(Overview):
         row = self._row("branch", id.raw)
         return None if row is None else self._branch_of(id, row)
 
-    def _branch_of(self, id: BranchId, row: Row) -> Branch:
+    def _branch_of(self, id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
         self._refs[id] = row[0]
-        return records.branch_of(id, row[1:])
+        return records.branch_of(id, row, conversation)
 
     def _ref(self, id: BranchId) -> int:
         """What stands for the branch in its turns. Asked for once: mostly, the branch was read before."""
@@ -208,8 +208,8 @@ class SqliteTables(Overview):
         row = self._row("lane", id.raw, owner, lease.raw)
         if row is None:
             return None
-        conversation = records.conversation_of(row[:CONVERSATION_COLUMNS])
-        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2])
+        conversation = records.conversation_of(row)
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2], conversation.id)
         return conversation, branch, bool(row[-2]), row[-1] or 0
 
     # Turns.
