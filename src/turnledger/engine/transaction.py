@@ -19,7 +19,7 @@ from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import InvalidInput, MalformedItems, OutcomeUnknown, TurnEnded
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
+from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import TurnId
 from turnledger.model.instructions import instructed_after
@@ -38,6 +38,9 @@ class RunningTurn:
     draft until the block is left; what it adds is journaled at once, so that a retry need not redo it.
     Several tasks may work on one turn; all must be done when the block is left.
     """
+
+    has_created = False
+    """Whether its begin made the conversation. Few do: the others need not say so."""
 
     def __init__(
         self, process: Process, begun: Begun, snapshot: Snapshot, on_event: EventSink | None
@@ -77,6 +80,14 @@ class RunningTurn:
         """What its readers are told."""
         for item in begun.journal.items:
             self.live.tell_item(item)
+
+    @property
+    def began(self) -> Began:
+        """Where it began: in a conversation that its begin `created`, or one that it `continued`, behind the
+        last turn or `branched` from an earlier one. A turn that is replayed does not tell any more."""
+        if self.has_created:
+            return Began.CREATED
+        return Began.BRANCHED if self._place is not None else Began.CONTINUED
 
     @property
     def number(self) -> int:

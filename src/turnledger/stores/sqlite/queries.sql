@@ -53,6 +53,14 @@ UPDATE conversation SET touched_at = ? WHERE id = ?;
 -- Make another branch current, if this one still is.
 UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
 
+-- name: switches
+-- The last few switches of a conversation, which nothing else reads with it.
+SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
+
+-- name: save_switches
+-- No index names this column.
+UPDATE conversation SET switches = ? WHERE id = ?;
+
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
@@ -227,9 +235,18 @@ SELECT log FROM turn WHERE id = ?;
 -- Those of one turn, if it is this owner's.
 SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
 
+-- name: flags_in
+-- Those of several stretches, given as JSON: [[ref, after, through], …].
+SELECT item_flag.turn, item_flag.place, item_flag.to_model, item_flag.to_user
+FROM json_each(?1) AS stretch
+CROSS JOIN item_flag INDEXED BY item_flag_in_line ON item_flag.branch = stretch.value ->> 0
+    AND item_flag.number > stretch.value ->> 1 AND item_flag.number <= stretch.value ->> 2
+WHERE item_flag.owner = ?2;
+
 -- name: add_flags
 -- Those of one item.
-INSERT INTO item_flag (turn, place, owner, to_model, to_user) VALUES (?, ?, ?, ?, ?);
+INSERT INTO item_flag (turn, place, owner, to_model, to_user, branch, number)
+VALUES (?1, ?2, ?3, ?4, ?5, (SELECT branch FROM turn WHERE id = ?1), (SELECT number FROM turn WHERE id = ?1));
 
 -- name: drop_flags
 -- Remove those of one turn.

@@ -14,6 +14,7 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -21,6 +22,8 @@ from turnledger.model.turn import Turn, TurnKind
 
 Row: TypeAlias = tuple[Any, ...]
 AnyId = TypeVar("AnyId", bound=Id)
+
+ID_BYTES = 16
 
 KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
 """Turn kinds by the number that stands for them in the table."""
@@ -40,6 +43,13 @@ def raw_or_none(id: Id | None) -> bytes | None:
 
 def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
     return None if raw is None else kind.trusted(raw)
+
+
+def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
+    """Ids that are kept as one value."""
+    if len(raw) % ID_BYTES:
+        raise StoreCorrupt("A stored list of ids cannot be read.")
+    return tuple(kind.trusted(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES))
 
 
 def conversation_of(row: Row) -> Conversation:
@@ -151,6 +161,11 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
     number, parent, kind, created_at, committed_at, body = columns
     return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+
+
+def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
+    """The flags of one turn, by the places of its items."""
+    return {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
 
 
 def attempt_of(row: Row) -> Attempt:

@@ -92,6 +92,13 @@ class SqliteTables(Overview):
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
         return bool(self._rows("move_conversation", now.raw, id.raw, was.raw))
 
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        row = self._row("switches", id.raw)
+        return () if row is None else records.ids_of(TurnId, row[0])
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
+        self._run("save_switches", b"".join(each.raw for each in switches), id.raw)
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 
@@ -122,6 +129,7 @@ class SqliteTables(Overview):
                 self._run("clear_branch", ref)
                 for (source,) in self._rows("drop_origin", ref):
                     self._run("sweep_again", source)
+                    removed += 1
         return removed
 
     # Branches.
@@ -263,11 +271,14 @@ class SqliteTables(Overview):
 
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
-        return {
-            turn: {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
-            for turn, rows in found.items()
-            if rows
-        }
+        return {turn: records.flags_of(rows) for turn, rows in found.items() if rows}
+
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        found: dict[TurnId, list[Row]] = {}
+        for turn, *flags in self._rows("flags_in", msgspec.json.encode(asked).decode(), owner):
+            found.setdefault(TurnId.trusted(turn), []).append(tuple(flags))
+        return {turn: records.flags_of(rows) for turn, rows in found.items()}
 
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
         self._run("drop_flags", turn.raw)
