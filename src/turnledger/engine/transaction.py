@@ -162,6 +162,17 @@ class RunningTurn:
         for place, item in enumerate(items):
             self.live.tell_item(item, emitted=emitted and not place)
 
+    def put(self, *likes: ItemLike) -> None:
+        """End the answer with finished items, behind all text and steps: calls that are left to the client,
+        a refusal. All or none of them, and nothing can follow.
+
+        They are durable with the commit, and told to readers by the end: a turn that is stopped or fails
+        leaves none of them. Raises MalformedItems for what would break the history.
+        """
+        self._check_open()
+        if likes:
+            self._draft.end_with(tuple([Item.of(like) for like in likes]))
+
     async def call(
         self, call: ItemLike, tool: Callable[[], Awaitable[str]], *, read_only: bool = False
     ) -> Item:
@@ -184,6 +195,7 @@ class RunningTurn:
         result when it is there. `read_only` says that the tool changes nothing in the world."""
         async with self.recording:
             self._check_open()
+            self._draft.check_unended()
             place = self._draft.waiting_place(Item.of(call))
             if place is None:
                 raise MalformedItems("Add the call before starting it, and start it once.")
@@ -270,12 +282,12 @@ class RunningTurn:
 
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
         """The log of the whole turn; empty for a single delta, as it is kept."""
-        live = self.live
-        if live.count == 2 and not live.items:
+        live, last = self.live, len(self._draft.last)
+        if live.count == 2 and not live.items and not last:
             return b""
-        is_open = len(output) > len(live.items)
+        is_open = len(output) - last > len(live.items)
         log = bytes(live.packed) + (bytes([event_log.EMITTED]) if is_open else b"")
-        return event_log.stored(log, output)
+        return event_log.stored(log + bytes([event_log.ITEM] * last), output)
 
     def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
         """The end of the turn other than by commit."""
