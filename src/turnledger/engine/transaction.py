@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest
@@ -73,6 +73,9 @@ class RunningTurn:
         """What it runs on, fixed at its begin."""
         self.is_resumed = bool(begun.journal.items)
         """Whether an earlier attempt of this idempotency_key failed and left finished steps to go on from."""
+        self.details: dict[str, Any] = {}
+        """What to keep with the turn besides its items, as JSON values: which model answered, what it used.
+        Durable with the commit; a turn that is stopped or fails leaves none. See Turn.details."""
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
         """The turn as committed, once it is."""
@@ -241,7 +244,8 @@ class RunningTurn:
         self.is_leaving = True
 
     def to_commit(self) -> CommitRequest:
-        """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole."""
+        """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole, and
+        InvalidInput for details that cannot be kept."""
         if self._is_in_doubt:
             raise OutcomeUnknown
         output, pending = self._draft.whole()
@@ -261,6 +265,7 @@ class RunningTurn:
             output=output,
             instructions=given.items if given else None,
             instructed=instructed,
+            details=self._packed_details() if self.details else b"",
         )
         return CommitRequest(
             owner=attempt.owner,
@@ -279,6 +284,12 @@ class RunningTurn:
             log=self._log_of(output),
             is_flushed=self._flushes > 0,
         )
+
+    def _packed_details(self) -> bytes:
+        packed = codec.raw_object("details", self.details)
+        if len(packed) > self._process.limits.turn_bytes:
+            raise InvalidInput(f"details have more than {self._process.limits.turn_bytes} bytes.")
+        return packed
 
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
         """The log of the whole turn; empty for a single delta, as it is kept."""
