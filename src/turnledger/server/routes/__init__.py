@@ -1,0 +1,1 @@
+"""The cold routes: everything but the turns themselves."""
