@@ -26,6 +26,11 @@ TurnledgerError
 │   ├── TurnFailed
 │   ├── TurnStopped
 │   └── Superseded
+├── ModelError                  the model gave no whole answer; the history is as it was
+│   ├── ModelUnavailable
+│   ├── ModelTimeout
+│   ├── ModelRefused
+│   └── MalformedAnswer
 ├── StoreError                  the store could not do it; nothing was written
 │   ├── StoreUnavailable
 │   ├── StoreFull
@@ -43,7 +48,8 @@ The docstring of a class is its message when none is given; `code` is the word t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from turnledger.model.ids import ConversationId
@@ -228,6 +234,46 @@ class Superseded(TurnEnded):
     """This attempt lost its lane to another: it can write nothing any more."""
 
     code = "superseded"
+
+
+class ModelError(TurnledgerError):
+    """The model gave no whole answer. The history is as it was before."""
+
+    code = "model_error"
+
+
+class ModelUnavailable(ModelError):
+    """The model cannot be reached, or broke off its answer. Try again."""
+
+    code = "model_unavailable"
+
+
+class ModelTimeout(ModelError):
+    """The model took too long to answer. Try again, or allow it more time."""
+
+    code = "model_timeout"
+
+
+class ModelRefused(ModelError):
+    """The model did not accept the request. `status` is what it answered with, `error` its error object, and
+    `retry_after` how many seconds it asks to wait, if it does."""
+
+    code = "model_refused"
+
+    def __init__(
+        self, status: int, error: Mapping[str, Any] | None = None, retry_after: float | None = None
+    ) -> None:
+        told = " ".join(str((error or {}).get("message") or "").split()).rstrip(".")
+        super().__init__(f"The model refused the request with status {status}{': ' if told else ''}{told}.")
+        self.status = status
+        self.error: Mapping[str, Any] = error or {}
+        self.retry_after = retry_after
+
+
+class MalformedAnswer(ModelError):
+    """The model sent something that is not a whole answer. Nothing of it was kept."""
+
+    code = "malformed_answer"
 
 
 class StoreError(TurnledgerError):

@@ -9,6 +9,7 @@ from tests.unit.model.shapes import some_id, turn
 from turnledger import errors
 from turnledger.errors import (
     MissingToolResults,
+    ModelRefused,
     RevisionConflict,
     TurnledgerError,
     TurnReplayed,
@@ -20,7 +21,12 @@ CLASSES = [
     each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, TurnledgerError)
 ]
 CONVERSATION = some_id(ConversationId, 1)
-ARGUMENTS = {MissingToolResults: [("a", "b")], RevisionConflict: [3], TurnReplayed: [turn(), CONVERSATION]}
+ARGUMENTS = {
+    MissingToolResults: [("a", "b")],
+    ModelRefused: [400],
+    RevisionConflict: [3],
+    TurnReplayed: [turn(), CONVERSATION],
+}
 
 
 def drawn_parents() -> dict[str, str | None]:
@@ -92,6 +98,14 @@ def test_errors_carry_what_they_are_about() -> None:
     assert (replay.turn, replay.conversation) == (committed, CONVERSATION)
     assert TurnStopped(committed).turn is committed
     assert TurnStopped().turn is None
+
+
+def test_a_refusal_tells_what_the_model_said() -> None:
+    refused = ModelRefused(429, {"message": "Slow\n down.", "code": "rate_limit"}, 2.5)
+    assert (refused.status, refused.error["code"], refused.retry_after) == (429, "rate_limit", 2.5)
+    assert str(refused) == "The model refused the request with status 429: Slow down."
+    assert str(ModelRefused(400)) == "The model refused the request with status 400."
+    assert ModelRefused(400).error == {}
 
 
 def test_a_stop_says_what_became_of_the_turn() -> None:

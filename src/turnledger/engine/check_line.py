@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
 from msgspec.structs import replace
 
 from turnledger.engine import line
@@ -231,11 +232,15 @@ def _check_instructed(audit: Audit, place: Place, before: int | None, turn: Turn
         )
 
 
+NO_DETAILS = msgspec.Raw(b"{}")
+
+
 def items_of(turn: Turn) -> tuple[Item, ...]:
     """The items of a turn, with everything looked at that a reader would put off or take on trust."""
     body = codec.decode(TurnBody, turn.body)
     items = codec.items(body.items)
     codec.items(body.instructions or ())
+    codec.object_of(body.details or NO_DETAILS)
     if not 0 <= body.input <= len(items):
         raise StoreCorrupt(f"It says that {body.input} of its {len(items)} items are input.")
     return items

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from turnledger.engine.emitted_text import EmittedText
-from turnledger.errors import EmptyTurn, MalformedItems
+from turnledger.errors import EmptyTurn, InvalidInput, MalformedItems
 from turnledger.model.item import Item, is_unicode, message
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import check_turn, without_open_reasoning
@@ -28,6 +28,8 @@ class Draft:
         """All text, also that which steps were made of."""
         self._taken = 0
         self._half = ""
+        self.last: tuple[Item, ...] = ()
+        """The items that end the answer, once it is ended."""
 
     @property
     def text(self) -> str:
@@ -44,6 +46,8 @@ class Draft:
     def emit(self, text: str) -> str:
         """Take text; return what can be shown of it now. Half a character waits for its other half, since
         models that count UTF-16 cut where they like; one that never comes is replaced."""
+        if self.last:
+            self.check_unended()
         text = self._half + text
         self._half = ""
         if not is_unicode(text):
@@ -59,6 +63,7 @@ class Draft:
     def next_items(self, items: Sequence[Item]) -> tuple[list[Item], int]:
         """What adding these items means: the text before them as a message of its own, then they; and how
         far that takes the text. Raises MalformedItems for what would break the history."""
+        self.check_unended()
         reaches = self.emitted.length
         added = [message("assistant", self.text, status="completed")] if reaches > self._taken else []
         added += items
@@ -76,6 +81,24 @@ class Draft:
         self._journal.items.extend(items)
         self._taken = reaches
 
+    def end_with(self, items: tuple[Item, ...]) -> None:
+        """Take the items that end the answer, behind all text and steps. Raises MalformedItems if it is not
+        whole with them; then it goes on."""
+        self.check_unended()
+        self.last = items
+        try:
+            self.whole()
+        except BaseException:
+            self.last = ()
+            raise
+
+    def check_unended(self) -> None:
+        """Refuse to go on behind the items that end the answer."""
+        if self.last:
+            raise InvalidInput(
+                "The answer was ended by put(): nothing can follow. Put all last items at once."
+            )
+
     def start(self, place: int, *, read_only: bool) -> None:
         """That the call at this place starts is recorded."""
         self._journal.started[place] = read_only
@@ -91,7 +114,7 @@ class Draft:
         """The output of the whole turn, and the calls it leaves to its client; raises EmptyTurn or
         MalformedItems if it is not whole."""
         text = self.text
-        output = (*self._journal.items, *([message("assistant", text)] if text else ()))
+        output = (*self._journal.items, *([message("assistant", text)] if text else ()), *self.last)
         if not output:
             raise EmptyTurn
         started = self._journal.started

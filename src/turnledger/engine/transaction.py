@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest
@@ -73,6 +73,9 @@ class RunningTurn:
         """What it runs on, fixed at its begin."""
         self.is_resumed = bool(begun.journal.items)
         """Whether an earlier attempt of this idempotency_key failed and left finished steps to go on from."""
+        self.details: dict[str, Any] = {}
+        """What to keep with the turn besides its items, as JSON values: which model answered, what it used.
+        Durable with the commit; a turn that is stopped or fails leaves none. See Turn.details."""
         self.state = AttemptState.RUNNING
         self.turn: Turn | None = None
         """The turn as committed, once it is."""
@@ -162,6 +165,17 @@ class RunningTurn:
         for place, item in enumerate(items):
             self.live.tell_item(item, emitted=emitted and not place)
 
+    def put(self, *likes: ItemLike) -> None:
+        """End the answer with finished items, behind all text and steps: calls that are left to the client,
+        a refusal. All or none of them, and nothing can follow.
+
+        They are durable with the commit, and told to readers by the end: a turn that is stopped or fails
+        leaves none of them. Raises MalformedItems for what would break the history.
+        """
+        self._check_open()
+        if likes:
+            self._draft.end_with(tuple([Item.of(like) for like in likes]))
+
     async def call(
         self, call: ItemLike, tool: Callable[[], Awaitable[str]], *, read_only: bool = False
     ) -> Item:
@@ -184,6 +198,7 @@ class RunningTurn:
         result when it is there. `read_only` says that the tool changes nothing in the world."""
         async with self.recording:
             self._check_open()
+            self._draft.check_unended()
             place = self._draft.waiting_place(Item.of(call))
             if place is None:
                 raise MalformedItems("Add the call before starting it, and start it once.")
@@ -229,7 +244,8 @@ class RunningTurn:
         self.is_leaving = True
 
     def to_commit(self) -> CommitRequest:
-        """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole."""
+        """The commit of the whole turn; raises EmptyTurn or MalformedItems if it is not whole, and
+        InvalidInput for details that cannot be kept."""
         if self._is_in_doubt:
             raise OutcomeUnknown
         output, pending = self._draft.whole()
@@ -249,6 +265,7 @@ class RunningTurn:
             output=output,
             instructions=given.items if given else None,
             instructed=instructed,
+            details=self._packed_details() if self.details else b"",
         )
         return CommitRequest(
             owner=attempt.owner,
@@ -268,14 +285,20 @@ class RunningTurn:
             is_flushed=self._flushes > 0,
         )
 
+    def _packed_details(self) -> bytes:
+        packed = codec.raw_object("details", self.details)
+        if len(packed) > self._process.limits.turn_bytes:
+            raise InvalidInput(f"details have more than {self._process.limits.turn_bytes} bytes.")
+        return packed
+
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
         """The log of the whole turn; empty for a single delta, as it is kept."""
-        live = self.live
-        if live.count == 2 and not live.items:
+        live, last = self.live, len(self._draft.last)
+        if live.count == 2 and not live.items and not last:
             return b""
-        is_open = len(output) > len(live.items)
+        is_open = len(output) - last > len(live.items)
         log = bytes(live.packed) + (bytes([event_log.EMITTED]) if is_open else b"")
-        return event_log.stored(log, output)
+        return event_log.stored(log + bytes([event_log.ITEM] * last), output)
 
     def to_end(self, failure: Failure | None, on_stop: OnStop | None) -> EndRequest:
         """The end of the turn other than by commit."""

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from turnledger.errors import InvalidId, MalformedItems, StoreCorrupt, StoreTooNew
+from turnledger.errors import InvalidId, InvalidInput, MalformedItems, StoreCorrupt, StoreTooNew
 from turnledger.model.ids import Id
 from turnledger.model.item import Item
 
@@ -98,3 +98,22 @@ def items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:
         return tuple(Item(raw) for raw in raw_items)
     except MalformedItems as problem:
         raise StoreCorrupt(f"A stored item cannot be read: {problem}") from None
+
+
+def raw_object(name: str, values: dict[str, Any]) -> bytes:
+    """A caller's values as a JSON object; raises InvalidInput with this name for what is none. It is read
+    again at once: a document with anything else inside could not be."""
+    try:
+        raw = msgspec.json.encode(values)
+        msgspec.json.decode(raw, type=dict[str, Any])
+    except (TypeError, ValueError, RecursionError) as problem:
+        raise InvalidInput(f"{name} must be a dict of JSON values: {problem}.") from None
+    return raw
+
+
+def object_of(raw: msgspec.Raw) -> dict[str, Any]:
+    """The values of a JSON object inside a document."""
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Any])
+    except (ValueError, RecursionError) as problem:
+        raise StoreCorrupt(f"A stored object cannot be read: {problem}.") from None

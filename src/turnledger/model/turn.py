@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
@@ -29,6 +31,8 @@ class TurnBody(codec.Document, frozen=True):
     """Given with this turn; there and empty where it asked for none."""
     instructed: int | msgspec.UnsetType = msgspec.UNSET
     """Number of the turn whose instructions are in force behind this one."""
+    details: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """A JSON object."""
 
 
 class Turn(msgspec.Struct, frozen=True, dict=True):
@@ -58,12 +62,14 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         output: tuple[Item, ...],
         instructions: tuple[Item, ...] | None = None,
         instructed: int = 0,
+        details: bytes = b"",
     ) -> Turn:
         body = TurnBody(
             input=len(input),
             items=codec.raws((*input, *output)),
             instructions=msgspec.UNSET if instructions is None else codec.raws(instructions),
             instructed=instructed or msgspec.UNSET,
+            details=msgspec.Raw(details) if details else msgspec.UNSET,
         )
         return cls(id, branch, number, parent, kind, created_at, committed_at, codec.encode(body))
 
@@ -94,6 +100,12 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         """Number of the turn whose instructions are in force behind this one; 0 for none."""
         number = self._body.instructed
         return 0 if isinstance(number, msgspec.UnsetType) else number
+
+    @cached_property
+    def details(self) -> Mapping[str, Any]:
+        """What its runner left with it besides its items; see RunningTurn.details."""
+        kept = self._body.details
+        return {} if isinstance(kept, msgspec.UnsetType) else codec.object_of(kept)
 
     @property
     def items(self) -> tuple[Item, ...]:

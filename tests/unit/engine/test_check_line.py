@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.unit.engine.lived_in import Lived, change_branch, change_turn, remove_turn, say
 from tests.unit.engine.test_check import raw_id
-from tests.unit.model.shapes import call, result, user
+from tests.unit.model.shapes import assistant, call, result, user
 from turnledger import Rule, TurnKind
 from turnledger.chat import Chat
 from turnledger.model import codec
@@ -144,6 +144,11 @@ def store_what_is_no_item(database: Database, lived: Lived) -> None:
     change_turn(database, turn_at(database, lived.plain, 2), body=torn)
 
 
+def store_details_that_are_none(database: Database, lived: Lived) -> None:
+    whole = body(user(), assistant())
+    change_turn(database, turn_at(database, lived.plain, 2), body=whole[:-1] + b',"details":["model"]}')
+
+
 def lower_the_settled_bound(database: Database, lived: Lived) -> None:
     branch = shown(database, lived.settled)
     assert branch.settled
@@ -176,6 +181,7 @@ def lower_the_bound_of_a_branch_that_shares_it(database: Database, lived: Lived)
         (miscount_the_input, Rule.DOCUMENT, "It says that 2 of its 1 items are input"),
         (come_from_the_future, Rule.DOCUMENT, "has version 99"),
         (store_what_is_no_item, Rule.DOCUMENT, "A stored item cannot be read"),
+        (store_details_that_are_none, Rule.DOCUMENT, "A stored object cannot be read"),
         (lower_the_settled_bound, Rule.SETTLED, "is settled, but it counts on none after 0"),
         (lower_the_bound_of_a_branch_that_shares_it, Rule.SETTLED, "it counts on none after 0"),
     ],

@@ -11,7 +11,8 @@ from turnledger import Ledger, TurnKind
 from turnledger.chat import Chat
 from turnledger.engine.draft import Draft
 from turnledger.engine.recording import record
-from turnledger.errors import OutcomeUnknown, TurnEnded
+from turnledger.errors import EmptyTurn, InvalidInput, MalformedItems, OutcomeUnknown, TurnEnded
+from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import Fate, GatedStore
@@ -87,3 +88,58 @@ async def test_one_lost_answer_is_enough_to_be_in_doubt(store: GatedStore, chat:
     with pytest.raises(OutcomeUnknown):
         async with chat.turn("q") as turn:
             await turn.add(CALL)
+
+
+async def test_what_is_put_comes_behind_everything_and_is_left_to_the_client(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        turn.put()
+        await turn.add({"role": "assistant", "content": "First."})
+        turn.emit("Then.")
+        turn.put(CALL, {**CALL, "call_id": "d"})
+        assert [item.text for item in turn.steps] == ["First."]
+    [committed] = await chat.turns()
+    assert [item.text or item.call_id for item in committed.output] == ["First.", "Then.", "c", "d"]
+    results = [{"type": "function_call_output", "call_id": each, "output": "paid"} for each in "cd"]
+    async with chat.turn(results) as turn:
+        turn.emit("Thanks.")
+
+
+async def test_nothing_can_follow_what_is_put(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        await turn.add({**CALL, "call_id": "before"})
+        turn.put(CALL)
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            turn.emit("more")
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            await turn.add({"role": "assistant", "content": "more"})
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            turn.put(CALL)
+        with pytest.raises(InvalidInput, match="nothing can follow"):
+            await turn.start({**CALL, "call_id": "before"})
+    [committed] = await chat.turns()
+    assert [item.call_id for item in committed.output] == ["before", "c"]
+
+
+async def test_what_would_break_the_history_is_not_put_and_the_answer_goes_on(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        with pytest.raises(MalformedItems):
+            turn.put({"type": "function_call_output", "call_id": "never asked", "output": ""})
+        turn.emit("Sorry.")
+    assert [turn.text for turn in await chat.turns()] == ["Sorry."]
+
+
+async def test_a_turn_that_is_stopped_leaves_nothing_of_what_it_put(chat: Chat) -> None:
+    async with chat.turn("q") as turn:
+        turn.emit("Let me")
+        turn.put(CALL)
+        turn.stop()
+    [kept] = await chat.turns()
+    assert [item.type for item in kept.output] == ["message"]
+
+
+def test_what_is_put_counts_as_much_as_what_is_said() -> None:
+    draft = Draft((), (), Journal(), 100)
+    with pytest.raises(MalformedItems, match="grown past 100"):
+        draft.end_with((Item.of({**CALL, "arguments": "x" * 100}),))
+    with pytest.raises(EmptyTurn):
+        draft.whole()

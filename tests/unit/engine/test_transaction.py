@@ -2,14 +2,15 @@
 
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 import pytest
 
 from tests.unit.engine.stage import HandClock
 from tests.unit.model.shapes import assistant, call, reasoning
-from turnledger import Ledger, OnBusy
+from turnledger import Ledger, Limits, OnBusy
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import MalformedItems
+from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model.item import Item
 from turnledger.stores.memory import MemoryStore
 
@@ -52,3 +53,33 @@ async def test_no_call_can_close_the_lane_for_ever(call_id: str | int) -> None:
                 turn.stop()
         async with chat.turn("Again", on_busy=OnBusy.REJECT) as turn:
             turn.emit("Hi")
+
+
+@pytest.mark.parametrize("details", [{"model": object()}, {"long": "x" * 1000}, 5])
+async def test_details_that_cannot_be_kept_fail_the_turn_and_free_the_lane(details: Any) -> None:
+    limits = Limits(turn_bytes=1000)
+    async with await Ledger.over(MemoryStore(), clock=HandClock(), random=Random(1), limits=limits) as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(InvalidInput, match="details"):
+            async with chat.turn("Hello") as turn:
+                turn.emit("Hi")
+                turn.details = details
+        assert [each.attempt.failure.code for each in await chat.attempts() if each.attempt.failure] == [
+            "invalid_input"
+        ]
+        async with chat.turn("Again", on_busy=OnBusy.REJECT) as turn:
+            turn.emit("Hi")
+
+
+async def test_details_are_kept_with_the_commit_and_only_with_it() -> None:
+    async with await Ledger.over(MemoryStore(), clock=HandClock(), random=Random(1)) as ledger:
+        chat = await ledger.conversation()
+        async with chat.turn("Hello") as turn:
+            turn.emit("Hi")
+            turn.details["model"] = "m"
+        async with chat.turn("Again") as turn:
+            assert [each.details for each in turn.history] == [{"model": "m"}]
+            turn.emit("Half")
+            turn.details["model"] = "m"
+            turn.stop()
+        assert [each.details for each in await chat.turns()] == [{"model": "m"}, {}]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.shapes import any_items, call, repeatable, user
-from turnledger.errors import StoreCorrupt, StoreTooNew
+from tests.unit.model.shapes import any_items, call, json_values, repeatable, user
+from turnledger.errors import InvalidInput, StoreCorrupt, StoreTooNew
 from turnledger.model import codec, event
 from turnledger.model.attempt import AttemptBody, AttemptState, Failure
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
@@ -26,6 +26,7 @@ numbers = st.integers(0, 2**40)
 failures = st.none() | st.builds(Failure, texts, texts)
 documents: st.SearchStrategy[codec.Document] = st.one_of(
     st.builds(TurnBody, input=numbers, items=many),
+    st.builds(TurnBody, input=numbers, items=many, details=raw_items),
     st.builds(AttemptBody, input=many, partial=texts),
     st.builds(JournalRecord, item=raw_items),
     st.builds(JournalRecord, item=raw_items, emitted=st.booleans()),
@@ -159,3 +160,37 @@ def test_an_item_inside_a_document_is_written_as_its_json() -> None:
 
     given = Item(b'{"type": "note",  "n": 1.0}')
     assert codec.encode(Holder(item=given)) == b'{"item":{"type": "note",  "n": 1.0},"v":1}'
+
+
+@repeatable
+@given(st.dictionaries(st.text(), json_values, max_size=4))
+def test_an_object_of_json_values_comes_back(values: dict[str, Any]) -> None:
+    assert codec.object_of(msgspec.Raw(codec.raw_object("details", values))) == values
+
+
+endless: list[Any] = []
+endless.append(endless)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        5,
+        [],
+        {"a": object()},
+        {"a": "\ud800"},
+        {"a": msgspec.Raw(b"}")},
+        {"a": msgspec.Raw(b'"\xff"')},
+        {"a": endless},
+        {("a", "b"): 1},
+    ],
+)
+def test_what_is_no_object_of_json_values_is_refused_by_name(values: Any) -> None:
+    with pytest.raises(InvalidInput, match="details"):
+        codec.raw_object("details", values)
+
+
+@pytest.mark.parametrize("raw", [b"[]", b"5", b"{", b'{"a":"\xff"}'])
+def test_a_stored_object_that_is_none_is_damage(raw: bytes) -> None:
+    with pytest.raises(StoreCorrupt):
+        codec.object_of(msgspec.Raw(raw))

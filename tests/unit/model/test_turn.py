@@ -71,6 +71,15 @@ def test_a_body_from_before_there_were_instructions_is_read() -> None:
     assert (old.instructions, old.instructed) == (None, 0)
 
 
+def test_details_come_back_and_absent_ones_take_no_bytes() -> None:
+    plain = turn()
+    assert plain.details == {}
+    assert b"details" not in plain.body
+    given = with_body(plain.body[:-1] + b',"details":{"model":"m","usage":{"total_tokens":3}}}')
+    assert given.details == {"model": "m", "usage": {"total_tokens": 3}}
+    assert given.items == plain.items
+
+
 def test_a_turn_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         turn().number = 2  # type: ignore[misc]

@@ -55,6 +55,28 @@ async def adds_an_answer(stage: Stage, chat: Chat, told: Callable[[Event], None]
         await turn.add({"role": "assistant", "content": "Yes."})
 
 
+async def puts_a_call_behind_its_text(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        turn.emit("Let me see.")
+        turn.put(call("look", "c"), call("look", "d"))
+
+
+async def puts_a_call_and_no_text(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async with chat.turn("q", on_event=told) as turn:
+        await turn.add({"role": "assistant", "content": "Hm."})
+        turn.put(call("look", "c"))
+
+
+async def fails_behind_what_it_put(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
+    async def put_and_break(turn: RunningTurn) -> None:
+        turn.emit("Let me see.")
+        turn.put(call("look", "c"))
+        raise BOOM
+
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(put_and_break, "q", on_failure="keep", on_event=told))
+
+
 async def emits_while_it_adds(stage: Stage, chat: Chat, told: Callable[[Event], None]) -> None:
     process = next(each for each in stage._processes if each.ledger._process is chat._process)
     async with chat.turn("q", on_event=told) as turn:
@@ -136,11 +158,14 @@ ENDS = [
     (answers_in_one_go, AttemptState.COMPLETED),
     (leaves_a_call, AttemptState.COMPLETED),
     (adds_an_answer, AttemptState.COMPLETED),
+    (puts_a_call_behind_its_text, AttemptState.COMPLETED),
+    (puts_a_call_and_no_text, AttemptState.COMPLETED),
     (emits_while_it_adds, AttemptState.COMPLETED),
     (resumes, AttemptState.COMPLETED),
     (is_stopped_and_kept, AttemptState.KEPT),
     (is_stopped_while_it_thinks, AttemptState.KEPT),
     (fails_and_is_kept, AttemptState.KEPT),
+    (fails_behind_what_it_put, AttemptState.KEPT),
     (fails, AttemptState.FAILED),
     (fails_and_is_settled, AttemptState.FAILED),
     (fails_and_is_forgotten, AttemptState.FAILED),

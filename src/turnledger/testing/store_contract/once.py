@@ -50,6 +50,16 @@ class Once(Contract):
         assert await stage.tickets(chat) == []
         await holder.finish()
 
+    async def test_a_replay_has_the_details_that_were_kept_with_the_turn(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        async with chat.turn("q", idempotency_key="i") as turn:
+            turn.emit("a")
+            turn.details = {"model": "m", "usage": {"total_tokens": 3}, "finish_reason": None}
+        again = await soon((await there.chat(chat)).run(NEVER, "q", idempotency_key="i"))
+        assert again.details == {"model": "m", "usage": {"total_tokens": 3}, "finish_reason": None}
+        assert turn.turn == again
+
     async def test_a_block_is_not_run_again_but_told_the_turn(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         turn = await exchange(chat, "q", "a", idempotency_key="i")

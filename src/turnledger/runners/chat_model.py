@@ -1,0 +1,119 @@
+"""Chat models: what answers chat messages, whole or as a stream, and how its answers are read.
+
+A model is anything with these four methods; `upstream` speaks to a server, `demo` needs none. Answers stay
+the bytes that the model sent: they are decoded once, and only as far as somebody looks at them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+import msgspec
+
+from turnledger.errors import MalformedAnswer
+from turnledger.model.messages import Message
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """What a model is asked: the messages to answer, and how."""
+
+    messages: Sequence[Message] | msgspec.Raw
+    """Chat messages, or the JSON of a list of them, which is passed on as it is."""
+    settings: Mapping[str, Any] = {}
+    """The other fields of a request (`model`, `tools`, `temperature`, …), known or not; a value may be its
+    JSON as `msgspec.Raw`. Not `stream` and `stream_options`."""
+    stream_options: Any = None
+    """The field of that name, where the answer is streamed."""
+
+    def body(self, *, stream: bool) -> bytes:
+        """The request as JSON."""
+        fields = {**self.settings, "messages": self.messages, "stream": stream}
+        if stream and self.stream_options is not None:
+            fields["stream_options"] = self.stream_options
+        return msgspec.json.encode(fields)
+
+
+class ChatModel(Protocol):
+    """Answers chat messages. Every method raises a ModelError when there is no answer, and no other error."""
+
+    async def complete(self, asked: Asked) -> bytes:
+        """Return one whole `chat.completion`, as JSON."""
+        ...
+
+    def stream(self, asked: Asked) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        """Stream an answer. Entering it has the model begin, and raises before anything was said; iterating
+        gives the JSON of its chunks, as many at a time as have arrived, and raises when it breaks off.
+        Whether the answer is whole is for the reader to say: a `finish_reason` must have come."""
+        ...
+
+    async def models(self) -> list[dict[str, Any]]:
+        """List the models that `settings["model"]` may name, as objects of the models API."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of connections. Nothing can be asked any more."""
+        ...
+
+
+# What is looked at. `tool_calls` stay plain, so that what only some models know (signatures) is kept.
+
+
+class Delta(msgspec.Struct, gc=False):
+    content: str | None = None
+    refusal: str | None = None
+    tool_calls: list[dict[str, Any]] | None = None
+    function_call: Any = None  # of the old kind: it has no id
+
+
+class ChunkChoice(msgspec.Struct, gc=False):
+    delta: Delta | None = None
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class ChatChunk(msgspec.Struct, gc=False):
+    """One `chat.completion.chunk`, as far as a conversation cares."""
+
+    id: str | None = None
+    model: str | None = None
+    choices: list[ChunkChoice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+class CompletionChoice(msgspec.Struct):
+    message: Delta
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class ChatCompletion(msgspec.Struct):
+    """One `chat.completion`, as far as a conversation cares."""
+
+    id: str | None = None
+    model: str | None = None
+    choices: list[CompletionChoice] | None = None
+    usage: dict[str, Any] | None = None
+    error: Any = None
+
+
+_decode_chunk = msgspec.json.Decoder(ChatChunk).decode
+_decode_completion = msgspec.json.Decoder(ChatCompletion).decode
+
+
+def chunk_of(payload: bytes) -> ChatChunk:
+    """Decode a chunk; raises MalformedAnswer."""
+    try:
+        return _decode_chunk(payload)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise MalformedAnswer(f"The model sent a chunk that cannot be read: {problem}.") from None
+
+
+def completion_of(body: bytes) -> ChatCompletion:
+    """Decode a whole answer; raises MalformedAnswer."""
+    try:
+        return _decode_completion(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        raise MalformedAnswer(f"The model sent an answer that cannot be read: {problem}.") from None

@@ -1,0 +1,175 @@
+"""The chat runner: puts a chat model's answer into a turn, and only a whole one.
+
+turn = await ledger.run(ChatRunner(DemoModel(), {"model": "demo"}), "Hello")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import MalformedAnswer, MalformedItems, ModelUnavailable
+from turnledger.model.item import Item
+from turnledger.model.messages import items_of_messages
+from turnledger.runners.call_deltas import CallDeltas
+from turnledger.runners.chat_model import (
+    Asked,
+    ChatChunk,
+    ChatModel,
+    Delta,
+    chunk_of,
+    completion_of,
+)
+
+OnPayload = Callable[[bytes, ChatChunk], None]
+
+
+class ChatRunner:
+    """Asks a model with the messages of the turn. Its text is emitted as it comes; its calls of tools, which
+    are the client's to answer, and its refusals end the turn.
+
+    Raises a ModelError for anything but a whole answer: one that ended properly, with a `finish_reason`. The
+    turn then fails, and the history is as it was. `turn.details` holds the answer's `model`, `finish_reason`
+    and, where the model told it, `usage`.
+
+    `on_payload` is called for each chunk of a stream, at once, up to the one that says how the answer ended:
+    from there on they wait in `held`, to be sent when the turn is committed. One runner runs one turn at a time.
+    """
+
+    def __init__(
+        self,
+        model: ChatModel,
+        settings: Mapping[str, Any],
+        *,
+        stream: bool = True,
+        stream_options: Any = None,
+        on_payload: OnPayload | None = None,
+    ) -> None:
+        self._model = model
+        self._settings = settings
+        self._stream = stream
+        self._stream_options = stream_options
+        self._on_payload = on_payload
+        self.held: list[bytes] = []
+        """The payloads of a stream from the one with the `finish_reason` on."""
+        self.completion = b""
+        """The whole answer, as the model gave it, where it was not streamed."""
+
+    async def __call__(self, turn: RunningTurn, /) -> None:
+        self.held = []
+        self.completion = b""
+        asked = Asked(turn.messages, self._settings, self._stream_options)
+        answer = _Answer(turn)
+        if self._stream:
+            await self._follow(asked, answer)
+        else:
+            self.completion = await self._model.complete(asked)
+            answer.take_whole(self.completion)
+        answer.end()
+
+    async def _follow(self, asked: Asked, answer: _Answer) -> None:
+        on_payload, held = self._on_payload, self.held
+        async with self._model.stream(asked) as batches:
+            async for payloads in batches:
+                for payload in payloads:
+                    chunk = chunk_of(payload)
+                    answer.take(chunk)
+                    if answer.finish_reason is not None:
+                        held.append(payload)
+                    elif on_payload is not None:
+                        on_payload(payload, chunk)
+
+
+class _Answer:
+    """The answer so far, on its way into a turn."""
+
+    __slots__ = ("_calls", "_has_text", "_model", "_refusal", "_turn", "_usage", "finish_reason")
+
+    def __init__(self, turn: RunningTurn) -> None:
+        self._turn = turn
+        self._has_text = False
+        self._refusal: list[str] = []
+        self._calls: CallDeltas | None = None
+        self._model: str | None = None
+        self._usage: dict[str, Any] | None = None
+        self.finish_reason: str | None = None
+
+    def take(self, chunk: ChatChunk) -> None:
+        """Take one chunk of a stream."""
+        choices = chunk.choices
+        if choices:
+            choice = choices[0]
+            if len(choices) > 1 or choice.index:
+                raise MalformedAnswer("The model gave several answers; a conversation keeps one: leave out `n`.")
+            if choice.delta is not None:
+                self._say(choice.delta)
+            if choice.finish_reason:
+                self.finish_reason = choice.finish_reason
+        if self._model is None:
+            self._model = chunk.model
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+        if chunk.error is not None:
+            raise _failure(chunk.error)
+
+    def take_whole(self, body: bytes) -> None:
+        """Take an answer that was not streamed."""
+        completion = completion_of(body)
+        if completion.error is not None:
+            raise _failure(completion.error)
+        choices = completion.choices or []
+        if len(choices) != 1:
+            raise MalformedAnswer(f"The model gave {len(choices)} answers; a conversation keeps one.")
+        for number, call in enumerate(choices[0].message.tool_calls or []):
+            call.setdefault("index", number)
+        self._say(choices[0].message)
+        self.finish_reason = choices[0].finish_reason or None
+        self._model, self._usage = completion.model, completion.usage
+
+    def _say(self, delta: Delta) -> None:
+        if delta.content:
+            self._has_text = True
+            self._turn.emit(delta.content)
+        if delta.refusal:
+            self._refusal.append(delta.refusal)
+        if delta.tool_calls:
+            if self._calls is None:
+                self._calls = CallDeltas()
+            self._calls.add(delta.tool_calls)
+        if delta.function_call is not None:
+            raise MalformedAnswer("The model called a function of the old kind: send `tools`, not `functions`.")
+
+    def end(self) -> None:
+        """The stream ended properly: the answer is whole if the model said how it ended."""
+        if self.finish_reason is None:
+            raise MalformedAnswer("The model's answer ended without a finish_reason: it may not be whole.")
+        ending = self._ending()
+        if not ending and not self._has_text:
+            raise MalformedAnswer(f"The model's answer is empty (finish_reason {self.finish_reason}).")
+        self._turn.put(*ending)
+        details = self._turn.details
+        if self._model is not None:
+            details["model"] = self._model
+        details["finish_reason"] = self.finish_reason
+        if self._usage is not None:
+            details["usage"] = self._usage
+
+    def _ending(self) -> tuple[Item, ...]:
+        said: list[dict[str, Any]] = []
+        if self._refusal:
+            said.append({"role": "assistant", "content": None, "refusal": "".join(self._refusal)})
+        if self._calls is not None:
+            said.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
+        if not said:
+            return ()
+        try:
+            return items_of_messages(said)
+        except MalformedItems as problem:
+            raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None
+
+
+def _failure(error: Any) -> ModelUnavailable:
+    """What an error object in an answer means: the model began, and broke off."""
+    told = error.get("message") if isinstance(error, dict) else error
+    return ModelUnavailable(f"The model broke off with an error: {' '.join(str(told).split()).rstrip('.')}.")
