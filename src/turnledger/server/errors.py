@@ -91,6 +91,11 @@ KINDS: dict[type[TurnledgerError], Kind] = {
     errors.TurnFailed: Kind(502, UPSTREAM),
     errors.TurnStopped: CONFLICT,
     errors.Superseded: CONFLICT,
+    errors.ModelError: Kind(502, UPSTREAM),
+    errors.ModelUnavailable: Kind(502, UPSTREAM),
+    errors.ModelTimeout: Kind(504, UPSTREAM),
+    errors.ModelRefused: Kind(502, UPSTREAM),  # or the upstream's own status: see kind_of
+    errors.MalformedAnswer: Kind(502, UPSTREAM),
     errors.StoreError: UNAVAILABLE,
     errors.StoreUnavailable: UNAVAILABLE,
     errors.StoreFull: UNAVAILABLE,

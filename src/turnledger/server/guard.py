@@ -31,6 +31,7 @@ METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
 
 
@@ -47,6 +48,17 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
+
+
+def is_host_name(text: str) -> bool:
+    """Whether this can stand in a Host header, without a port."""
+    found = _HOST.fullmatch(text.lower())
+    return found is not None and found[2] is None
+
+
+def is_origin(text: str) -> bool:
+    """Whether this is what browsers send as an Origin: scheme, host, and the port unless it is the usual."""
+    return _ORIGIN.fullmatch(text) is not None
 
 
 class Head:
