@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -9,7 +10,7 @@ import msgspec
 from starlette.types import Send
 
 from turnledger import errors
-from turnledger.errors import TurnledgerError
+from turnledger.errors import ModelRefused, TurnledgerError
 from turnledger.server import logs
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -64,6 +65,9 @@ CONFLICT = Kind(409, REQUEST, (NO_RETRY,))
 BROKEN_STORE = Kind(500, SERVER, (NO_RETRY,))
 UNAVAILABLE = Kind(503, SERVER, ((b"retry-after", b"1"),))
 
+PASSED_ON = frozenset({400, 404, 413, 422, 429})
+"""What an upstream says about the request, in its own status; anything else is between it and the server."""
+
 KINDS: dict[type[TurnledgerError], Kind] = {
     TurnledgerError: Kind(500, SERVER),
     errors.InvalidInput: Kind(400, REQUEST),
@@ -115,6 +119,9 @@ def kind_of(problem: BaseException) -> Kind:
     """How a problem is answered; what is not of the tree is an internal error."""
     if isinstance(problem, Refused):
         return Kind(problem.status, _type_of(problem.status), problem.headers)
+    if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
+        wait = (b"retry-after", b"%d" % math.ceil(problem.retry_after or 1))
+        return Kind(problem.status, _type_of(problem.status), (wait,) if problem.status == 429 else ())
     for each in type(problem).__mro__:
         if each in KINDS:
             return KINDS[each]
@@ -123,13 +130,20 @@ def kind_of(problem: BaseException) -> Kind:
 
 def error_body(problem: BaseException) -> bytes:
     """The problem in the shape of the OpenAI API, as JSON: `{"error": {message, type, param, code}}`."""
-    is_known = isinstance(problem, TurnledgerError)
-    error = {
-        "message": str(problem) if is_known else INTERNAL,
+    error: dict[str, str | None] = {
+        "message": INTERNAL,
         "type": kind_of(problem).type,
-        "param": getattr(problem, "param", None) if is_known else None,
-        "code": problem.code if isinstance(problem, TurnledgerError) else "internal_error",
+        "param": None,
+        "code": "internal_error",
     }
+    if isinstance(problem, TurnledgerError):
+        error |= {"message": str(problem), "code": problem.code}
+    if isinstance(problem, Refused):
+        error["param"] = problem.param
+    if isinstance(problem, ModelRefused):
+        # Programs match on what the upstream calls it, as in context_length_exceeded.
+        told = problem.error
+        error |= {name: told[name] for name in ("type", "param", "code") if isinstance(told.get(name), str)}
     return msgspec.json.encode({"error": error})
 
 

@@ -39,8 +39,7 @@ def load_settings(
     path = config or config_folder / FILE_NAME
     file = SettingsFile.read(path) if config or path.is_file() else SettingsFile(path, "")
     given = {name: value for name, value in flags.items() if value is not None}
-    settings = _Reading(file, given, environ).settings()
-    return settings
+    return _Reading(file, given, environ).settings()
 
 
 class SettingsFile:
@@ -55,11 +54,8 @@ class SettingsFile:
             told, _, place = str(problem).partition(" (at ")
             line = re.match(r"line (\d+)", place)
             at = line[1] if line else str(text.count("\n") + 1)
-            raise InvalidSettings(
-                plain(
-                    f'{path}, line {at}: this is not TOML: {told}. Text needs quotes, as in store = "memory:".'
-                )
-            ) from None
+            remedy = 'Text needs quotes, as in store = "memory:".'
+            raise InvalidSettings(plain(f"{path}, line {at}: this is not TOML: {told}. {remedy}")) from None
 
     @classmethod
     def read(cls, path: Path) -> SettingsFile:
@@ -72,9 +68,8 @@ class SettingsFile:
             ) from None
         except UnicodeDecodeError as problem:
             line = problem.object.count(b"\n", 0, problem.start) + 1
-            raise InvalidSettings(
-                plain(f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8.")
-            ) from None
+            told = f"{path}, line {line}: this is not UTF-8. Save the file as UTF-8."
+            raise InvalidSettings(plain(told)) from None
 
     def line_of(self, names: Names) -> int:
         """The line of a setting, or of what comes nearest: its table."""
@@ -99,9 +94,10 @@ def _way(toml: str) -> Names:
     except tomllib.TOMLDecodeError:
         return ()
     names: list[str] = []
-    while isinstance(inside, dict) and inside:
-        name, inside = next(iter(inside.items()))
+    while inside:
+        name, value = next(iter(inside.items()))
         names.append(name)
+        inside = value if isinstance(value, dict) else {}
     return tuple(names)
 
 
@@ -143,9 +139,8 @@ class _Reading:
         return settings
 
     def _with_flags(self, server: Mapping[str, Any]) -> dict[str, Any]:
-        limits = {
-            name: value for name, value in self._flags.items() if name in ServerLimits.__struct_fields__
-        }
+        known = ServerLimits.__struct_fields__
+        limits = {name: value for name, value in self._flags.items() if name in known}
         others = {name: value for name, value in self._flags.items() if name not in limits}
         merged = {**server, **others}
         if limits:
@@ -190,7 +185,7 @@ class _Reading:
         if not is_loopback(settings.host) and not settings.insecure:
             raise self._problem(
                 ("server", "host"),
-                f"{settings.host} can be reached from other machines, and there are no tokens to tell their users "
+                f"{settings.host} can be reached from other machines, and there are no tokens to tell users "
                 "apart. Listen at 127.0.0.1, or say --insecure if everybody who reaches it may use it.",
             )
         if not settings.store.startswith(("memory:", "sqlite:")):
