@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from turnledger.cli.terminal import plain
 from turnledger.engine.check import CheckRequest, Report
 from turnledger.engine.check import check as check_store
 from turnledger.errors import TurnledgerError
 from turnledger.model.finding import Finding
+from turnledger.model.printable import plain
 from turnledger.stores.opening import visit_store
 
 DEFAULT_STORE = "sqlite:///turnledger.db"

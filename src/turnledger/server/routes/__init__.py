@@ -1,1 +1,1 @@
-"""The cold routes: everything but the turns themselves."""
+"""The endpoints, one module for each thing they are about."""

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.unit.model.shapes import repeatable
-from turnledger.cli.terminal import plain
+from turnledger.model.printable import plain
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What may be written to a terminal: stored text is hostile, and control sequences do things there."""
+"""What may be written to a terminal or a log: text from outside is hostile."""
 
 from __future__ import annotations
 

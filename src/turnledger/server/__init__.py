@@ -1,0 +1,1 @@
+"""The HTTP server. Needs the extra `server`; the library does not."""

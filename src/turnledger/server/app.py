@@ -1,0 +1,211 @@
+"""The server as an ASGI application: guard, routes, errors, and an end that leaves nothing half."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Sequence
+
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars
+
+from turnledger.ledger import OWNER, Ledger
+from turnledger.server import logs
+from turnledger.server.endpoint import Endpoint
+from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
+from turnledger.server.guard import Guard, Head
+from turnledger.server.models import Models
+from turnledger.server.openapi import with_description
+from turnledger.server.routes import health
+from turnledger.server.service import Service
+from turnledger.server.settings import Settings
+
+CLIENT_LEFT = 499
+"""Logged and counted in place of a status when there was nobody to send one to."""
+
+
+def make_app(ledger: Ledger, models: Models, settings: Settings) -> App:
+    """The application over an open ledger, which stays its opener's to close."""
+    service = Service(ledger, models, settings)
+    return App(service, all_endpoints(service))
+
+
+def all_endpoints(service: Service) -> list[Endpoint]:
+    """Everything that the server answers."""
+    return with_description([*health.endpoints(service)])
+
+
+class App:
+    """Answers requests until it is told to end.
+
+    Endpoints find `owner` and `request_id` in `scope["state"]`, and may leave `turn` and `conversation`
+    there, for the log.
+    """
+
+    def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
+        self.service = service
+        self.endpoints = endpoints
+        self._guard = Guard(service.settings)
+        self._routes = [(_route(endpoint), endpoint) for endpoint in endpoints]
+        self._direct = {
+            (endpoint.method, endpoint.path): (route.app, endpoint)
+            for route, endpoint in self._routes
+            if "{" not in endpoint.path
+        }
+        self._open: set[asyncio.Task[object]] = set()
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or follow the server through its life."""
+        if scope["type"] == "http":
+            task = asyncio.current_task()
+            assert task is not None  # noqa: S101 - for the type checker
+            self._open.add(task)
+            self._none_open.clear()
+            try:
+                await self._answer(scope, receive, send)
+            finally:
+                self._open.discard(task)
+                if not self._open:
+                    self._none_open.set()
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008})
+
+    async def drain(self, grace: float, cleaning: float = 5.0) -> bool:
+        """Take no more requests, and wait until the open ones have ended. After `grace` seconds they are
+        cancelled: turns end by their failure policy, streams with an error. Returns whether all have ended
+        within `cleaning` seconds more."""
+        self.service.shutting_down.set()
+        if not await self._all_ended(grace):
+            logs.log.warning("grace_over", requests=len(self._open))
+            self.cancel_all()
+            return await self._all_ended(cleaning)
+        return True
+
+    def cancel_all(self) -> None:
+        """End the open requests at once."""
+        for task in self._open:
+            task.cancel()
+
+    async def _all_ended(self, wait: float) -> bool:
+        try:
+            async with asyncio.timeout(wait):
+                await self._none_open.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                await send({"type": "lifespan.startup.complete"})
+            elif message["type"] == "lifespan.shutdown":
+                await self.drain(self.service.settings.grace)
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = time.perf_counter()
+        head = Head(scope)
+        state = scope.setdefault("state", {})
+        state["owner"] = OWNER
+        state["request_id"] = request_id = self._guard.request_id(head)
+        bind_contextvars(request_id=request_id)
+        answer = Answer(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
+        try:
+            self._guard.check(head)
+            preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
+            if preflight is not None:
+                await _answer_empty(answer, preflight)
+            else:
+                await self._find(scope)(scope, receive, answer)
+        except ClientGone:
+            answer.status = answer.status or CLIENT_LEFT
+        except asyncio.CancelledError:
+            if not self.service.shutting_down.is_set():
+                raise
+            await self._answer_problem(answer, shutting_down(), request_id)
+        except Exception as problem:
+            await self._answer_problem(answer, problem, request_id)
+        finally:
+            self._note(scope, answer.status, time.perf_counter() - began)
+
+    async def _answer_problem(self, answer: Answer, problem: BaseException, request_id: str) -> None:
+        if not answer.status:
+            await answer_error(answer, problem, request_id)
+        else:
+            # Half an answer cannot be taken back: the server cuts the connection of one that is not whole.
+            logs.unexpected(problem, request_id=request_id)
+
+    def _find(self, scope: Scope) -> ASGIApp:
+        method, path = scope["method"], scope["path"]
+        found = self._direct.get((method, path))
+        if found is None:
+            found = self._match(scope)
+        app, endpoint = found
+        if self.service.shutting_down.is_set() and not endpoint.while_ending:
+            raise shutting_down()
+        if len(self._open) > self.service.settings.limits.requests and not endpoint.while_ending:
+            message = "The server has as many open requests as it may have. Try again in a moment."
+            raise Refused(429, "too_many_requests", message, headers=[(b"retry-after", b"1")])
+        return app
+
+    def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:
+        allowed: set[str] = set()
+        for route, endpoint in self._routes:
+            match, child_scope = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(child_scope)
+                return route.app, endpoint
+            if match is Match.PARTIAL:
+                allowed |= route.methods or set()
+        if allowed:
+            headers = [(b"allow", ", ".join(sorted(allowed)).encode())]
+            message = f"This path does not take {scope['method']}, but {', '.join(sorted(allowed))}."
+            raise Refused(405, "method_not_allowed", message, headers=headers)
+        raise Refused(404, "unknown_url", "There is nothing at this path. /openapi.json lists what there is.")
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        self.service.metrics.answered(status)
+        state = scope["state"]
+        logs.log.info(
+            "request",
+            method=scope["method"],
+            path=scope["path"],
+            status=status,
+            ms=round(seconds * 1000, 1),
+            **{name: state[name] for name in ("turn", "conversation") if name in state},
+        )
+
+
+class Answer:
+    """A `send` that adds the headers which every answer carries, and knows what was sent. No coroutine of
+    its own stands between a stream and its connection."""
+
+    __slots__ = ("_headers", "_send", "status")
+
+    def __init__(self, send: Send, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+        self._send = send
+        self._headers = headers
+        self.status = 0
+        """0 until an answer was begun."""
+
+    def __call__(self, message: Message) -> Awaitable[None]:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
+        return self._send(message)
+
+
+async def _answer_empty(send: Send, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": list(headers)})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _route(endpoint: Endpoint) -> Route:
+    return Route(endpoint.path, endpoint.answer, methods=[endpoint.method])

@@ -1,0 +1,93 @@
+"""Reading the body of a request: bounded in size and time, and decoded once."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeVar
+
+import msgspec
+from starlette.types import Receive, Scope
+
+from turnledger.server.errors import ClientGone, Refused
+
+CLOSE = ((b"connection", b"close"),)
+"""What is left of a body that is not wanted is not read, so the connection cannot be used again."""
+
+Decoded = TypeVar("Decoded")
+
+
+async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) -> bytes:
+    """The whole body. Raises Refused for more than `limit` bytes (413; at once if it is announced) or one
+    that takes longer than `wait` seconds (408), ClientGone if the client leaves first."""
+    announced = _announced(scope)
+    if announced is not None and announced > limit:
+        raise _too_large(limit)
+    try:
+        async with asyncio.timeout(wait):
+            return await _gather(receive, limit)
+    except TimeoutError:
+        message = f"The body did not arrive within {wait:g} seconds."
+        raise Refused(408, "body_too_slow", message, headers=CLOSE) from None
+
+
+async def _gather(receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        part = message.get("body", b"")
+        size += len(part)
+        if size > limit:
+            raise _too_large(limit)
+        parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
+    """Decode JSON. Raises Refused (400) that says where it is not JSON, or which field is wrong and how."""
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as problem:
+        told, _, path = str(problem).partition(" - at `")
+        param = path.removeprefix("$").strip("`.") or None
+        where = f"`{param}`: " if param else ""
+        raise Refused(400, "invalid_body", f"The body is not valid: {where}{told}.", param=param) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        raise Refused(400, "malformed_json", _malformed(body, problem)) from None
+
+
+def _malformed(body: bytes, problem: Exception) -> str:
+    if not body.strip():
+        return "The body is empty. Send a JSON object."
+    if isinstance(problem, RecursionError):
+        return "The JSON of the body is nested too deeply."
+    if isinstance(problem, UnicodeDecodeError):
+        return f"The body is not UTF-8: {_place(body, problem.start)}."
+    told, _, position = str(problem).partition("(byte ")
+    offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
+    told = told.removeprefix("JSON is malformed:").strip()
+    return f"The body is not JSON: {told[:1].lower()}{told[1:]} at {_place(body, offset)}."
+
+
+def _place(body: bytes, offset: int) -> str:
+    before = body[:offset]
+    line_start = before.rfind(b"\n") + 1
+    column = len(before[line_start:].decode("utf-8", "replace")) + 1
+    return f"line {before.count(bytes([10])) + 1}, column {column}"
+
+
+def _announced(scope: Scope) -> int | None:
+    for name, value in scope["headers"]:
+        if name == b"content-length":
+            if not value.isdigit():
+                raise Refused(400, "bad_content_length", "Content-Length is not a number.", headers=CLOSE)
+            return int(value) if len(value) < 20 else 10**20
+    return None
+
+
+def _too_large(limit: int) -> Refused:
+    message = f"The body is larger than {limit} bytes. Send less, or raise the server's limit `body_bytes`."
+    return Refused(413, "body_too_large", message, headers=CLOSE)

@@ -1,0 +1,36 @@
+"""An endpoint and its description: the routes and the OpenAPI document are made of the same list."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+Answering: TypeAlias = Callable[[Request], Awaitable[Response]] | ASGIApp
+"""A function from request to response, or an object that is an ASGI application: the way of hot endpoints."""
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one path."""
+
+    method: str
+    path: str
+    """With parameters in braces, `/api/turns/{turn_id}`."""
+    answer: Answering
+    summary: str
+    tag: str
+    answers: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
+    """What each status means here; the errors that all endpoints share are not repeated."""
+    headers: Mapping[str, str] = {}
+    """Request headers that it understands, and what they say."""
+    query: Mapping[str, str] = {}
+    body: Mapping[str, Any] | None = None
+    """JSON Schema of the body, if it takes one."""
+    media_type: str = "application/json"
+    """Of the answer when all went well."""
+    while_ending: bool = False
+    """Whether it is answered while the server shuts down."""

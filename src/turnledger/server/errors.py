@@ -1,0 +1,170 @@
+"""From an error to an HTTP answer: the only place that knows which error has which status."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+from starlette.types import Send
+
+from turnledger import errors
+from turnledger.errors import ModelRefused, TurnledgerError
+from turnledger.server import logs
+
+Headers = Iterable[tuple[bytes, bytes]]
+
+NO_RETRY = (b"x-should-retry", b"false")
+"""The official OpenAI clients repeat 408, 409, 429 and 5xx by themselves unless they are told not to."""
+INTERNAL = (
+    "Something went wrong inside the server. The history is as it was, or as the last answer said. "
+    "The server's log has the details under this request's x-request-id."
+)
+
+
+class Refused(TurnledgerError):
+    """The request was refused before it reached the ledger. Nothing changed."""
+
+    code = "refused"
+
+    def __init__(
+        self, status: int, code: str, message: str, *, param: str | None = None, headers: Headers = ()
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        # Refusals are many, and mean nothing to the library: they share a class, and each has its code.
+        self.code = code  # type: ignore[misc]
+        self.param = param
+        self.headers = tuple(headers)
+
+
+class ClientGone(TurnledgerError):
+    """The client closed the connection before its request was complete. There is nobody to answer."""
+
+    code = "client_gone"
+
+
+def shutting_down() -> Refused:
+    """What a request is told that came too late, or whose turn outlasted the grace time."""
+    message = "The server is shutting down. Nothing was committed; try again in a moment."
+    return Refused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
+
+
+class Kind(NamedTuple):
+    """How errors of one class are answered."""
+
+    status: int
+    type: str
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
+REQUEST, LIMIT = "invalid_request_error", "rate_limit_error"
+SERVER, UPSTREAM = "server_error", "upstream_error"
+CONFLICT = Kind(409, REQUEST, (NO_RETRY,))
+BROKEN_STORE = Kind(500, SERVER, (NO_RETRY,))
+UNAVAILABLE = Kind(503, SERVER, ((b"retry-after", b"1"),))
+
+PASSED_ON = frozenset({400, 404, 413, 422, 429})
+"""What an upstream says about the request, in its own status; anything else is between it and the server."""
+
+KINDS: dict[type[TurnledgerError], Kind] = {
+    TurnledgerError: Kind(500, SERVER),
+    errors.InvalidInput: Kind(400, REQUEST),
+    errors.InvalidId: Kind(400, REQUEST),
+    errors.NoNewInput: Kind(400, REQUEST),
+    errors.MissingToolResults: Kind(400, REQUEST),
+    errors.MalformedItems: Kind(400, REQUEST),
+    errors.EmptyTurn: Kind(502, UPSTREAM),
+    errors.IdempotencyMismatch: Kind(422, REQUEST),
+    errors.ConversationUnavailable: Kind(404, REQUEST),
+    errors.ConversationNotFound: Kind(404, REQUEST),
+    errors.ConversationDeleted: Kind(410, REQUEST),
+    errors.ConversationExpired: Kind(410, REQUEST),
+    errors.HistoryUnavailable: Kind(404, REQUEST),
+    errors.TurnNotFound: Kind(404, REQUEST),
+    errors.BranchNotFound: Kind(404, REQUEST),
+    errors.HistoryDiverged: CONFLICT,
+    errors.ConversationBusy: CONFLICT,
+    errors.QueueFull: Kind(429, LIMIT, ((b"retry-after", b"2"),)),
+    errors.WaitEnded: CONFLICT,
+    errors.TooManyReaders: Kind(429, LIMIT, ((b"retry-after", b"5"),)),
+    errors.RevisionConflict: Kind(412, REQUEST),
+    errors.TurnEnded: CONFLICT,
+    errors.TurnReplayed: CONFLICT,
+    errors.TurnFailed: Kind(502, UPSTREAM),
+    errors.TurnStopped: CONFLICT,
+    errors.Superseded: CONFLICT,
+    errors.ModelError: Kind(502, UPSTREAM),
+    errors.ModelUnavailable: Kind(502, UPSTREAM),
+    errors.ModelTimeout: Kind(504, UPSTREAM),
+    errors.ModelRefused: Kind(502, UPSTREAM),  # or the upstream's own status: see kind_of
+    errors.MalformedAnswer: Kind(502, UPSTREAM),
+    errors.StoreError: UNAVAILABLE,
+    errors.StoreUnavailable: UNAVAILABLE,
+    errors.StoreFull: UNAVAILABLE,
+    errors.StoreReadOnly: UNAVAILABLE,
+    errors.StoreCorrupt: BROKEN_STORE,
+    errors.NotAStore: BROKEN_STORE,
+    errors.StoreTooNew: BROKEN_STORE,
+    errors.UnsafeSqlite: BROKEN_STORE,
+    errors.OutcomeUnknown: UNAVAILABLE,
+    errors.CommitOutcomeUnknown: UNAVAILABLE,
+    errors.LedgerClosed: UNAVAILABLE,
+}
+"""Every class of the tree has its line, so that a new one is answered on purpose."""
+
+
+def kind_of(problem: BaseException) -> Kind:
+    """How a problem is answered; what is not of the tree is an internal error."""
+    if isinstance(problem, Refused):
+        return Kind(problem.status, _type_of(problem.status), problem.headers)
+    if isinstance(problem, ModelRefused) and problem.status in PASSED_ON:
+        wait = (b"retry-after", b"%d" % math.ceil(problem.retry_after or 1))
+        return Kind(problem.status, _type_of(problem.status), (wait,) if problem.status == 429 else ())
+    for each in type(problem).__mro__:
+        if each in KINDS:
+            return KINDS[each]
+    return Kind(500, SERVER)
+
+
+def error_body(problem: BaseException) -> bytes:
+    """The problem in the shape of the OpenAI API, as JSON: `{"error": {message, type, param, code}}`."""
+    error: dict[str, str | None] = {
+        "message": INTERNAL,
+        "type": kind_of(problem).type,
+        "param": None,
+        "code": "internal_error",
+    }
+    if isinstance(problem, TurnledgerError):
+        error |= {"message": str(problem), "code": problem.code}
+    if isinstance(problem, Refused):
+        error["param"] = problem.param
+    if isinstance(problem, ModelRefused):
+        # Programs match on what the upstream calls it, as in context_length_exceeded.
+        told = problem.error
+        error |= {name: told[name] for name in ("type", "param", "code") if isinstance(told.get(name), str)}
+    return msgspec.json.encode({"error": error})
+
+
+async def answer_error(send: Send, problem: BaseException, request_id: str, headers: Headers = ()) -> None:
+    """Answer a request, to which nothing was said yet, with its problem. One that is nobody's fault but the
+    server's is logged, and the client learns no more than its request id."""
+    if not isinstance(problem, TurnledgerError):
+        logs.unexpected(problem, request_id=request_id)
+    kind = kind_of(problem)
+    body = error_body(problem)
+    start = [
+        (b"content-type", b"application/json"),
+        (b"content-length", b"%d" % len(body)),
+        *kind.headers,
+        *headers,
+    ]
+    await send({"type": "http.response.start", "status": kind.status, "headers": start})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _type_of(status: int) -> str:
+    if status == 429:
+        return LIMIT
+    return REQUEST if status < 500 else SERVER

@@ -1,0 +1,211 @@
+"""Who may come in: the checks that every request passes before anything is read or looked up.
+
+A server on loopback has no password, so it must know a program of its user from a web page that his browser
+was led to. Browsers say where a request comes from, in headers that pages cannot change: these are checked.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import secrets
+from collections.abc import Callable
+
+from starlette.types import Scope
+
+from turnledger.server.errors import Refused
+from turnledger.server.settings import Settings
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+SECURITY_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"referrer-policy", b"no-referrer"),
+)
+EXPOSED = (
+    b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after"
+)
+METHODS = b"GET, POST, PUT, PATCH, DELETE"
+
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
+_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+_HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
+
+
+def new_request_id() -> str:
+    """An id for a request that brought none."""
+    return f"req_{secrets.token_hex(12)}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to bind to can be reached from this machine only."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def is_host_name(text: str) -> bool:
+    """Whether this can stand in a Host header, without a port."""
+    found = _HOST.fullmatch(text.lower())
+    return found is not None and found[2] is None
+
+
+def is_origin(text: str) -> bool:
+    """Whether this is what browsers send as an Origin: scheme, host, and the port unless it is the usual."""
+    return _ORIGIN.fullmatch(text) is not None
+
+
+class Head:
+    """What the guard looks at of a request's headers, gathered in one pass."""
+
+    __slots__ = (
+        "asked_headers",
+        "asked_method",
+        "body_type",
+        "forwarded",
+        "has_body",
+        "hosts",
+        "origins",
+        "request_id",
+        "site",
+    )
+
+    def __init__(self, scope: Scope) -> None:
+        self.hosts: list[bytes] = []
+        self.origins: list[bytes] = []
+        self.site = self.body_type = self.request_id = self.asked_method = self.asked_headers = b""
+        self.forwarded = ""
+        self.has_body = False
+        for name, value in scope["headers"]:
+            if name == b"host":
+                self.hosts.append(value)
+            elif name == b"content-type":
+                self.body_type = value
+            elif name == b"content-length":
+                self.has_body = self.has_body or value != b"0"
+            elif name == b"transfer-encoding":
+                self.has_body = True
+            elif name == b"origin":
+                self.origins.append(value)
+            elif name == b"sec-fetch-site":
+                self.site = value
+            elif name == b"x-request-id":
+                self.request_id = value
+            elif name in {b"forwarded", b"via"} or name.startswith(b"x-forwarded-"):
+                self.forwarded = name.decode("latin-1")
+            elif name == b"access-control-request-method":
+                self.asked_method = value
+            elif name == b"access-control-request-headers":
+                self.asked_headers = value
+
+
+class Guard:
+    """The checks, made for one server's settings."""
+
+    def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
+        self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
+        self._origins = frozenset(origin.encode() for origin in settings.origins)
+        self._is_open = settings.insecure
+        # No name leads a browser from a foreign page to a literal address, so these need no list.
+        self._takes_addresses = not is_loopback(settings.host)
+        self._make_id = make_id
+
+    def request_id(self, head: Head) -> str:
+        """The id that the request brought, if it is harmless wherever it may be shown; else a new one."""
+        if _REQUEST_ID.fullmatch(head.request_id):
+            return head.request_id.decode()
+        return self._make_id()
+
+    def check(self, head: Head) -> None:
+        """Raise Refused unless the request may come in."""
+        self._check_host(head)
+        if head.forwarded and not self._is_open:
+            raise Refused(
+                403,
+                "forwarded_request",
+                f"The request came through a proxy ({head.forwarded}), and this server lets in only programs "
+                "of its own machine. Ask it directly, or start it with --insecure.",
+            )
+        self._check_origin(head)
+        if head.has_body:
+            check_body_type(head.body_type)
+
+    def answer_headers(self, head: Head) -> tuple[tuple[bytes, bytes], ...]:
+        """What every answer to the request carries, for pages of configured origins with their leave."""
+        if len(head.origins) == 1 and head.origins[0] in self._origins:
+            return (
+                *SECURITY_HEADERS,
+                (b"access-control-allow-origin", head.origins[0]),
+                (b"access-control-expose-headers", EXPOSED),
+                (b"vary", b"origin"),
+            )
+        return SECURITY_HEADERS
+
+    def preflight_headers(self, head: Head) -> list[tuple[bytes, bytes]] | None:
+        """The answer to a browser that asks beforehand for a page of a configured origin; None for any
+        other request."""
+        if not head.asked_method or not self._is_configured(head):
+            return None
+        headers = [
+            (b"access-control-allow-methods", METHODS),
+            (b"access-control-max-age", b"600"),
+        ]
+        if _HEADER_NAMES.fullmatch(head.asked_headers):
+            headers.append((b"access-control-allow-headers", head.asked_headers))
+        return headers
+
+    def _is_configured(self, head: Head) -> bool:
+        return len(head.origins) == 1 and head.origins[0] in self._origins
+
+    def _check_host(self, head: Head) -> None:
+        if len(head.hosts) == 1:
+            found = _HOST.fullmatch(head.hosts[0].decode("latin-1").lower())
+            if found and (found[1] in self._names or (self._takes_addresses and _is_address(found[1]))):
+                return
+        raise Refused(
+            403,
+            "host_not_allowed",
+            "The request names a host that is not this server's. Ask for localhost, or add the name to "
+            "`hosts` in the configuration.",
+        )
+
+    def _check_origin(self, head: Head) -> None:
+        if self._is_configured(head):
+            return
+        if head.origins and head.origins != [b"http://" + head.hosts[0]]:
+            raise Refused(
+                403,
+                "origin_not_allowed",
+                "The request comes from a web page that may not call this server. Add its origin, port "
+                "included, to `origins` in the configuration.",
+            )
+        if head.site in {b"cross-site", b"same-site"}:
+            raise Refused(
+                403,
+                "cross_site_request",
+                "A browser sent the request on behalf of another site. Add that site's origin to `origins` "
+                "in the configuration if it may call this server.",
+            )
+
+
+def check_body_type(body_type: bytes) -> None:
+    """Raise Refused unless a body is declared to be JSON: a page can send any other without being asked."""
+    kind, _, rest = body_type.lower().partition(b";")
+    charset = rest.replace(b" ", b"").replace(b'"', b"")
+    if kind.strip() != b"application/json" or charset not in {b"", b"charset=utf-8"}:
+        message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
+        raise Refused(415, "unsupported_media_type", message, headers=[(b"connection", b"close")])
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,25 @@
+"""What all endpoints of one server share."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from turnledger.ledger import Ledger
+from turnledger.server.metrics import Metrics
+from turnledger.server.settings import Settings
+
+if TYPE_CHECKING:
+    from turnledger.server.models import Models
+
+
+class Service:
+    """The ledger, the models and the settings of a server, its counts, and whether it is about to end."""
+
+    def __init__(self, ledger: Ledger, models: Models, settings: Settings) -> None:
+        self.ledger = ledger
+        self.models = models
+        self.settings = settings
+        self.metrics = Metrics()
+        self.shutting_down = asyncio.Event()
+        """Set when the server was told to end: streams that would go on for ever end by themselves."""

@@ -1,0 +1,87 @@
+"""What a server is told when it starts."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from turnledger.engine.limits import Limits
+
+ENGINE = Limits()
+
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+
+
+class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds on what clients may ask. Times are in seconds."""
+
+    body_bytes: Count = 32 * 1024 * 1024
+    """Bytes of the body of one request."""
+    body_wait: Seconds = 30.0
+    """How long a body may take to arrive."""
+    requests: Count = 10_000
+    """Requests that may be open at once, streams included."""
+    queue_length: Count = ENGINE.queue_length
+    """Turns that may wait for one conversation."""
+    queue_wait: Seconds = ENGINE.queue_wait
+    """How long a turn waits for those before it."""
+    readers: Count = ENGINE.readers
+    """Event streams that may be read at once."""
+
+
+class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
+    """How long an upstream may take, by phase, in seconds."""
+
+    connect: Seconds = 10.0
+    """Until there is a connection."""
+    first_byte: Seconds = 300.0
+    """From the question to the first byte of the answer."""
+    between_chunks: Seconds = 120.0
+    """From one part of the answer to the next."""
+    total: Seconds | None = None
+    """For the whole answer; none is given by default."""
+
+
+class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One model: where it is, and what it is called there."""
+
+    upstream: str
+    """URL of the API, up to where `/chat/completions` follows."""
+    model: str | None = None
+    """Its name there; None: the same."""
+    api_key_env: str | None = None
+    """The environment variable that holds the api_key."""
+    timeouts: ModelTimeouts | None = None
+    """None: those of the server."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a server is told when it starts; `[server]` of the file has the same names."""
+
+    host: str = "127.0.0.1"
+    """The address to listen at."""
+    port: Port = 8383
+    """0: any that is free."""
+    store: str = "memory:"
+    """Where conversations are kept."""
+    hosts: tuple[str, ...] = ()
+    """Names under which the server may be asked for, beside those of loopback."""
+    origins: tuple[str, ...] = ()
+    """Web pages from elsewhere that may call it: scheme, host and port."""
+    insecure: bool = False
+    """Serve without tokens beyond loopback, and behind a proxy."""
+    grace: Seconds = 20.0
+    """How long running turns may go on after the server was told to end."""
+    log_format: Literal["console", "json"] | None = None
+    """None: console on a terminal, json elsewhere."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    limits: ServerLimits = ServerLimits()
+    timeouts: ModelTimeouts = ModelTimeouts()
+    upstream: str | None = None
+    """Where all models are asked for that `models` does not name."""
+    api_key_env: str | None = None
+    """The environment variable that holds the api_key for `upstream`."""
+    models: dict[str, ModelSettings] = {}
