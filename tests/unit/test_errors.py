@@ -10,17 +10,24 @@ from turnledger import errors
 from turnledger.errors import (
     MissingToolResults,
     RevisionConflict,
+    TurnAttached,
     TurnledgerError,
     TurnReplayed,
     TurnStopped,
 )
-from turnledger.model.ids import ConversationId
+from turnledger.model.ids import ConversationId, TurnId
 
 CLASSES = [
     each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, TurnledgerError)
 ]
 CONVERSATION = some_id(ConversationId, 1)
-ARGUMENTS = {MissingToolResults: [("a", "b")], RevisionConflict: [3], TurnReplayed: [turn(), CONVERSATION]}
+TURN = some_id(TurnId, 1)
+ARGUMENTS = {
+    MissingToolResults: [("a", "b")],
+    RevisionConflict: [3],
+    TurnAttached: [TURN, CONVERSATION],
+    TurnReplayed: [turn(), CONVERSATION],
+}
 
 
 def drawn_parents() -> dict[str, str | None]:
@@ -90,6 +97,8 @@ def test_errors_carry_what_they_are_about() -> None:
     assert "revision 3" in str(RevisionConflict(3))
     replay = TurnReplayed(committed, CONVERSATION)
     assert (replay.turn, replay.conversation) == (committed, CONVERSATION)
+    attached = TurnAttached(TURN, CONVERSATION)
+    assert (attached.turn, attached.conversation) == (TURN, CONVERSATION)
     assert TurnStopped(committed).turn is committed
     assert TurnStopped().turn is None
 

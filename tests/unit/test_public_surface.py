@@ -93,6 +93,7 @@ def test_a_chat_can_do_this() -> None:
         "id",
         "info",
         "instructions",
+        "outcome",
         "owner",
         "regenerate",
         "resent",
