@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 
+from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import Ledger
 from turnledger.runners.chat_model import Asked
 from turnledger.server import logs
 from turnledger.server.answer import Answer
@@ -19,21 +19,16 @@ from turnledger.server.body import read_body
 from turnledger.server.chat_request import chat_request
 from turnledger.server.conversing import Conversing
 from turnledger.server.errors import ClientGone, shutting_down
-from turnledger.server.metrics import Metrics
-from turnledger.server.models import Models
 from turnledger.server.outlet import Outlet
 from turnledger.server.passthrough import pass_through
-from turnledger.server.settings import Settings
+from turnledger.server.service import Service
 
 
 class ChatCompletions:
     """The endpoint, as a plain ASGI application."""
 
-    def __init__(self, ledger: Ledger, models: Models, metrics: Metrics, settings: Settings) -> None:
-        self._ledger = ledger
-        self._models = models
-        self._metrics = metrics
-        self._settings = settings
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         outlet = Outlet(send, receive)
@@ -41,7 +36,7 @@ class ChatCompletions:
         try:
             await self._answer(scope, receive, answer)
         except ClientGone:
-            return
+            raise
         except TurnledgerError as problem:
             answer.fail(problem)
         except asyncio.CancelledError:
@@ -51,16 +46,18 @@ class ChatCompletions:
             logs.unexpected(problem, request_id=scope["state"]["request_id"])
             answer.fail(problem)
         finally:
-            await outlet.close(self._settings.send_timeout)
+            await outlet.close(self._service.settings.limits.send_wait)
 
     async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
-        settings = self._settings
-        body = await read_body(scope, receive, limit=settings.body_bytes, wait=settings.body_wait)
+        service, state = self._service, scope["state"]
+        limits = service.settings.limits
+        body = await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
         asked = chat_request(scope["path"], scope["headers"], body)
-        model, name = self._models.find(asked.model)
+        model, name = service.models.find(asked.model)
+        if name != asked.model:
+            asked = replace(asked, settings={**asked.settings, "model": name})
         if asked.has_conversation:
-            owner = scope["state"]["owner"]
-            await Conversing(self._ledger, self._metrics, owner, asked, model, answer).run()
+            await Conversing(service, state, asked, model, answer).run()
         else:
             question = Asked(asked.messages, asked.settings, asked.stream_options)
             await pass_through(question, model, answer, stream=asked.stream)

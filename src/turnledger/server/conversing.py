@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,6 @@ from turnledger.engine.asking import TurnOptions
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.outcome import committed
 from turnledger.errors import InvalidInput, TurnAttached, TurnledgerError, TurnReplayed
-from turnledger.ledger import Ledger
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatChunk, ChatModel
@@ -21,7 +21,7 @@ from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.answer import Answer
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.chat_wire import Chunks, completion
-from turnledger.server.metrics import Metrics
+from turnledger.server.service import Service
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
 
@@ -31,16 +31,16 @@ class Conversing:
 
     def __init__(
         self,
-        ledger: Ledger,
-        metrics: Metrics,
-        owner: str,
+        service: Service,
+        state: MutableMapping[str, Any],
         asked: ChatRequest,
         model: ChatModel,
         answer: Answer,
     ) -> None:
-        self._ledger = ledger
-        self._metrics = metrics
-        self._owner = owner
+        self._ledger = service.ledger
+        self._metrics = service.metrics
+        self._owner = state["owner"]
+        self._state = state
         self._asked = asked
         self._model = model
         self._answer = answer
@@ -75,14 +75,12 @@ class Conversing:
 
     def _block(self) -> TurnBlock:
         asked, policies = self._asked, self._asked.policies
-        options: TurnOptions = {}
+        options: TurnOptions = {"attach": True}
         for name in ("on_busy", "on_stop", "on_failure"):
             if (policy := getattr(policies, name)) is not None:
                 options[name] = policy  # type: ignore[literal-required]
         if asked.idempotency_key is not None:
             options["idempotency_key"] = asked.idempotency_key
-        elif asked.retry is not None:
-            options["retry"] = asked.retry
         return self._ledger.resent(
             _messages(asked.messages),
             conversation=asked.conversation,
@@ -108,6 +106,7 @@ class Conversing:
         self._answer.header(b"x-conversation-state", state)
         self._answer.header(b"x-turn-id", turn)
         self._turn = turn
+        self._state["conversation"], self._state["turn"] = conversation, turn
 
     def _payload(self, payload: bytes, chunk: ChatChunk) -> None:
         """A chunk as the model sent it, under the name of the turn."""

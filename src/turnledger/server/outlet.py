@@ -8,13 +8,13 @@ on; its client can read the rest from the turn's events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, MutableMapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from contextlib import asynccontextmanager
 from types import coroutine
 from typing import Any, TypeAlias
 
-Message: TypeAlias = MutableMapping[str, Any]
-Send: TypeAlias = Callable[[Message], Awaitable[None]]
-Receive: TypeAlias = Callable[[], Awaitable[Message]]
+from starlette.types import Message, Receive, Send
+
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 BACKLOG = 1024 * 1024
@@ -51,6 +51,20 @@ class Outlet:
             if on_broken is not None:
                 on_broken()
 
+    @asynccontextmanager
+    async def until_gone(self) -> AsyncIterator[None]:
+        """Do something for this client alone: when it goes, that is cancelled, and nothing is raised."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker
+        self.watch(task.cancel)
+        try:
+            yield
+            if self.is_broken:
+                await asyncio.sleep(0)  # the cancellation is on its way, and nobody else shall get it
+        except asyncio.CancelledError:
+            if not self.is_broken or task.uncancel():
+                raise
+
     def begin(self, status: int, headers: Headers) -> None:
         """Send the status and the headers."""
         self.has_begun = True
@@ -59,6 +73,12 @@ class Outlet:
     def write(self, body: bytes) -> None:
         """Send a piece of the body."""
         self._put({"type": "http.response.body", "body": body, "more_body": True}, len(body))
+
+    async def flow(self, body: bytes) -> None:
+        """Send a piece of the body, and wait until the client has room for the next."""
+        self.write(body)
+        if self._sending is not None:
+            await asyncio.wait((self._sending,))
 
     def end(self, body: bytes = b"") -> None:
         """Send the last piece."""

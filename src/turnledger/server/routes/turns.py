@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from turnledger.engine.ending import Ended
-from turnledger.errors import InvalidInput, TurnledgerError
-from turnledger.ledger import Ledger
-from turnledger.model import codec
+from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnStop
-from turnledger.model.event import Event
-from turnledger.server.errors import error_body
-from turnledger.server.outlet import Message, Receive, Send
+from turnledger.server.body import decode_body, read_body
+from turnledger.server.endpoint import Endpoint
+from turnledger.server.event_stream import send_events
+from turnledger.server.service import Service
 
 
 class StopBody(msgspec.Struct):
@@ -24,59 +22,72 @@ class StopBody(msgspec.Struct):
     policy: OnStop | None = None
 
 
+_stop_decoder = msgspec.json.Decoder(StopBody)
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`POST /api/turns/{turn}/stop` and `GET /api/turns/{turn}/events`."""
+
+    async def stop(request: Request) -> Response:
+        limits, turn = service.settings.limits, request.path_params["turn"]
+        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        policy = decode_body(body, _stop_decoder).policy if body.strip() else None
+        chat = await service.ledger.chat_of(turn, owner=request.state.owner)
+        return Response(ended_body(await chat.stop(turn, policy=policy)), media_type="application/json")
+
+    return [
+        Endpoint(
+            method="POST",
+            path="/api/turns/{turn}/stop",
+            answer=stop,
+            summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
+            tag="turns",
+            body={"type": "object", "properties": {"policy": {"enum": [*OnStop, None]}}},
+            answers={200: "How it ended.", 404: "There is no such turn."},
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/turns/{turn}/events",
+            answer=TurnEvents(service),
+            summary="Follow a turn, or read what it told: each event has its number.",
+            tag="turns",
+            headers={"Last-Event-ID": "The number of the last event that was heard; those after it are sent."},
+            media_type="text/event-stream",
+            answers={200: "The events, up to `turn.finished`.", 404: "There is no such turn."},
+        ),
+    ]
+
+
 def ended_body(ended: Ended | None) -> bytes:
-    """How a turn ended: the outcome that won."""
+    """How a turn ended; null where there was nothing to stop any more."""
     if ended is None:
-        return msgspec.json.encode({"state": None})
-    failure = {"code": ended.failure.code, "message": ended.failure.message} if ended.failure else None
-    return msgspec.json.encode({"state": ended.state, "committed": ended.turn is not None, "failure": failure})
-
-
-class StopTurn:
-    """POST /api/turns/{id}/stop: answers when the turn is final, and says which outcome won."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
-
-    async def __call__(self, request: Request) -> Response:
-        turn = request.path_params["turn"]
-        chat = await self._ledger.chat_of(turn, owner=request.state.owner)
-        ended = await chat.stop(turn, policy=_policy(await request.body()))
-        return Response(ended_body(ended), media_type="application/json")
-
-
-def _policy(body: bytes) -> OnStop | None:
-    if not body.strip():
-        return None
-    try:
-        return msgspec.json.decode(body, type=StopBody).policy
-    except msgspec.MsgspecError as problem:
-        known = ", ".join(OnStop)
-        raise InvalidInput(f"The body of a stop is empty, or has a policy, one of {known}: {problem}.") from None
-
-
-def event_bytes(event: Event) -> bytes:
-    """One event on the wire, with its number to go on from."""
-    kind = type(event).__struct_config__.tag
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, str(kind).encode(), codec.encode(event))
+        return msgspec.json.encode({"state": None, "committed": False, "failure": None})
+    return msgspec.json.encode(
+        {"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure}
+    )
 
 
 class TurnEvents:
-    """GET /api/turns/{id}/events: all events of a turn, from the one behind `Last-Event-ID` on."""
+    """The stream, as a plain ASGI application."""
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._ledger = ledger
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, request = self._service, Request(scope, receive)
         turn = request.path_params["turn"]
-        chat = await self._ledger.chat_of(turn, owner=request.state.owner)
-        events = chat.events(turn, after=_after(request))
-        await send_events(events, receive, send)
+        after = after_of(request.headers.get("last-event-id") or "0")
+        chat = await service.ledger.chat_of(turn, owner=request.state.owner)
+        service.metrics.stream_opened()
+        try:
+            events = chat.events(turn, after=after)
+            await send_events(events, receive, send, service.settings.limits.send_wait)
+        finally:
+            service.metrics.stream_closed()
 
 
-def _after(request: Request) -> int:
-    given = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+def after_of(given: str) -> int:
+    """The number in a `Last-Event-ID`; raises InvalidInput if it is none."""
     if not given.isascii() or not given.isdigit() or len(given) > 15:
-        raise InvalidInput("Last-Event-ID is the number of an event, as its id: line told it.")
+        raise InvalidInput("Last-Event-ID is the number of an event, as its id line told it.")
     return int(given)
