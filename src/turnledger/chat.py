@@ -18,6 +18,7 @@ from turnledger.engine.asking import (
     resent_request,
     target_of,
 )
+from turnledger.engine.awaiting import outcome_in
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
@@ -94,7 +95,8 @@ class Chat:
 
         Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
         nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
-        committed turn raises TurnReplayed with that turn, instead of running the block.
+        committed turn raises TurnReplayed with that turn, instead of running the block; one whose attempt
+        still runs waits for its end, or with `attach=True` raises TurnAttached at once.
 
         `instructions` (a text, or system and developer messages) are recorded with the turn, and in force for
         it and all later ones until replaced; an empty text ends them. `instructions_once` are in force for
@@ -287,6 +289,18 @@ class Chat:
             raise InvalidInput("Inside the block of the turn itself, use turn.stop().")
         request = StopRequest(self.owner, self.id, name, chosen, process.clock.now_ms())
         return await stop_turn(process, request)
+
+    async def outcome(self, turn: str) -> Ended:
+        """Wait until a turn has ended, in whatever process it waits or runs, and tell how: its state, the
+        turn it left, if any, and its failure. If its process is dead, it is ended by its policies.
+
+        Raises TurnNotFound, also for one that was withdrawn from the queue, ConversationDeleted,
+        ConversationExpired and, when the ledger is closed, LedgerClosed.
+        """
+        name = TurnId(turn)
+        if self._process.is_inside(self.id, name):
+            raise InvalidInput("Inside the block of the turn itself, leave it to learn its outcome.")
+        return await outcome_in(self._process, self.owner, self.id, name)
 
     def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.

@@ -23,6 +23,7 @@ TurnledgerError
 ├── RevisionConflict            title or metadata changed since it was read
 ├── TurnEnded                   the turn is final, and not as this caller hoped
 │   ├── TurnReplayed            it was committed before: here is its answer
+│   ├── TurnAttached            not yet: it runs elsewhere, and can be followed there
 │   ├── TurnFailed
 │   ├── TurnStopped
 │   └── Superseded
@@ -52,7 +53,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from turnledger.model.ids import ConversationId
+    from turnledger.model.ids import ConversationId, TurnId
     from turnledger.model.turn import Turn
 
 
@@ -209,6 +210,18 @@ class TurnReplayed(TurnEnded):
     code = "turn_replayed"
 
     def __init__(self, turn: Turn, conversation: ConversationId) -> None:
+        super().__init__()
+        self.turn = turn
+        self.conversation = conversation
+
+
+class TurnAttached(TurnEnded):
+    """An attempt of the same request is running, and its outcome is the answer. `turn` is its id, and
+    `conversation` that of the one it runs on: read its events, or wait for its outcome. Nothing was run."""
+
+    code = "turn_attached"
+
+    def __init__(self, turn: TurnId, conversation: ConversationId) -> None:
         super().__init__()
         self.turn = turn
         self.conversation = conversation

@@ -33,6 +33,7 @@ from turnledger.engine.live_log import EventSink
 from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
+from turnledger.engine.reading import HomeRequest, home_of
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
@@ -41,7 +42,7 @@ from turnledger.engine.tending import Tending
 from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
-from turnledger.model.ids import ConversationId, SystemEntropy
+from turnledger.model.ids import ConversationId, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
@@ -143,6 +144,13 @@ class Ledger:
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
         return Chat(process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
+
+    async def chat_of(self, turn: str, *, owner: str = OWNER) -> Chat:
+        """Open the conversation of a turn, whether it is committed, runs, waits or failed. Raises
+        TurnNotFound, ConversationDeleted or ConversationExpired."""
+        process = self._process
+        request = HomeRequest(owner, TurnId(turn), process.clock.now_ms())
+        return Chat(process, await process.store.read(home_of, request))
 
     async def reset(self, conversation_key: str, *, owner: str = OWNER, replaces: str | None = None) -> Chat:
         """Give the key to a fresh conversation with the same settings, also where it names none yet, or one

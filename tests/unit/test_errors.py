@@ -11,20 +11,23 @@ from turnledger.errors import (
     MissingToolResults,
     ModelRefused,
     RevisionConflict,
+    TurnAttached,
     TurnledgerError,
     TurnReplayed,
     TurnStopped,
 )
-from turnledger.model.ids import ConversationId
+from turnledger.model.ids import ConversationId, TurnId
 
 CLASSES = [
     each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, TurnledgerError)
 ]
 CONVERSATION = some_id(ConversationId, 1)
+TURN = some_id(TurnId, 1)
 ARGUMENTS = {
     MissingToolResults: [("a", "b")],
     ModelRefused: [400],
     RevisionConflict: [3],
+    TurnAttached: [TURN, CONVERSATION],
     TurnReplayed: [turn(), CONVERSATION],
 }
 
@@ -96,6 +99,8 @@ def test_errors_carry_what_they_are_about() -> None:
     assert "revision 3" in str(RevisionConflict(3))
     replay = TurnReplayed(committed, CONVERSATION)
     assert (replay.turn, replay.conversation) == (committed, CONVERSATION)
+    attached = TurnAttached(TURN, CONVERSATION)
+    assert (attached.turn, attached.conversation) == (TURN, CONVERSATION)
     assert TurnStopped(committed).turn is committed
     assert TurnStopped().turn is None
 

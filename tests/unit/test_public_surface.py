@@ -66,6 +66,7 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 
 def test_a_ledger_can_do_this() -> None:
     assert public(Ledger) == {
+        "chat_of",
         "check",
         "close",
         "conversation",
@@ -93,6 +94,7 @@ def test_a_chat_can_do_this() -> None:
         "id",
         "info",
         "instructions",
+        "outcome",
         "owner",
         "regenerate",
         "resent",

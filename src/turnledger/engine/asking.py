@@ -12,6 +12,7 @@ from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
 from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.limits import Limits
 from turnledger.engine.matching import Sent
 from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
@@ -20,7 +21,7 @@ from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructions_of
-from turnledger.model.item import ItemLike, is_unicode, items_of
+from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 
@@ -48,6 +49,9 @@ class TurnOptions(TypedDict, total=False):
     """How much of the stored history is shown: all of it by default."""
     idempotency_key: str | None
     """Names this request, so that it happens once however often it is made."""
+    attach: bool
+    """Whether to raise TurnAttached at once if an attempt of this idempotency_key is running, so that its
+    events can be followed, instead of waiting for its outcome."""
     on_busy: OnBusy | str
     """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: OnStop | str
@@ -103,6 +107,7 @@ def begin_request(
     priming: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
+    attach: bool = False,
     on_busy: OnBusy | str = OnBusy.QUEUE,
     on_stop: OnStop | str = OnStop.KEEP,
     on_failure: OnFailure | str = OnFailure.SETTLE,
@@ -121,10 +126,7 @@ def begin_request(
         raise InvalidInput(
             f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
         )
-    primes = items_of(priming) if priming else ()
-    if primes:
-        limits.check_size("What primes the turn", primes)
-        check_priming(primes)
+    primes = _primes(limits, priming) if priming else ()
     if idempotency_key is not None:
         check_name("idempotency_key", idempotency_key)
     where = () if place is None else (place.after, place.replaces)
@@ -147,10 +149,18 @@ def begin_request(
         else choice(OnFailure, "on_failure", on_failure),
         is_interaction=interaction,
         diverge=place,
+        attaches=attach,
         key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
         if idempotency_key
         else None,
     )
+
+
+def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
+    primes = items_of(priming)
+    limits.check_size("What primes the turn", primes)
+    check_priming(primes)
+    return primes
 
 
 def resent_request(

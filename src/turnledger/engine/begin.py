@@ -65,6 +65,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     dead: Dead = {}
     is_durable: bool = False
     """Whether it is run so that it survives power loss."""
+    attaches: bool = False
+    """Whether its caller would rather follow a running attempt that answers it than wait for that."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
 

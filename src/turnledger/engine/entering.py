@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from turnledger.engine.awaiting import outcome_of
 from turnledger.engine.begin import (
     AbandonRequest,
     Beginning,
@@ -24,10 +25,8 @@ from turnledger.engine.lane import Waiter
 from turnledger.engine.leaving import end_as_failed
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import Moved
-from turnledger.engine.outcome import OutcomeRequest, Running, outcome
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
-from turnledger.engine.recovery import TakeOverRequest, take_over
 from turnledger.engine.seen import Freed, HistoryMoved
 from turnledger.engine.snapshot import snapshot
 from turnledger.engine.transaction import RunningTurn
@@ -38,11 +37,12 @@ from turnledger.errors import (
     OutcomeUnknown,
     StoreError,
     StoreUnavailable,
+    TurnAttached,
     TurnledgerError,
     TurnStopped,
     WaitEnded,
 )
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import ConversationId
 
 log = logging.getLogger("turnledger")
 
@@ -58,12 +58,15 @@ class Replayed:
 async def enter(
     process: Process, request: BeginRequest, on_event: EventSink | None
 ) -> RunningTurn | Replayed:
-    """Begin a turn, or return how the attempt ended that answers this request."""
+    """Begin a turn, or return how the attempt ended that answers this request. While that still runs, a
+    request that would rather follow it is told by TurnAttached."""
     beginning = await _begin(process, request)
     assert not isinstance(beginning, Moved)  # noqa: S101 - it was not asked to
     if isinstance(beginning, Share):
         ended, conversation = beginning.ended, beginning.conversation
         if ended is None:
+            if request.attaches:
+                raise TurnAttached(beginning.attempt, conversation)
             ended = await outcome_of(process, request.target.owner, conversation, beginning.attempt)
         return Replayed(ended, conversation)
     try:
@@ -210,25 +213,3 @@ async def _withdraw(process: Process, request: BeginRequest) -> None:
     else:
         if conversation is not None:
             process.bells.ring(conversation)
-
-
-async def outcome_of(process: Process, owner: str, conversation: ConversationId, attempt: TurnId) -> Ended:
-    """Wait until an attempt has ended, wherever it runs; take over if its process is dead."""
-    request = OutcomeRequest(owner, attempt, conversation)
-    found = await process.store.read(outcome, request)
-    if isinstance(found, Ended):
-        return found
-    with process.bells.enlist(conversation) as waiter:
-        while True:
-            found = await process.store.read(outcome, request)
-            if isinstance(found, Ended):
-                return found
-            if process.watch.dead_among([(found.lease, found.beat)]):
-                await _take_over(process, found)
-            else:
-                await waiter.wait(process.limits.lease_time / 4)
-
-
-async def _take_over(process: Process, found: Running) -> None:
-    await process.persist(take_over, TakeOverRequest(found.left, process.clock.now_ms()))
-    process.bells.ring(found.left.conversation)

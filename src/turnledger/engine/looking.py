@@ -92,15 +92,16 @@ async def look(tables: Tables, request: LookRequest) -> Waits | Runs | Over | No
     turn = await tables.turn(request.owner, request.turn)
     if turn is not None:
         # It comes first: what is left of a settled attempt does not stay, and is not there for a fork.
-        is_in = await _is_in(tables, turn, conversation)
-        return events_of(turn, await tables.turn_log(turn.id)) if is_in else None
+        if not await is_in(tables, turn, conversation):
+            return None
+        return events_of(turn, await tables.turn_log(turn.id))
     if attempt is not None:
         return await _aside(tables, attempt)
     ticket = await tables.ticket(request.turn)
     return Waits() if ticket is not None and ticket.conversation == conversation.id else None
 
 
-async def _is_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
+async def is_in(tables: Tables, turn: Turn, conversation: Conversation) -> bool:
     """Whether a branch of the conversation shows it: one that it was committed to, or the first one, with
     which a fork shares what it was made from."""
     own = await tables.branch(turn.branch)

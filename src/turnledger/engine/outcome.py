@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import DELETED, Ended, how_it_ended
+from turnledger.engine.looking import Waits, is_in
 from turnledger.engine.ports import Tables
 from turnledger.engine.recovery import Left
 from turnledger.errors import Superseded, TurnFailed, TurnStopped
-from turnledger.model.attempt import AttemptState
+from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
@@ -42,9 +44,42 @@ async def outcome(tables: Tables, request: OutcomeRequest) -> Ended | Running:
                 raise
             # What was left of it is removed by now; who comes later hears the same.
             return Ended(AttemptState.FAILED, failure=DELETED)
+    return await _who_runs(tables, attempt)
+
+
+async def _who_runs(tables: Tables, attempt: Attempt) -> Running:
     branch = await tables.branch(attempt.branch)
     lease = await tables.lease(attempt.lease)
     return Running(Left.of(attempt, branch), attempt.lease, lease.beat if lease else None)
+
+
+@dataclass(frozen=True)
+class SoughtRequest:
+    """Asks for a turn by its id, which may be that of none."""
+
+    owner: str
+    conversation: ConversationId
+    turn: TurnId
+    now: int
+
+
+async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Waits | None:
+    """How a turn of this conversation ended, or who runs it, or that it waits; None if there is no such turn
+    in it. Raises ConversationDeleted and its like."""
+    owner = request.owner
+    found = await tables.conversation(owner, request.conversation)
+    conversation = await check_live(tables, found, request.now)
+    attempt = await tables.attempt(owner, request.turn)
+    if attempt is not None and attempt.conversation == conversation.id:
+        if attempt.state is AttemptState.RUNNING:
+            return await _who_runs(tables, attempt)
+        return await how_it_ended(tables, owner, attempt.id)
+    turn = await tables.turn(owner, request.turn)
+    if turn is not None:
+        is_there = await is_in(tables, turn, conversation)
+        return await how_it_ended(tables, owner, turn.id) if is_there else None
+    ticket = await tables.ticket(request.turn)
+    return Waits() if ticket is not None and ticket.conversation == conversation.id else None
 
 
 async def _is_deleted(tables: Tables, request: OutcomeRequest) -> bool:

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from turnledger.engine.conversations import check_live
 from turnledger.engine.line import turns_of
 from turnledger.engine.ports import Tables
+from turnledger.errors import TurnNotFound
 from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Conversation
-from turnledger.model.ids import ConversationId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn
 
@@ -63,6 +64,31 @@ async def info(tables: Tables, request: InfoRequest) -> Conversation:
     """The conversation itself, if it is live."""
     found = await _live(tables, request.owner, request.conversation, request.now)
     return replace(found, metadata=dict(found.metadata))
+
+
+@dataclass(frozen=True)
+class HomeRequest:
+    owner: str
+    turn: TurnId
+    now: int
+
+
+async def home_of(tables: Tables, request: HomeRequest) -> Conversation:
+    """The conversation that a turn was committed to, or that an attempt runs on, waits for or was set aside
+    in, if it is live. Raises TurnNotFound, also to anybody but its owner."""
+    found = await _conversation_of(tables, request.owner, request.turn)
+    if found is None:
+        raise TurnNotFound("There is no such turn.")
+    return await check_live(tables, found, request.now)
+
+
+async def _conversation_of(tables: Tables, owner: str, id: TurnId) -> Conversation | None:
+    turn = await tables.turn(owner, id)
+    if turn is not None:
+        branch = await tables.branch(turn.branch)
+        return await tables.conversation(owner, branch.conversation) if branch else None
+    waiting = await tables.attempt(owner, id) or await tables.ticket(id)
+    return await tables.conversation(owner, waiting.conversation) if waiting else None
 
 
 async def _live(tables: Tables, owner: str, id: ConversationId, now: int) -> Conversation:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from turnledger.engine.awaiting import outcome_of
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import outcome_of
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.stops import StopRequest, request_stop
 from turnledger.model.ids import TurnId

@@ -22,6 +22,7 @@ import pytest
 
 PARTS = (
     "all_or_nothing",
+    "attaching",
     "beginnings",
     "branch_rows",
     "busy",
@@ -60,6 +61,7 @@ PARTS = (
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
+from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
@@ -98,6 +100,7 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
 class StoreContract(
     AllOrNothing,
+    Attaching,
     Beginnings,
     BranchRows,
     Busy,

@@ -9,12 +9,15 @@ import msgspec
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.errors import ConversationNotFound
+from turnledger.errors import ConversationDeleted, ConversationNotFound, TurnNotFound
+from turnledger.model.ids import TurnId
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.forgotten import USES
 from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, said, soon
 
 ALL_USES: dict[str, Callable[[Chat], Awaitable[Any]]] = {**USES, "delete": lambda chat: chat.delete()}
+
+UNKNOWN_TURN = TurnId("turn_01890a5d000070008000000000000000")
 
 
 async def as_seen_by(owner: str, process: Process, chat: Chat) -> Chat:
@@ -74,6 +77,30 @@ class YoursOnly(Contract):
         await holder.finish()
         await soon(waiting)
         assert len(await chat.turns()) == 3
+
+    async def test_the_conversation_of_a_turn_is_found_by_its_owner_alone(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(owner="ann", conversation_key="k")
+        committed = await exchange(chat, "q")
+        with pytest.raises(RuntimeError):
+            await chat.run(ScriptedModel([RuntimeError("boom")]), "q1")
+        await stage.hold_lane(chat, "q2")
+        await stage.queue(chat, ScriptedModel(), "q3")
+        aside = [each.attempt.id for each in await chat.attempts()]
+        [ticket] = await stage.tickets(chat)
+        for name in (committed.id, *aside, ticket.attempt):
+            found = await there.ledger.chat_of(name, owner="ann")
+            assert (found.id, found.conversation_key, found.is_new) == (chat.id, "k", False)
+            for process in (here, there):
+                with pytest.raises(TurnNotFound):
+                    await process.ledger.chat_of(name, owner="eve")
+        with pytest.raises(TurnNotFound):
+            await here.ledger.chat_of(UNKNOWN_TURN, owner="ann")
+        await chat.delete()
+        with pytest.raises(ConversationDeleted):
+            await there.ledger.chat_of(committed.id, owner="ann")
+        with pytest.raises(TurnNotFound):
+            await there.ledger.chat_of(committed.id, owner="eve")
 
     async def test_idempotency_keys_of_different_owners_are_different_keys(self, stage: Stage) -> None:
         here = await stage.process()
