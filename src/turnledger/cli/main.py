@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from turnledger.cli.check import check
+from turnledger.cli.serve import serve
 
 app = typer.Typer(
     help="Keeps conversations for chat apps and agents, and makes every turn a transaction.",
@@ -12,9 +13,5 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(serve)
 app.command()(check)
-
-
-@app.callback()
-def _several_commands() -> None:
-    """Without this, a single command would have no name."""

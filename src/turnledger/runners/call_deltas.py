@@ -20,7 +20,7 @@ class CallDeltas:
     def add(self, deltas: list[dict[str, Any]]) -> None:
         """Take the pieces of one chunk; raises MalformedAnswer."""
         for delta in deltas:
-            index = delta.pop("index", 0)
+            index = delta.get("index", 0)
             if type(index) is not int:
                 raise MalformedAnswer("The model sent a tool call whose index is not a number.")
             call = self._calls.get(index)
@@ -35,7 +35,7 @@ class CallDeltas:
         calls = []
         for index, call in sorted(self._calls.items()):
             kind = call["type"]
-            body = call.get(kind) if kind in _BODIES else None
+            body = call.get(kind) if isinstance(kind, str) and kind in _BODIES else None
             if not call.get("id") or body is None or not body.get("name"):
                 raise MalformedAnswer("The model called a tool without an id, a known type or a name.")
             calls.append({**call, kind: {**body, _BODIES[kind]: "".join(self._pieces[index])}})
@@ -43,7 +43,7 @@ class CallDeltas:
 
     def _merge(self, index: int, call: dict[str, Any], delta: dict[str, Any]) -> None:
         for name, value in delta.items():
-            if value is None or value == "":
+            if name == "index" or value is None or value == "":
                 continue
             if name in _BODIES:
                 self._merge_body(index, call.setdefault(name, {}), _BODIES[name], value)
@@ -52,15 +52,15 @@ class CallDeltas:
             else:
                 call[name] = value
 
-    def _merge_body(self, index: int, body: dict[str, Any], pieces: str, value: Any) -> None:
+    def _merge_body(self, index: int, body: dict[str, Any], growing: str, value: Any) -> None:
         if not isinstance(value, dict):
             raise MalformedAnswer("The model sent a tool call that is not an object.")
         for name, each in value.items():
-            if name == pieces:
-                if each is None:
-                    continue
+            if each is None or each == "":
+                continue
+            if name == growing:
                 if not isinstance(each, str):
-                    raise MalformedAnswer(f"The model sent a tool call whose {pieces} are not a text.")
+                    raise MalformedAnswer(f"The model sent a tool call whose {growing} is not a text.")
                 self._pieces[index].append(each)
-            elif each is not None and each != "":
-                body.setdefault(name, each) if name == "name" else body.__setitem__(name, each)
+            elif name != "name" or "name" not in body:
+                body[name] = each

@@ -6,13 +6,14 @@ the bytes that the model sent: they are decoded once, and only as far as somebod
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
-from turnledger.errors import MalformedAnswer
+from turnledger.errors import MalformedAnswer, ModelUnavailable
 from turnledger.model.messages import Message
 
 
@@ -99,21 +100,40 @@ class ChatCompletion(msgspec.Struct):
     error: Any = None
 
 
-_decode_chunk = msgspec.json.Decoder(ChatChunk).decode
-_decode_completion = msgspec.json.Decoder(ChatCompletion).decode
+_Answer = TypeVar("_Answer", ChatChunk, ChatCompletion)
+
+_chunks = msgspec.json.Decoder(ChatChunk)
+_completions = msgspec.json.Decoder(ChatCompletion)
+_decode_chunk = _chunks.decode
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def chunk_of(payload: bytes) -> ChatChunk:
     """Decode a chunk; raises MalformedAnswer."""
     try:
         return _decode_chunk(payload)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise MalformedAnswer(f"The model sent a chunk that cannot be read: {problem}.") from None
+    except _UNREADABLE as problem:
+        return _with_halves(payload, ChatChunk, problem)
 
 
 def completion_of(body: bytes) -> ChatCompletion:
     """Decode a whole answer; raises MalformedAnswer."""
     try:
-        return _decode_completion(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise MalformedAnswer(f"The model sent an answer that cannot be read: {problem}.") from None
+        return _completions.decode(body)
+    except _UNREADABLE as problem:
+        return _with_halves(body, ChatCompletion, problem)
+
+
+def failure_of(error: Any) -> ModelUnavailable:
+    """What an error object within an answer means: the model began, and broke off."""
+    told = error.get("message") if isinstance(error, dict) else error
+    return ModelUnavailable(f"The model broke off with an error: {' '.join(str(told).split()).rstrip('.')}.")
+
+
+def _with_halves(raw: bytes, kind: type[_Answer], problem: Exception) -> _Answer:
+    """Decode what may hold half a character: models that count UTF-16 cut where they like. msgspec refuses
+    that, and a turn joins the halves."""
+    try:
+        return msgspec.convert(json.loads(raw), kind)
+    except (ValueError, RecursionError):
+        raise MalformedAnswer(f"The model sent something that cannot be read: {problem}.") from None

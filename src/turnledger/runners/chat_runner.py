@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import MalformedAnswer, MalformedItems, ModelUnavailable
+from turnledger.errors import MalformedAnswer, MalformedItems
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.runners.call_deltas import CallDeltas
@@ -20,6 +20,7 @@ from turnledger.runners.chat_model import (
     Delta,
     chunk_of,
     completion_of,
+    failure_of,
 )
 
 OnPayload = Callable[[bytes, ChatChunk], None]
@@ -34,7 +35,8 @@ class ChatRunner:
     and, where the model told it, `usage`.
 
     `on_payload` is called for each chunk of a stream, at once, up to the one that says how the answer ended:
-    from there on they wait in `held`, to be sent when the turn is committed. One runner runs one turn at a time.
+    from there on they wait in `held`, to be sent when the turn is committed. One runner runs one turn at a
+    time.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class _Answer:
         if choices:
             choice = choices[0]
             if len(choices) > 1 or choice.index:
-                raise MalformedAnswer("The model gave several answers; a conversation keeps one: leave out `n`.")
+                raise MalformedAnswer("The model gave several answers; a conversation keeps one.")
             if choice.delta is not None:
                 self._say(choice.delta)
             if choice.finish_reason:
@@ -111,13 +113,13 @@ class _Answer:
         if chunk.usage is not None:
             self._usage = chunk.usage
         if chunk.error is not None:
-            raise _failure(chunk.error)
+            raise failure_of(chunk.error)
 
     def take_whole(self, body: bytes) -> None:
         """Take an answer that was not streamed."""
         completion = completion_of(body)
         if completion.error is not None:
-            raise _failure(completion.error)
+            raise failure_of(completion.error)
         choices = completion.choices or []
         if len(choices) != 1:
             raise MalformedAnswer(f"The model gave {len(choices)} answers; a conversation keeps one.")
@@ -138,7 +140,7 @@ class _Answer:
                 self._calls = CallDeltas()
             self._calls.add(delta.tool_calls)
         if delta.function_call is not None:
-            raise MalformedAnswer("The model called a function of the old kind: send `tools`, not `functions`.")
+            raise MalformedAnswer("The model made a call without an id: send `tools`, not `functions`.")
 
     def end(self) -> None:
         """The stream ended properly: the answer is whole if the model said how it ended."""
@@ -167,9 +169,3 @@ class _Answer:
             return items_of_messages(said)
         except MalformedItems as problem:
             raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None
-
-
-def _failure(error: Any) -> ModelUnavailable:
-    """What an error object in an answer means: the model began, and broke off."""
-    told = error.get("message") if isinstance(error, dict) else error
-    return ModelUnavailable(f"The model broke off with an error: {' '.join(str(told).split()).rstrip('.')}.")

@@ -13,7 +13,7 @@ _BOM = b"\xef\xbb\xbf"
 class EventStream:
     """Takes the bytes of a stream as they come; gives the `data` of each event that is whole.
 
-    Lines may end in LF, CRLF or CR. Comments, other fields and events without data give nothing.
+    Lines may end in LF, CRLF or CR. Comments, other fields and events of empty data give nothing.
     """
 
     __slots__ = ("_held", "_limit", "_pieces", "_size")
@@ -42,8 +42,10 @@ class EventStream:
         payloads = []
         for event in events:
             if event[:6] == b"data: " and b"\n" not in event:
-                payloads.append(event[6:])
-            elif (payload := _payload(event)) is not None:
+                payload = event[6:]
+            else:
+                payload = _payload(event)
+            if payload:
                 payloads.append(payload)
         if rest:
             self._keep(rest)
@@ -54,7 +56,7 @@ class EventStream:
         rest = b"".join(self._pieces)
         self._pieces.clear()
         payload = _payload(rest)
-        return [] if payload is None else [payload]
+        return [payload] if payload else []
 
     def _keep(self, piece: bytes) -> list[bytes]:
         self._pieces.append(piece)
@@ -71,11 +73,11 @@ class EventStream:
         return piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
 
-def _payload(event: bytes) -> bytes | None:
-    """The data of one event in any form; None if it has none."""
+def _payload(event: bytes) -> bytes:
+    """The data of one event in any form."""
     found = []
     for line in event.removeprefix(_BOM).split(b"\n"):
         name, _, value = line.partition(b":")
         if name == b"data":
             found.append(value[1:] if value[:1] == b" " else value)
-    return b"\n".join(found) if found else None
+    return b"\n".join(found)

@@ -11,10 +11,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from structlog.contextvars import bind_contextvars
 
 from turnledger.ledger import OWNER, Ledger
-from turnledger.server import logs
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
+from turnledger.server.logs import log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
 from turnledger.server.routes import chats, completions, health, models, turns
@@ -62,8 +62,8 @@ class App:
             if "{" not in endpoint.path
         }
         self._open: set[asyncio.Task[object]] = set()
-        self._none_open = asyncio.Event()
-        self._none_open.set()
+        self._somebody_left = asyncio.Event()
+        self._hurries = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server through its life."""
@@ -71,41 +71,44 @@ class App:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - for the type checker
             self._open.add(task)
-            self._none_open.clear()
             try:
                 await self._answer(scope, receive, send)
             finally:
                 self._open.discard(task)
-                if not self._open:
-                    self._none_open.set()
+                self._somebody_left.set()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
         else:
             await send({"type": "websocket.close", "code": 1008})
 
     async def drain(self, grace: float, cleaning: float = 5.0) -> bool:
-        """Take no more requests, and wait until the open ones have ended. After `grace` seconds they are
-        cancelled: turns end by their failure policy, streams with an error. Returns whether all have ended
-        within `cleaning` seconds more."""
+        """Take no more requests, and wait until the open ones have ended. After `grace` seconds, or when
+        told to hurry, they are cancelled: turns end by their failure policy, streams with an error. Returns
+        whether all have ended within `cleaning` seconds more."""
         self.service.shutting_down.set()
-        if not await self._all_ended(grace):
-            logs.log.warning("grace_over", requests=len(self._open))
-            self.cancel_all()
-            return await self._all_ended(cleaning)
-        return True
-
-    def cancel_all(self) -> None:
-        """End the open requests at once."""
-        for task in self._open:
-            task.cancel()
-
-    async def _all_ended(self, wait: float) -> bool:
+        timer = asyncio.get_running_loop().call_later(grace, self.hurry)
         try:
-            async with asyncio.timeout(wait):
-                await self._none_open.wait()
+            while self._open and not self._hurries:
+                self._somebody_left.clear()
+                await self._somebody_left.wait()
+            async with asyncio.timeout(cleaning):
+                while self._open:
+                    self._somebody_left.clear()
+                    await self._somebody_left.wait()
         except TimeoutError:
             return False
+        finally:
+            timer.cancel()
         return True
+
+    def hurry(self) -> None:
+        """Cancel the open requests at once."""
+        if self._open:
+            log.warning("requests_cancelled", requests=len(self._open))
+        self._hurries = True
+        self._somebody_left.set()
+        for task in self._open:
+            task.cancel()
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -148,7 +151,7 @@ class App:
             await answer_error(answer, problem, request_id)
         else:
             # Half an answer cannot be taken back: the server cuts the connection of one that is not whole.
-            logs.unexpected(problem, request_id=request_id)
+            unexpected(problem, request_id=request_id)
 
     def _find(self, scope: Scope) -> ASGIApp:
         method, path = scope["method"], scope["path"]
@@ -181,7 +184,7 @@ class App:
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         self.service.metrics.answered(status)
         state = scope["state"]
-        logs.log.info(
+        log.info(
             "request",
             method=scope["method"],
             path=scope["path"],

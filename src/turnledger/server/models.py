@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from turnledger.model.printable import plain
+from turnledger.runners.chat_model import ChatModel
 from turnledger.server.errors import Refused
+from turnledger.server.settings import ModelTimeouts, Settings
+
+DEMO = "demo"
 
 
 class Found(NamedTuple):
     """Who answers, and what the model is called there."""
 
-    model: Any
+    model: ChatModel
     upstream_name: str
 
 
 class Models:
-    """The models of one server, by name."""
+    """The models of one server by name; and who, if anybody, is asked for all others."""
 
-    def __init__(self, named: dict[str, Found], otherwise: Any = None) -> None:
-        self._named = named
+    def __init__(self, named: Mapping[str, Found], otherwise: ChatModel | None = None) -> None:
+        self._named = dict(named)
         self._otherwise = otherwise
+
+    @property
+    def names(self) -> list[str]:
+        """The names that are known without asking anybody."""
+        return list(self._named)
 
     def find(self, name: str) -> Found:
         """Who answers to this name; raises Refused (404 `model_not_found`) if nobody does."""
@@ -28,9 +39,65 @@ class Models:
             return found
         if self._otherwise is not None:
             return Found(self._otherwise, name)
-        known = ", ".join(self._named)
-        message = f"There is no model of this name. Known: {known}."
+        message = f"There is no model {plain(name[:100])!r}. Known: {', '.join(self._named)}."
         raise Refused(404, "model_not_found", message, param="model")
 
+    async def listing(self) -> list[dict[str, Any]]:
+        """All models, as objects of the models API. Raises a ModelError if the upstream cannot be asked."""
+        named = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "turnledger"} for name in self._named
+        ]
+        if self._otherwise is None:
+            return named
+        return named + [each for each in await self._otherwise.models() if each.get("id") not in self._named]
+
     async def close(self) -> None:
-        """Close the connections to all upstreams."""
+        """Close all connections to upstreams."""
+        models = [found.model for found in self._named.values()]
+        if self._otherwise is not None:
+            models.append(self._otherwise)
+        for model in {id(each): each for each in models}.values():
+            await model.close()
+
+
+def make_models(settings: Settings, environ: Mapping[str, str]) -> Models:
+    """The models that the settings name; the demo model if they name none."""
+    if not settings.models and settings.upstream is None:
+        from turnledger.runners.demo import DemoModel
+
+        return Models({DEMO: Found(DemoModel(), DEMO)})
+    connections = _Upstreams(settings, environ)
+    named = {
+        name: Found(connections.to(each.upstream, each.api_key_env, each.timeouts), each.model or name)
+        for name, each in settings.models.items()
+    }
+    otherwise = settings.upstream and connections.to(settings.upstream, settings.api_key_env, None)
+    return Models(named, otherwise or None)
+
+
+class _Upstreams:
+    """Models that are reached in the same way share their connections."""
+
+    def __init__(self, settings: Settings, environ: Mapping[str, str]) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._made: dict[tuple[str, str | None, ModelTimeouts], ChatModel] = {}
+
+    def to(self, url: str, api_key_env: str | None, timeouts: ModelTimeouts | None) -> ChatModel:
+        # Imported when there is one: aiohttp takes its time, and the demo model needs none of it.
+        from turnledger.runners.upstream import Timeouts, Upstream
+
+        limits = timeouts or self._settings.timeouts
+        way = (url, api_key_env, limits)
+        if way not in self._made:
+            self._made[way] = Upstream(
+                url,
+                self._environ.get(api_key_env) if api_key_env else None,
+                timeouts=Timeouts(
+                    connect=limits.connect,
+                    first_byte=limits.first_byte,
+                    between_chunks=limits.between_chunks,
+                    total=limits.total,
+                ),
+            )
+        return self._made[way]

@@ -39,8 +39,8 @@ class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
 
     connect: Seconds = 10.0
     """Until there is a connection."""
-    first_byte: Seconds = 300.0
-    """From the question to the first byte of the answer."""
+    first_byte: Seconds = 600.0
+    """From the request to the first byte of the answer; all of it, where it is not streamed."""
     between_chunks: Seconds = 120.0
     """From one part of the answer to the next."""
     total: Seconds | None = None
@@ -67,8 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The address to listen at."""
     port: Port = 8383
     """0: any that is free."""
-    store: str = "memory:"
-    """Where conversations are kept."""
+    store: str = ""
+    """Where conversations are kept; empty: a file in the user's data folder."""
     hosts: tuple[str, ...] = ()
     """Names under which the server may be asked for, beside those of loopback."""
     origins: tuple[str, ...] = ()

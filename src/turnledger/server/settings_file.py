@@ -19,6 +19,7 @@ from turnledger.server.settings import ModelSettings, ModelTimeouts, ServerLimit
 from turnledger.stores.opening import KNOWN
 
 FILE_NAME = "turnledger.toml"
+STORE_NAME = "chats.db"
 
 Built = TypeVar("Built", bound=msgspec.Struct)
 Names = tuple[str, ...]
@@ -32,14 +33,30 @@ class InvalidSettings(InvalidInput):
 
 
 def load_settings(
-    flags: Mapping[str, Any], *, config: Path | None, config_folder: Path, environ: Mapping[str, str]
+    flags: Mapping[str, Any],
+    *,
+    config: Path | None,
+    config_folder: Path,
+    data_folder: Path,
+    environ: Mapping[str, str],
 ) -> Settings:
     """The settings by flags (those that are not None) and by the file: `config`, or the user's own if there
-    is one. A flag outweighs the file. Raises InvalidSettings."""
+    is one. A flag outweighs the file. Where none names a store it is a file in the data folder, which is
+    made. Raises InvalidSettings."""
     path = config or config_folder / FILE_NAME
     file = SettingsFile.read(path) if config or path.is_file() else SettingsFile(path, "")
     given = {name: value for name, value in flags.items() if value is not None}
-    return _Reading(file, given, environ).settings()
+    settings = _Reading(file, given, environ).settings()
+    return settings if settings.store else msgspec.structs.replace(settings, store=_own_store(data_folder))
+
+
+def _own_store(folder: Path) -> str:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # conversations are nobody else's to read
+    except OSError as problem:
+        told = f"{folder} cannot be made: {problem.strerror}. Name a store with --store."
+        raise InvalidSettings(plain(told)) from None
+    return f"sqlite:///{(folder / STORE_NAME).as_posix()}"
 
 
 class SettingsFile:
@@ -188,7 +205,7 @@ class _Reading:
                 f"{settings.host} can be reached from other machines, and there are no tokens to tell users "
                 "apart. Listen at 127.0.0.1, or say --insecure if everybody who reaches it may use it.",
             )
-        if not settings.store.startswith(("memory:", "sqlite:")):
+        if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
             raise self._problem(("server", "store"), f"this URL names no store. Known forms: {KNOWN}.")
         for host in settings.hosts:
             if not is_host_name(host):
@@ -214,7 +231,7 @@ class _Reading:
         except ValueError:
             is_sound = False
         else:
-            is_sound = is_sound and not (parts.username or parts.password or parts.query or parts.fragment)
+            is_sound = is_sound and not (parts.username or parts.password or parts.fragment)
         if not is_sound:
             # Not echoed: it may hold a password.
             told = "this is not the URL of an upstream. Write http(s)://host/path, as in https://api.example.com/v1"

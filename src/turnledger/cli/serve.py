@@ -1,0 +1,99 @@
+"""`turnledger serve`: the HTTP server."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from turnledger.errors import TurnledgerError
+from turnledger.model.printable import plain
+
+NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
+NOT_STARTED = 2
+"""Exit code: the settings are wrong, or the store cannot be opened. 0: it has served, and was told to end."""
+
+
+def serve(
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="Default: a SQLite file in your data folder.")
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="A server with /chat/completions. Default: the demo model."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the upstream's api_key.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Default: turnledger.toml in your configuration folder."),
+    ] = None,
+    host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1")] = None,
+    port: Annotated[int | None, typer.Option(help="Default: 8383. 0: any that is free.")] = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Let in whoever can reach the server.")
+    ] = None,
+    grace: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="For running turns when told to end. Default: 20")
+    ] = None,
+    log_format: Annotated[
+        str | None, typer.Option(metavar="console|json", help="Default: console on a terminal, else json.")
+    ] = None,
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info")
+    ] = None,
+    body_bytes: Annotated[int | None, typer.Option(metavar="N", help="Largest body of a request.")] = None,
+    requests: Annotated[int | None, typer.Option(metavar="N", help="Most requests open at once.")] = None,
+    queue_length: Annotated[
+        int | None, typer.Option(metavar="N", help="Most turns that wait for one conversation.")
+    ] = None,
+    queue_wait: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Longest wait for the turns before.")
+    ] = None,
+) -> None:
+    """Serve conversations over HTTP, in the way of the OpenAI API.
+
+    Without options: the demo model, a SQLite file in your data folder, on this machine only. SIGTERM or
+    Ctrl-C ends it when running turns have ended, or after the grace time; a second one at once.
+    """
+    flags = {name: value for name, value in locals().items() if name != "config"}
+    try:
+        _run(flags, config)
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] == "turnledger":
+            raise
+        typer.echo(NEEDS_SERVER, err=True)
+        raise typer.Exit(NOT_STARTED) from None
+    except TurnledgerError as problem:
+        typer.echo(plain(f"{problem.code}: {problem}"), err=True)
+        raise typer.Exit(NOT_STARTED) from None
+    except KeyboardInterrupt:
+        raise typer.Exit(130) from None  # told to end before it had begun
+
+
+def _run(flags: dict[str, Any], config: Path | None) -> None:
+    from turnledger.server.folders import config_folder, data_folder
+    from turnledger.server.logs import configure
+    from turnledger.server.serve import serve
+    from turnledger.server.settings_file import load_settings
+
+    home = Path.home()
+    settings = load_settings(
+        flags,
+        config=config,
+        config_folder=config_folder(os.environ, home),
+        data_folder=data_folder(os.environ, home),
+        environ=os.environ,
+    )
+    log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")
+    configure(log_format, settings.log_level, sys.stderr)
+
+    def announce(url: str, models: list[str]) -> None:
+        asked = ", ".join(models) if settings.upstream is None else "all of the upstream's"
+        typer.echo(plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked})"))
+
+    serve(settings, os.environ, announce)

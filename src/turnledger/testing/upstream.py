@@ -1,0 +1,347 @@
+"""A scripted upstream: a real HTTP server on the loopback that answers chat completions as its scripts say,
+and misbehaves on command at any point.
+
+async with ScriptedUpstream(
+    ["Hel", "lo"],                              # the first request: two chunks, then a proper end
+    [Status(503)],                              # the second
+    ["Hel", CUT],                               # the third: the connection is cut after a chunk
+) as upstream:
+    model = Upstream(upstream.url)
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from turnledger.testing.gates import Gate
+
+MODEL = "scripted"
+
+
+@dataclass(frozen=True)
+class Status:
+    """Answer with this status and body instead, and that is all."""
+
+    code: int
+    body: bytes = b'{"error": {"message": "As the script says.", "type": "scripted", "code": "scripted"}}'
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Head:
+    """Send status 200 and these headers now, before anything is said. Without `chunked`, only the end of the
+    connection ends the body."""
+
+    content_type: str = "text/event-stream"
+    chunked: bool = True
+
+
+@dataclass(frozen=True)
+class Call:
+    """Call a tool: id and name first, then the arguments in pieces."""
+
+    name: str
+    arguments: str = "{}"
+    call_id: str = "call_0"
+    index: int = 0
+    piece: int = 4
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Refuse, in the model's words."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Data:
+    """Send an event with this payload, whatever it is."""
+
+    payload: bytes
+
+
+@dataclass(frozen=True)
+class End:
+    """End the answer, with or without the marks of an end. Every script ends with one, if need be by itself:
+    of a proper kind."""
+
+    finish_reason: str | None = "stop"
+    done: bool = True
+
+
+class _Cut(Enum):
+    CUT = "cut"
+
+
+CUT = _Cut.CUT
+"""The connection is cut: what was sent before has left."""
+
+Step: TypeAlias = "str | bytes | Gate | Status | Head | Call | Refusal | Data | End | _Cut"
+"""A text is a chunk, bytes are sent as they are, a gate is waited for: one that is never released hangs."""
+
+
+@dataclass(frozen=True)
+class Received:
+    """A request as it came. `headers` have names in lower case, `body` is decoded."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: Any
+
+
+class ScriptedUpstream:
+    """Plays one script per chat completion, streamed or whole, as it is asked; `otherwise` when none is left.
+
+    `split` cuts what it sends into pieces of so many bytes, each a write and a chunk of its own. `/models`
+    lists one model. Entering it opens the port, leaving it cuts all connections.
+    """
+
+    def __init__(
+        self, *scripts: Sequence[Step], otherwise: Sequence[Step] | None = None, split: int | None = None
+    ) -> None:
+        self.scripts: deque[Sequence[Step]] = deque(scripts)
+        self.otherwise = otherwise
+        self.received: list[Received] = []
+        """The requests for chat completions, in order; those for models are not listed."""
+        self.connections = 0
+        """How many connections were accepted."""
+        self._split = split
+        self._port = 0
+        self._server: asyncio.Server | None = None
+        self._serving: set[asyncio.Task[None]] = set()
+
+    @property
+    def url(self) -> str:
+        """What an Upstream takes as its base_url."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    async def __aenter__(self) -> ScriptedUpstream:
+        await self.listen()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.refuse()
+
+    async def listen(self) -> None:
+        """Take connections, on the same port as before."""
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def refuse(self) -> None:
+        """Take no connections any more, and cut those that are there."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError, _Over):
+                while True:
+                    await self._answer(await _request(reader), _Wire(writer, self._split))
+        except asyncio.CancelledError:
+            writer.transport.abort()
+        finally:
+            self._serving.discard(task)
+            writer.close()  # what was written leaves first
+
+    async def _answer(self, request: Received, wire: _Wire) -> None:
+        if request.path.endswith("/models"):
+            await wire.send_whole(200, msgspec.json.encode({"object": "list", "data": [_model()]}))
+            return
+        self.received.append(request)
+        script = self.scripts.popleft() if self.scripts else self.otherwise
+        if script is None:
+            script = [Status(500, b'{"error": {"message": "It was asked more often than it has scripts."}}')]
+        if not any(isinstance(step, End) for step in script):
+            called = any(isinstance(step, Call) for step in script)
+            script = [*script, End("tool_calls" if called else "stop")]
+        kind = _Streaming if request.body.get("stream") else _Whole
+        playing = kind(request, wire)
+        for step in script:
+            if isinstance(step, Gate):
+                await step.pass_through()
+            elif isinstance(step, Status):
+                await wire.send_whole(step.code, step.body, step.headers)
+                return
+            else:
+                await playing.play(step)
+
+
+class _Over(Exception):
+    """The connection is done for."""
+
+
+class _Wire:
+    """One answer on its way out."""
+
+    def __init__(self, writer: asyncio.StreamWriter, split: int | None) -> None:
+        self._writer = writer
+        self._split = split
+        self._chunked = True
+
+    async def send_whole(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
+        fields = {"Content-Type": "application/json", "Content-Length": str(len(body)), **(headers or {})}
+        lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
+        await self._write(f"HTTP/1.1 {status} Scripted\r\n{lines}\r\n".encode() + body)
+
+    async def begin(self, head: Head) -> None:
+        self._chunked = head.chunked
+        framing = "Transfer-Encoding: chunked" if head.chunked else "Connection: close"
+        await self._write(
+            f"HTTP/1.1 200 OK\r\nContent-Type: {head.content_type}\r\n{framing}\r\n\r\n".encode()
+        )
+
+    async def send(self, body: bytes) -> None:
+        size = self._split or len(body)
+        for start in range(0, len(body), size):
+            piece = body[start : start + size]
+            await self._write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._chunked else piece)
+            if self._split:
+                await asyncio.sleep(0)  # so that a reader may see the piece alone
+
+    async def end(self) -> None:
+        if not self._chunked:
+            raise _Over
+        await self._write(b"0\r\n\r\n")
+
+    async def cut(self, rest: bytes = b"") -> None:
+        if rest:
+            await self._write(rest)
+        raise _Over
+
+    async def _write(self, piece: bytes) -> None:
+        self._writer.write(piece)
+        await self._writer.drain()
+
+
+class _Streaming:
+    """Plays a script as a stream."""
+
+    def __init__(self, request: Received, wire: _Wire) -> None:
+        self._wire = wire
+        self._options = request.body.get("stream_options") or {}
+        self._usage = _Usage(len(request.body["messages"]))
+        self._has_begun = False
+
+    async def play(self, step: str | bytes | Head | Call | Refusal | Data | End | _Cut) -> None:
+        if isinstance(step, _Cut):
+            await self._wire.cut()
+        if not self._has_begun:
+            self._has_begun = True
+            await self._wire.begin(step if isinstance(step, Head) else Head())
+        if isinstance(step, bytes):
+            await self._wire.send(step)
+        elif isinstance(step, Data):
+            await self._event(step.payload)
+        elif isinstance(step, End):
+            await self._end(step)
+        elif isinstance(step, str | Refusal):
+            await self._delta({"content": step} if isinstance(step, str) else {"refusal": step.text})
+        elif isinstance(step, Call):
+            await self._call(step)
+
+    async def _call(self, step: Call) -> None:
+        body = {"name": step.name, "arguments": ""}
+        first = {"index": step.index, "id": step.call_id, "type": "function", "function": body}
+        await self._delta({"tool_calls": [first]})
+        for start in range(0, len(step.arguments), step.piece):
+            piece = {"arguments": step.arguments[start : start + step.piece]}
+            await self._delta({"tool_calls": [{"index": step.index, "function": piece}]})
+
+    async def _delta(self, delta: dict[str, Any], finish_reason: str | None = None) -> None:
+        if not self._usage.completion and finish_reason is None:
+            delta = {"role": "assistant", **delta}
+        self._usage.completion += 1
+        await self._chunk([{"index": 0, "delta": delta, "finish_reason": finish_reason}])
+
+    async def _chunk(self, choices: list[dict[str, Any]], **others: Any) -> None:
+        chunk = {"id": "chatcmpl-scripted", "object": "chat.completion.chunk", "created": 1, "model": MODEL}
+        await self._event(msgspec.json.encode({**chunk, "choices": choices, **others}))
+
+    async def _event(self, payload: bytes) -> None:
+        await self._wire.send(b"data: " + payload + b"\n\n")
+
+    async def _end(self, end: End) -> None:
+        if end.finish_reason is not None:
+            await self._delta({}, end.finish_reason)
+            if self._options.get("include_usage"):
+                await self._chunk([], usage=self._usage.told())
+        if end.done:
+            await self._event(b"[DONE]")
+        await self._wire.end()
+
+
+class _Whole:
+    """Plays a script as one answer, which is sent at its end. A cut leaves half of it."""
+
+    def __init__(self, request: Received, wire: _Wire) -> None:
+        self._wire = wire
+        self._usage = _Usage(len(request.body["messages"]))
+        self._message: dict[str, Any] = {"role": "assistant", "content": None}
+        self._instead = b""
+
+    async def play(self, step: str | bytes | Head | Call | Refusal | Data | End | _Cut) -> None:
+        self._usage.completion += 1
+        if isinstance(step, str):
+            self._message["content"] = (self._message["content"] or "") + step
+        elif isinstance(step, Refusal):
+            self._message["refusal"] = step.text
+        elif isinstance(step, Call):
+            call = {"name": step.name, "arguments": step.arguments}
+            calls = self._message.setdefault("tool_calls", [])
+            calls.append({"id": step.call_id, "type": "function", "function": call})
+        elif isinstance(step, bytes | Data):
+            self._instead += step if isinstance(step, bytes) else step.payload
+        elif isinstance(step, _Cut):
+            await self._wire.cut(
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
+            )
+        elif isinstance(step, End):
+            await self._wire.send_whole(200, self._instead or self._completion(step))
+
+    def _completion(self, end: End) -> bytes:
+        choice = {"index": 0, "message": self._message, "finish_reason": end.finish_reason}
+        whole = {"id": "chatcmpl-scripted", "object": "chat.completion", "created": 1, "model": MODEL}
+        return msgspec.json.encode({**whole, "choices": [choice], "usage": self._usage.told()})
+
+
+@dataclass
+class _Usage:
+    """What an answer is said to have used: a token for each message and each chunk."""
+
+    prompt: int
+    completion: int = 0
+
+    def told(self) -> dict[str, int]:
+        total = self.prompt + self.completion
+        return {"prompt_tokens": self.prompt, "completion_tokens": self.completion, "total_tokens": total}
+
+
+def _model() -> dict[str, Any]:
+    return {"id": MODEL, "object": "model", "created": 1, "owned_by": "turnledger"}
+
+
+async def _request(reader: asyncio.StreamReader) -> Received:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.rstrip().split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", 0)))
+    method, path, _ = first.split(" ")
+    return Received(method, path, headers, msgspec.json.decode(body) if body else None)
