@@ -185,7 +185,9 @@ def _policies(named: Mapping[bytes, bytes]) -> Policies:
                 chosen[name] = kind(value)
             except ValueError:
                 known = ", ".join(kind)
-                raise InvalidInput(f"{header.decode()} is {value[:40]!r}; it must be one of {known}.") from None
+                raise InvalidInput(
+                    f"{header.decode()} is {value[:40]!r}; it must be one of {known}."
+                ) from None
     return Policies(**chosen)
 
 
@@ -200,14 +202,19 @@ def _check_keepable(body: ChatBody) -> None:
     if body.n is not None and body.n != 1:
         raise Unsupported("n: a conversation keeps one answer to each message. Leave it out, or ask n times.")
     if body.audio is not None or "audio" in (body.modalities or ()):
-        raise Unsupported("modalities: spoken answers are not kept yet. Ask for text, or leave out the header.")
+        raise Unsupported(
+            "modalities: spoken answers are not kept yet. Ask for text, or leave out the header."
+        )
 
 
 def _fingerprint(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
     """Of path, conversation and body, without how it is to be delivered."""
     digest = hashlib.sha256()
     said = sorted((name, bytes(value)) for name, value in fields.items() if name not in _DELIVERY)
-    for part in (path.encode(), conversation.encode(), *(each for name, value in said for each in (name.encode(), value))):
+    parts = [path.encode(), conversation.encode()]
+    for name, value in said:
+        parts += (name.encode(), value)
+    for part in parts:
         digest.update(len(part).to_bytes(8) + part)
     return digest.digest()
 

@@ -78,7 +78,7 @@ class Conversing:
         options: TurnOptions = {"attach": True}
         for name in ("on_busy", "on_stop", "on_failure"):
             if (policy := getattr(policies, name)) is not None:
-                options[name] = policy  # type: ignore[literal-required]
+                options[name] = policy
         if asked.idempotency_key is not None:
             options["idempotency_key"] = asked.idempotency_key
         return self._ledger.resent(

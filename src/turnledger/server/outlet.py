@@ -1,8 +1,8 @@
 """The outlet: the way to one client, which never makes a turn wait.
 
-What is written leaves at once while the client keeps up. When it does not, a task of its own waits for it, and
-what is written meanwhile is kept, up to a bound: a client that falls further behind is cut off. The turn goes
-on; its client can read the rest from the turn's events.
+What is written leaves at once while the client keeps up. When it does not, a task of its own waits for it,
+and what is written meanwhile is kept, up to a bound: a client that falls further behind is cut off. The turn
+goes on; its client can read the rest from the turn's events.
 """
 
 from __future__ import annotations
@@ -37,19 +37,18 @@ class Outlet:
         self.is_broken = False
         """Whether the client is gone, or was cut off, before it had everything."""
 
-    def watch(self, on_broken: Callable[[], None] | None = None) -> None:
+    def watch(self, on_broken: Callable[[], object]) -> None:
         """Notice when the client goes; `on_broken` is called then, once. The body of the request has been
         read before."""
         self._watching = asyncio.create_task(self._watch(on_broken), name="turnledger client")
 
-    async def _watch(self, on_broken: Callable[[], None] | None) -> None:
+    async def _watch(self, on_broken: Callable[[], object]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         # The server also says so when the response is complete.
         if not self._is_ended:
             self.is_broken = True
-            if on_broken is not None:
-                on_broken()
+            on_broken()
 
     @asynccontextmanager
     async def until_gone(self) -> AsyncIterator[None]:

@@ -89,7 +89,7 @@ def aside_shown(aside: SetAside) -> dict[str, Any]:
         "created_at": attempt.created_at,
         "ended_at": attempt.ended_at,
         "input": _raw(attempt.input),
-        "steps": _raw(aside.steps),
+        "steps": _raw(tuple(aside.journal.items)),
         "partial": attempt.partial,
     }
 

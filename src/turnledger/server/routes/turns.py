@@ -51,7 +51,9 @@ def endpoints(service: Service) -> list[Endpoint]:
             answer=TurnEvents(service),
             summary="Follow a turn, or read what it told: each event has its number.",
             tag="turns",
-            headers={"Last-Event-ID": "The number of the last event that was heard; those after it are sent."},
+            headers={
+                "Last-Event-ID": "The number of the last event that was heard: those after it are sent."
+            },
             media_type="text/event-stream",
             answers={200: "The events, up to `turn.finished`.", 404: "There is no such turn."},
         ),
