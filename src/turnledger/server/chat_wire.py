@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from turnledger.model.event import Event, ItemDone, TextDelta
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages import messages_of
 from turnledger.model.pairing import left_open
 from turnledger.model.turn import Turn
+from turnledger.server.wire_json import encode
 
 DONE = b"data: [DONE]\n\n"
-
-_encode = msgspec.json.Encoder().encode
 
 
 def as_event(payload: bytes) -> bytes:
@@ -44,7 +41,7 @@ def completion(turn: Turn) -> bytes:
         "model": details.get("model", ""),
         "choices": [choice],
     }
-    return _encode(whole | _usage(details))
+    return encode(whole | _usage(details))
 
 
 def _usage(details: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,7 +108,7 @@ class Chunks:
             yield self._chunk({"tool_calls": [{"index": index, **call}]})
         yield self._chunk({}, finish_reason(turn.output, details))
         if self._include_usage and details.get("usage") is not None:
-            yield _encode({**self._head, "choices": [], "usage": details["usage"]})
+            yield encode({**self._head, "choices": [], "usage": details["usage"]})
 
     def whole(self, turn: Turn) -> Iterable[bytes]:
         """A committed answer from its beginning."""
@@ -127,4 +124,4 @@ class Chunks:
             delta = {"role": "assistant", **delta}
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         usage = {"usage": None} if self._include_usage else {}
-        return _encode({**self._head, "choices": [choice], **usage})
+        return encode({**self._head, "choices": [choice], **usage})

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.engine.reading import SetAside
 from turnledger.errors import InvalidInput
 from turnledger.model.conversation import Conversation
-from turnledger.model.item import Item
 from turnledger.model.turn import Turn
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.service import Service
+from turnledger.server.wire_json import encode
 
 PAGE = 50
 
@@ -32,7 +31,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             "turns": [turn_shown(turn) for turn in await chat.turns(before=before, limit=limit)],
             "attempts": [aside_shown(each) for each in await chat.attempts(limit=limit)],
         }
-        return Response(msgspec.json.encode(shown), media_type="application/json")
+        return Response(encode(shown), media_type="application/json")
 
     return [
         Endpoint(
@@ -73,8 +72,8 @@ def turn_shown(turn: Turn) -> dict[str, Any]:
         "parent": turn.parent,
         "created_at": turn.created_at,
         "committed_at": turn.committed_at,
-        "input": _raw(turn.input),
-        "output": _raw(turn.output),
+        "input": turn.input,
+        "output": turn.output,
         "details": turn.details,
     }
 
@@ -88,14 +87,10 @@ def aside_shown(aside: SetAside) -> dict[str, Any]:
         "failure": attempt.failure,
         "created_at": attempt.created_at,
         "ended_at": attempt.ended_at,
-        "input": _raw(attempt.input),
-        "steps": _raw(tuple(aside.journal.items)),
+        "input": attempt.input,
+        "steps": aside.journal.items,
         "partial": attempt.partial,
     }
-
-
-def _raw(items: tuple[Item, ...]) -> list[msgspec.Raw]:
-    return [msgspec.Raw(item.raw) for item in items]
 
 
 def _number(given: str | None, name: str) -> int | None:

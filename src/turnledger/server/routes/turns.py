@@ -14,6 +14,7 @@ from turnledger.server.body import decode_body, read_body
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.event_stream import send_events
 from turnledger.server.service import Service
+from turnledger.server.wire_json import encode
 
 
 class StopBody(msgspec.Struct):
@@ -63,10 +64,8 @@ def endpoints(service: Service) -> list[Endpoint]:
 def ended_body(ended: Ended | None) -> bytes:
     """How a turn ended; null where there was nothing to stop any more."""
     if ended is None:
-        return msgspec.json.encode({"state": None, "committed": False, "failure": None})
-    return msgspec.json.encode(
-        {"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure}
-    )
+        return encode({"state": None, "committed": False, "failure": None})
+    return encode({"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure})
 
 
 class TurnEvents:
