@@ -1,0 +1,36 @@
+"""Servers for the compatibility tests, on each store."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+pytest.register_assert_rewrite("tests.compat.served", "tests.compat.talking")
+
+from tests.compat.served import Served, serving  # noqa: E402
+
+Serve: TypeAlias = Callable[..., Served]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of each kind."""
+    return "memory:" if request.param == "memory" else f"sqlite:///{tmp_path / 'chats.db'}"
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start servers that end with the test; see `serving`."""
+    with ExitStack() as running:
+
+        def start(*scripts: Any, **options: Any) -> Served:
+            return running.enter_context(serving(*scripts, **options))
+
+        yield start

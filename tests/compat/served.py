@@ -1,0 +1,237 @@
+"""A real server for a test: uvicorn in a thread and a loop of its own, over a store that can be gated, with the
+demo model as `demo` and a scripted upstream under every other name.
+
+with serving(["Hel", "lo"]) as served:
+    client = served.client("some-key")
+    client.chat.completions.create(model="scripted", messages=[{"role": "user", "content": "Hi"}])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+import uvicorn
+import uvloop
+from openai import AsyncOpenAI, OpenAI
+
+from turnledger.chat import Chat
+from turnledger.ledger import Ledger
+from turnledger.runners.demo import DemoModel
+from turnledger.runners.upstream import Retries, Timeouts, Upstream
+from turnledger.server.app import App, make_app
+from turnledger.server.models import DEMO, Found, Models
+from turnledger.server.serve import bind, url_of
+from turnledger.server.settings import Settings
+from turnledger.stores.opening import open_store
+from turnledger.testing.gates import Gate, GatedStore
+from turnledger.testing.upstream import ScriptedUpstream, Step
+
+T = TypeVar("T")
+
+PATIENCE = 20.0
+"""Seconds after which a test that waits has failed."""
+MODEL = "scripted"
+
+
+class Served:
+    """One running server, as a test sees it: over HTTP by its clients, and inside by `do`."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, upstream: ScriptedUpstream) -> None:
+        self._loop = loop
+        self._closing = ExitStack()
+        self.upstream = upstream
+        self.url: str
+        self.store: GatedStore
+        self.ledger: Ledger
+        self.app: App
+        self.server: uvicorn.Server
+
+    # From outside.
+
+    def client(self, conversation: str | None = None, **headers: str) -> OpenAI:
+        """The official client, without retries of its own. Headers are named with underscores."""
+        client = OpenAI(**self._options(conversation, headers))
+        self._closing.callback(client.close)
+        return client
+
+    def async_client(self, conversation: str | None = None, **headers: str) -> AsyncOpenAI:
+        """The asynchronous official client, to be closed by its test: `async with`."""
+        return AsyncOpenAI(**self._options(conversation, headers))
+
+    def _options(self, conversation: str | None, headers: Mapping[str, str]) -> dict[str, Any]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if conversation is not None:
+            named["X-Conversation-Id"] = conversation
+        return {
+            "base_url": f"{self.url}/v1",
+            "api_key": "of no use here",
+            "max_retries": 0,
+            "timeout": PATIENCE,
+            "default_headers": named,
+        }
+
+    @cached_property
+    def http(self) -> httpx2.Client:
+        """A plain HTTP client, for what the official one has no method. It leaves no connections open."""
+        limits = httpx2.Limits(max_keepalive_connections=0)
+        client = httpx2.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, limits=limits)
+        self._closing.callback(client.close)
+        return client
+
+    def shown(self, conversation_key: str) -> dict[str, Any]:
+        """The conversation of a key, as `/api/chats/{id}` shows it."""
+        shown: dict[str, Any] = msgspec.json.decode(self._shown(conversation_key))
+        return shown
+
+    def turns(self, conversation_key: str) -> bytes:
+        """Its turns, as the bytes that are shown of them."""
+        return bytes(msgspec.json.decode(self._shown(conversation_key), type=dict[str, msgspec.Raw])["turns"])
+
+    def history(self, conversation_key: str) -> list[tuple[str, str]]:
+        """What was said in its turns: role and text."""
+        items = [
+            item
+            for turn in self.shown(conversation_key)["turns"]
+            for item in (*turn["input"], *turn["output"])
+        ]
+        return [
+            (item["role"], "".join(part.get("text", "") for part in item["content"]))
+            for item in items
+            if item["type"] == "message"
+        ]
+
+    def attempts(self, conversation_key: str) -> list[str]:
+        """How its attempts stand that are not in the history, newest first."""
+        return [attempt["state"] for attempt in self.shown(conversation_key)["attempts"]]
+
+    def _shown(self, conversation_key: str) -> bytes:
+        answer = self.http.get(f"/api/chats/{self.id_of(conversation_key)}")
+        assert answer.status_code == 200, answer.text
+        return answer.content
+
+    # From inside.
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the server's loop, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+    def arrived(self, gate: Gate, count: int = 1) -> None:
+        """Wait until the gate was reached."""
+        self.do(gate.arrived(count))
+
+    def release(self, gate: Gate) -> None:
+        """Let everybody through the gate."""
+        self._loop.call_soon_threadsafe(gate.release)
+
+    def chat(self, conversation_key: str) -> Chat:
+        """The conversation of a key that has one."""
+        return self.do(self.ledger.conversation(conversation_key=conversation_key, create=False))
+
+    def id_of(self, conversation_key: str) -> str:
+        """The id of the conversation that a key has."""
+        return self.chat(conversation_key).id
+
+    def until(self, is_so: Callable[[], object]) -> None:
+        """Look after each step of the server's loop, until it is so."""
+
+        async def look() -> None:
+            while not is_so():
+                await asyncio.sleep(0)
+
+        self.do(look())
+
+    def alone(self) -> None:
+        """Wait until the server has seen all its clients leave."""
+        self.until(lambda: not self.server.server_state.connections)
+
+    def close_clients(self) -> None:
+        self._closing.close()
+
+
+@contextmanager
+def serving(
+    *scripts: Sequence[Step],
+    otherwise: Sequence[Step] | None = None,
+    store: str = "memory:",
+    timeouts: Timeouts | None = None,
+    settings: Settings | None = None,
+) -> Iterator[Served]:
+    """Start a server, and end it. The upstream is asked once for each request: nothing is retried behind the
+    scenes."""
+    loop = uvloop.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="served", daemon=True)
+    thread.start()
+    served = Served(loop, ScriptedUpstream(*scripts, otherwise=otherwise))
+    ended = asyncio.Event()
+    started = threading.Event()
+    options = settings or Settings(port=0, grace=0.0)
+    running = asyncio.run_coroutine_threadsafe(
+        _serve(served, options, store, timeouts or Timeouts(), started.set, ended), loop
+    )
+    running.add_done_callback(lambda _: started.set())
+    try:
+        assert started.wait(PATIENCE)
+        if running.done():
+            running.result()
+        yield served
+    finally:
+        served.close_clients()
+        loop.call_soon_threadsafe(ended.set)
+        running.result(PATIENCE)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()
+
+
+async def _serve(
+    served: Served,
+    settings: Settings,
+    store: str,
+    timeouts: Timeouts,
+    started: Callable[[], None],
+    ended: asyncio.Event,
+) -> None:
+    async with served.upstream:
+        upstream = Upstream(served.upstream.url, timeouts=timeouts, retries=Retries(limit=0))
+        models = Models({DEMO: Found(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)}, upstream)
+        served.store = GatedStore(await open_store(store))
+        served.ledger = await Ledger.over(served.store)
+        served.app = make_app(served.ledger, models, settings)
+        with bind(settings) as listening:
+            served.url = url_of(listening)
+            await _answer_requests(served, listening, started, ended)
+        await models.close()
+        await served.ledger.close()
+
+
+async def _answer_requests(
+    served: Served, listening: Any, started: Callable[[], None], ended: asyncio.Event
+) -> None:
+    """What uvicorn does between its signals, without its ten looks a second at whether there was one."""
+    config = uvicorn.Config(
+        served.app,
+        loop="none",
+        http="httptools",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+    )
+    config.load()
+    served.server = server = uvicorn.Server(config)
+    server.lifespan = config.lifespan_class(config)
+    await server.startup(sockets=[listening])
+    started()
+    await ended.wait()
+    # Whoever still waits for a gate that nobody releases would hold up the end of the test.
+    await served.app.drain(0.0)
+    await server.shutdown(sockets=[listening])

@@ -1,0 +1,140 @@
+"""Talking with the official client in either way, whole or streamed, with everything that it was told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import pytest
+from openai import OpenAI
+from openai.types.chat import ChatCompletionChunk
+
+from tests.compat.served import MODEL
+
+Messages: TypeAlias = "str | Sequence[Mapping[str, Any]]"
+CREATED, CONTINUED, BRANCHED = "created", "continued", "branched"
+
+
+@dataclass
+class Told:
+    """What a client was told in answer to one request."""
+
+    id: str = ""
+    text: str = ""
+    refusal: str = ""
+    finish_reason: str | None = None
+    calls: list[tuple[str, str, str]] = field(default_factory=list)
+    """id, name and arguments of each"""
+    usage: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def conversation(self) -> str:
+        return self.headers["x-conversation-id"]
+
+    @property
+    def state(self) -> str:
+        """Whether the conversation was created, continued or branched."""
+        return self.headers["x-conversation-state"]
+
+    @property
+    def turn(self) -> str:
+        return self.headers["x-turn-id"]
+
+    @property
+    def is_replayed(self) -> bool:
+        return self.headers.get("idempotency-replayed") == "true"
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The answer, as a client sends it back."""
+        message: dict[str, Any] = {"role": "assistant", "content": self.text or None}
+        if self.calls:
+            message["tool_calls"] = [
+                {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+                for call_id, name, arguments in self.calls
+            ]
+        return message
+
+
+Way: TypeAlias = Callable[..., Told]
+
+
+def user(text: str) -> dict[str, str]:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> dict[str, str]:
+    return {"role": "assistant", "content": text}
+
+
+def system(text: str) -> dict[str, str]:
+    return {"role": "system", "content": text}
+
+
+def result(call_id: str, text: str) -> dict[str, str]:
+    return {"role": "tool", "tool_call_id": call_id, "content": text}
+
+
+def whole(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Told:
+    """Ask for an answer in one piece."""
+    response = client.chat.completions.with_raw_response.create(
+        model=model, messages=_listed(messages), **options
+    )
+    completion = response.parse()
+    [choice] = completion.choices
+    calls = choice.message.tool_calls or []
+    return Told(
+        id=completion.id,
+        text=choice.message.content or "",
+        refusal=choice.message.refusal or "",
+        finish_reason=choice.finish_reason,
+        calls=[(call.id, call.function.name, call.function.arguments) for call in calls],
+        usage=completion.usage,
+        headers=response.headers,
+    )
+
+
+def streamed(client: OpenAI, messages: Messages, *, model: str = MODEL, **options: Any) -> Told:
+    """Ask for a stream, and hear all of it."""
+    response = client.chat.completions.with_raw_response.create(
+        model=model, messages=_listed(messages), stream=True, **options
+    )
+    with response.parse() as chunks:
+        told = heard(chunks)
+    told.headers = response.headers
+    return told
+
+
+def heard(chunks: Iterable[ChatCompletionChunk]) -> Told:
+    """What the chunks say together. Role, ids and names must be said once, and the end must be last."""
+    told, roles = Told(), 0
+    calls: list[list[str]] = []
+    for chunk in chunks:
+        assert told.id in ("", chunk.id)
+        told.id = chunk.id
+        told.usage = chunk.usage or told.usage
+        for choice in chunk.choices:
+            assert told.finish_reason is None, "something was said after the end"
+            roles += choice.delta.role is not None
+            told.text += choice.delta.content or ""
+            told.refusal += choice.delta.refusal or ""
+            told.finish_reason = choice.finish_reason
+            for call in choice.delta.tool_calls or ():
+                if call.id is not None:
+                    assert call.index == len(calls)
+                    calls.append([call.id, call.function.name, ""])
+                calls[call.index][2] += call.function.arguments or ""
+    assert told.finish_reason is not None, "the stream ended without an end"
+    assert roles == 1
+    told.calls = [tuple(call) for call in calls]
+    return told
+
+
+def _listed(messages: Messages) -> Any:
+    return [user(messages)] if isinstance(messages, str) else list(messages)
+
+
+both_ways = pytest.mark.parametrize("way", [whole, streamed])
+"""The test is run with whole answers, and again with streamed ones."""

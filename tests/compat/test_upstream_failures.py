@@ -1,0 +1,200 @@
+"""An upstream that fails at any point leaves the history as it was; its client learns it, and may try again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import PATIENCE, Served
+from tests.compat.talking import Way, assistant, both_ways, streamed, user, whole
+from turnledger.engine.commit import commit
+from turnledger.errors import StoreFull
+from turnledger.runners.upstream import Timeouts
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT, Call, Data, End, Head, Status, Step
+
+SHORT = Timeouts(connect=PATIENCE, first_byte=0.1, between_chunks=0.1)
+"""For upstreams that stall: it is the timeout that is waited for."""
+LONG = Timeouts(connect=PATIENCE, first_byte=PATIENCE, between_chunks=PATIENCE)
+ERROR_OBJECT = b'{"error": {"message": "Overloaded.", "type": "server_error", "code": "overloaded"}}'
+SECRET = b'{"error": {"message": "Wrong api_key sk-secret.", "code": "invalid_api_key"}}'
+
+
+@dataclass
+class Failure:
+    """How the upstream fails, and what its client is told."""
+
+    name: str
+    script: Callable[[], Sequence[Step]]
+    code: str
+    status: int = 502
+    in_band: bool = False
+    """Whether a stream has begun by then."""
+    timeouts: Timeouts = LONG
+
+
+FAILURES = [
+    Failure("500", lambda: [Status(500)], "model_unavailable"),
+    Failure("503", lambda: [Status(503)], "model_unavailable"),
+    Failure("401 which is not the client's", lambda: [Status(401, SECRET)], "model_unavailable"),
+    Failure("403 which is not the client's", lambda: [Status(403, SECRET)], "model_unavailable"),
+    Failure("redirect", lambda: [Status(307, headers={"Location": "/v2"})], "model_unavailable"),
+    Failure("400", lambda: [Status(400)], "scripted", 400),
+    Failure("404", lambda: [Status(404)], "scripted", 404),
+    Failure("422", lambda: [Status(422)], "scripted", 422),
+    Failure("429", lambda: [Status(429)], "scripted", 429),
+    Failure("cut before the status", lambda: [CUT], "model_unavailable"),
+    Failure("cut before the first token", lambda: [Head(), CUT], "model_unavailable"),
+    Failure("cut in the middle", lambda: ["Hel", CUT], "model_unavailable", in_band=True),
+    Failure("cut before the end", lambda: ["Hello", Data(b""), CUT], "model_unavailable", in_band=True),
+    Failure("malformed at once", lambda: [Data(b"{not JSON")], "malformed_answer"),
+    Failure("malformed chunk", lambda: ["Hel", Data(b"{not JSON")], "malformed_answer", in_band=True),
+    Failure("not a chunk", lambda: ["Hel", Data(b"[1, 2]")], "malformed_answer", in_band=True),
+    Failure("error object at once", lambda: [Data(ERROR_OBJECT)], "model_unavailable"),
+    Failure("error object", lambda: ["Hel", Data(ERROR_OBJECT)], "model_unavailable", in_band=True),
+    Failure("no finish_reason", lambda: ["Hel", End(None)], "malformed_answer", in_band=True),
+    Failure("no end at all", lambda: ["Hel", End(None, done=False)], "malformed_answer", in_band=True),
+    Failure("nothing said", lambda: [End("stop")], "malformed_answer"),
+    Failure(
+        "call that is no JSON",
+        lambda: [Call("f", arguments="{"), End(None)],
+        "malformed_answer",
+        in_band=True,
+    ),
+    Failure("stall before the status", lambda: [Gate()], "model_timeout", 504, timeouts=SHORT),
+    Failure("stall before the first token", lambda: [Head(), Gate()], "model_timeout", 504, timeouts=SHORT),
+    Failure(
+        "stall in the middle", lambda: ["Hel", Gate()], "model_timeout", 504, in_band=True, timeouts=SHORT
+    ),
+]
+STATUS_ERRORS: dict[int, type[openai.APIStatusError]] = {
+    400: openai.BadRequestError,
+    404: openai.NotFoundError,
+    422: openai.UnprocessableEntityError,
+    429: openai.RateLimitError,
+    502: openai.InternalServerError,
+    504: openai.InternalServerError,
+}
+every_failure = pytest.mark.parametrize("failure", FAILURES, ids=lambda failure: failure.name)
+
+
+def check_told(error: openai.APIError, failure: Failure, *, in_band: bool) -> None:
+    """In-band errors have no status: the stream had begun with a good one."""
+    if in_band:
+        assert not isinstance(error, openai.APIStatusError)
+    else:
+        assert type(error) is STATUS_ERRORS[failure.status]
+        assert error.status_code == failure.status
+    assert error.code == failure.code
+    assert "secret" not in str(error.body)
+
+
+def check_untouched(served: Served, before: bytes) -> None:
+    assert served.turns("k") == before
+    [attempt] = served.shown("k")["attempts"]
+    assert attempt["state"] == "failed"
+    assert attempt["failure"]["message"]
+    [asked] = attempt["input"]
+    assert asked["content"][0]["text"] == "second"
+
+
+@both_ways
+@every_failure
+def test_the_history_is_untouched_and_the_retry_sees_it_as_before(
+    serve: Serve, failure: Failure, way: Way
+) -> None:
+    served = serve(["One."], failure.script(), ["Two."], timeouts=failure.timeouts)
+    client = served.client("k")
+    way(client, "first")
+    before = served.turns("k")
+    with pytest.raises(openai.APIError) as problem:
+        way(client, "second")
+    check_told(problem.value, failure, in_band=failure.in_band and way is streamed)
+    check_untouched(served, before)
+    told = way(client, "second")
+    assert (told.text, told.state) == ("Two.", "continued")
+    seen = served.upstream.received[-1].body["messages"]
+    assert seen == [user("first"), assistant("One."), user("second")]
+    said = [("user", "first"), ("assistant", "One."), ("user", "second"), ("assistant", "Two.")]
+    assert served.history("k") == said
+
+
+@both_ways
+def test_an_upstream_that_takes_no_connections(serve: Serve, way: Way) -> None:
+    served = serve(["One."], ["Two."])
+    client = served.client("k")
+    way(client, "first")
+    before = served.turns("k")
+    served.do(served.upstream.refuse())
+    with pytest.raises(openai.InternalServerError) as problem:
+        way(client, "second")
+    assert (problem.value.status_code, problem.value.code) == (502, "model_unavailable")
+    check_untouched(served, before)
+    served.do(served.upstream.listen())
+    assert way(client, "second").text == "Two."
+    assert len(served.history("k")) == 4
+
+
+@pytest.mark.parametrize("script", [[Status(500)], ["Hel", CUT]], ids=["status", "cut"])
+@both_ways
+def test_a_first_turn_that_failed_was_never_there(
+    serve: Serve, store_url: str, script: Sequence[Step], way: Way
+) -> None:
+    served = serve(script, ["Hello."], store=store_url)
+    client = served.client("k")
+    with pytest.raises(openai.APIError):
+        way(client, "Hi")
+    assert served.turns("k") == b"[]"
+    assert way(client, "Hi").text == "Hello."
+    assert served.upstream.received[-1].body["messages"] == [user("Hi")]
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+def is_known_by_its_transport(failure: Failure) -> bool:
+    """What is passed through is not looked at: its transport tells what is wrong, or nothing does."""
+    return not any(isinstance(step, Data | End) for step in failure.script())
+
+
+@pytest.mark.parametrize(
+    "failure", [*filter(is_known_by_its_transport, FAILURES)], ids=lambda failure: failure.name
+)
+@both_ways
+def test_without_a_conversation_the_same_is_told(serve: Serve, failure: Failure, way: Way) -> None:
+    served = serve(failure.script(), timeouts=failure.timeouts)
+    with pytest.raises(openai.APIError) as problem:
+        way(served.client(), "Hi")
+    check_told(problem.value, failure, in_band=failure.in_band and way is streamed)
+
+
+def test_without_a_conversation_an_error_in_the_stream_is_passed_on_as_it_came(serve: Serve) -> None:
+    served = serve(["Hel", Data(ERROR_OBJECT)])
+    with pytest.raises(openai.APIError) as problem:
+        streamed(served.client(), "Hi")
+    assert (problem.value.code, problem.value.message) == ("overloaded", "Overloaded.")
+
+
+def test_how_long_to_wait_is_passed_on(serve: Serve) -> None:
+    served = serve([Status(429, headers={"Retry-After": "7"})])
+    with pytest.raises(openai.RateLimitError) as problem:
+        whole(served.client("k"), "Hi")
+    assert problem.value.response.headers["retry-after"] == "7"
+
+
+@both_ways
+def test_a_commit_that_fails_is_told_as_an_error(serve: Serve, way: Way) -> None:
+    served = serve(["One."], ["Two."], ["Two."])
+    client = served.client("k")
+    way(client, "first")
+    before = served.turns("k")
+    served.store.refuse(commit, StoreFull())
+    with pytest.raises(openai.APIError) as problem:
+        way(client, "second")
+    assert isinstance(problem.value, openai.InternalServerError) is (way is whole)
+    assert problem.value.code == "store_full"
+    check_untouched(served, before)
+    assert way(client, "second").text == "Two."
+    assert len(served.history("k")) == 4
