@@ -44,10 +44,11 @@ class Client:
         self.mine: list[Message] = []
         self.trimmed: list[str] = []
         self.unfinished: set[str] = set()
+        self.hidden: set[str] = set()
         self._numbers = count()
 
     def fresh(self, word: str) -> str:
-        return f"{word}{next(self._numbers)}."
+        return f"{word}{next(self._numbers)}, and that is all."
 
     def spelt(self, message: Message) -> Message:
         """The message as this client happens to write it this time."""
@@ -88,7 +89,7 @@ class Client:
         """Send them, have them answered in some way, and take over the answer."""
         self.mine = messages
         if self.pick.randrange(5) == 0:
-            name = self.fresh("look")
+            name = f"look{next(self._numbers)}"
             await self.send(messages, Ask(name, call_id=name), **options)
             function = {"name": name, "arguments": "{}"}
             call = {"id": name, "type": "function", "function": function}
@@ -140,6 +141,47 @@ class Client:
             place = self.pick.choice(places)
             self.mine[place] = {"role": "assistant", "content": self.fresh("better")}
             await self.next()
+
+    async def edit_in_place(self) -> None:
+        """Edit a question, keep what follows it, and maybe edit a later one, too."""
+        places = [place for place, each in enumerate(self.mine) if each["role"] == "user"]
+        if places and self._has_answer():
+            place = self.pick.choice(places)
+            self.mine[place] = self.question()
+            later = [each for each in places if each > place]
+            if later and self.pick.randrange(2):
+                end = self.pick.choice(later)
+                if any(each["role"] == "assistant" for each in self.mine[:end]):
+                    self.mine = self.mine[:end]
+            await self.next()
+
+    async def bring_along(self) -> None:
+        """Add exchanges that the ledger has never seen, and ask."""
+        for _ in range(self.pick.randrange(1, 3)):
+            self.mine += [self.question(), {"role": "assistant", "content": self.fresh("elsewhere")}]
+        await self.next()
+
+    async def hide(self) -> None:
+        """Somebody hides an item. This client shows what the ledger shows, or still has its own copy."""
+        turns = await self.chat.turns(limit=1_000)
+        turn = self.pick.choice(turns) if turns else None
+        if turn is None or turn.kind is not TurnKind.COMPLETED:
+            return
+        before = await self.visible()
+        await self.chat.flag(turn.id, self.pick.randrange(len(turn.items)), to_user=False)
+        gone = before - await self.visible()
+        left = [each for each in self.mine if not gone & {*tokens(each), each.get("tool_call_id")}]
+        self.hidden |= gone
+        if self.pick.randrange(3):
+            self.mine = left
+        if self._has_answer():
+            await self.next()
+
+    async def visible(self) -> set[str]:
+        return {token for each in messages_of(await self.chat.history()) for token in tokens(each)}
+
+    def _has_answer(self) -> bool:
+        return any(each["role"] == "assistant" for each in self.mine)
 
     async def delete(self) -> None:
         places = [
@@ -196,12 +238,14 @@ class Client:
         self.mine += held
         await self.next()
 
-    async def agrees(self, *, may_replace: bool) -> None:
+    async def agrees(self) -> None:
         turns = await self.chat.turns(limit=1_000)
         self.chat_has_turns = bool(turns)
-        seen = self.unfinished | {
-            token for turn in turns if turn.kind is not TurnKind.COMPLETED for token in said_in(turn)
-        }
+        seen = (
+            self.unfinished
+            | self.hidden
+            | {token for turn in turns if turn.kind is not TurnKind.COMPLETED for token in said_in(turn)}
+        )
         told = [
             token
             for turn in turns
@@ -213,20 +257,14 @@ class Client:
         trimmed = [token for token in self.trimmed if token not in seen]
         assert told[len(told) - len(held) :] == held
         before = told[: len(told) - len(held)]
-        # An edit within a turn made of several exchanges takes the place of all of it: of what
-        # was trimmed, that turn's own part goes with it.
-        assert before == trimmed[: len(before)]
-        assert may_replace or before == trimmed
-        self.trimmed = before
+        assert before == trimmed
 
 
 STEPS = (
     *(Client.next, Client.next, Client.regenerate, Client.edit, Client.edit_answer, Client.delete),
     *(Client.trim, Client.fail_and_retry, Client.fail_and_move_on, Client.interrupted),
+    *(Client.trim, Client.edit_in_place, Client.bring_along, Client.hide),
 )
-
-
-REPLACING = (Client.regenerate, Client.edit, Client.edit_answer, Client.delete)
 
 
 async def live(steps: list[int], seed: int) -> None:
@@ -234,7 +272,7 @@ async def live(steps: list[int], seed: int) -> None:
         client = Client(await ledger.conversation(), Random(seed))
         for step in steps:
             await STEPS[step](client)
-            await client.agrees(may_replace=STEPS[step] in REPLACING)
+            await client.agrees()
         assert await ledger.check() == []
 
 

@@ -90,7 +90,7 @@ class Resent:
             begin = place if step > 0 else place - size
             if begin >= self.first and self.messages[begin : begin + size] == shown.echo:
                 return {place + step * size}
-        forms = (shown.entries,) if shown.whole is None else (shown.entries, shown.whole)
+        forms = shown.forms
         if kind is TurnKind.COMPLETED:
             return {found for form in forms if (found := self.past(form, place, step)) is not None}
         return set().union(*(self._past_parts(form, place, step) for form in forms))

@@ -7,7 +7,8 @@ time. Texts are compared and not hashed: fresh from JSON they have no hash yet, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
@@ -66,6 +67,14 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
         ]
 
 
+class Form(Enum):
+    """How a client may hold a turn."""
+
+    SEEN = auto()  # as this API shows it
+    WHOLE = auto()  # with calls that were answered on this side, and their results
+    HELD = auto()  # as it was shown before some of it was hidden
+
+
 class Shown(msgspec.Struct, frozen=True, dict=True):
     """A turn as clients may hold it: with or without what was done for them on this side."""
 
@@ -75,10 +84,29 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
     """All of it, server-executed calls and their results included; None when there are none."""
     echo: list[dict[str, Any]] | None
     """What most clients send back letter by letter; None when it can be told in more than one way."""
+    held: Shown | None = None
+    """The same with what is hidden: who was shown it before may have it still. None when nothing is."""
+    hidden: frozenset[int] = frozenset()
+    """The places among the items of the turn that are hidden."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         return self.input + self.output
+
+    @property
+    def ways(self) -> tuple[Shown, ...]:
+        """Without what is hidden, and with it."""
+        return (self,) if self.held is None else (self, self.held)
+
+    @cached_property
+    def forms(self) -> tuple[tuple[Entry, ...], ...]:
+        """All that a client may hold for the whole of it."""
+        return tuple(form for way in self.ways for form in (way.entries, way.whole) if form is not None)
+
+    def told(self, form: Form) -> tuple[Entry, ...]:
+        if form is Form.WHOLE and self.whole is not None:
+            return self.whole
+        return self.held.entries if form is Form.HELD and self.held is not None else self.entries
 
     @cached_property
     def plain(self) -> tuple[str, str] | None:
@@ -148,15 +176,56 @@ def plain_text(message: Mapping[str, Any], role: str) -> str | None:
     return comparable(content)
 
 
-def shown(input: Sequence[Item], output: Sequence[Item], *, is_complete: bool = True) -> Shown:
-    """A committed turn as clients may hold it; one that did not end well they hold in many ways."""
+def shown(
+    input: Sequence[Item],
+    output: Sequence[Item],
+    *,
+    is_complete: bool = True,
+    hidden: frozenset[int] = frozenset(),
+) -> Shown:
+    """A committed turn as clients may hold it; one that did not end well, or of which something is hidden,
+    they hold in many ways."""
     # What stands in the input, calls and all, its client has told.
-    here = _made_here(output)
-    after = [item for place, item in enumerate(output) if place not in here]
-    whole = _entries(input) + _entries(output) if here else None
-    told = [*_echo(input), *_echo(after)] if is_complete else []
+    asked, after = _told(input, output, hidden, Form.SEEN)
+    whole = _told(input, output, hidden, Form.WHOLE)[1]
+    told = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
     echo = [each for each in told if each is not None]
-    return Shown(_entries(input), _entries(after), whole, echo if echo and len(echo) == len(told) else None)
+    return Shown(
+        _entries(asked),
+        _entries(after),
+        _entries(asked) + _entries(whole) if len(whole) > len(after) else None,
+        echo if echo and len(echo) == len(told) else None,
+        shown(input, output, is_complete=False) if hidden else None,
+        hidden,
+    )
+
+
+def items_before(
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[Form, int, int]
+) -> tuple[Item, ...]:
+    """What a turn says before a piece of an entry, by the form that these are counted in; without what is
+    hidden."""
+    form, place, piece = at
+    asked, after = _told(input, output, hidden, form)
+    row = [*_rows(asked), *_rows(after)][place]
+    said = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
+    first = said[piece] if piece else row[0]
+    items = (*input, *output)
+    before = next(place for place, item in enumerate(items) if item is first)
+    return tuple(item for place, item in enumerate(items[:before]) if place not in hidden)
+
+
+def _told(
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: Form
+) -> tuple[Sequence[Item], Sequence[Item]]:
+    """The input and the output of a turn as a client holds them."""
+    if hidden and form is not Form.HELD:
+        count = len(input)
+        input = [item for place, item in enumerate(input) if place not in hidden]
+        output = [item for place, item in enumerate(output, count) if place not in hidden]
+    if form is not Form.WHOLE and (here := _made_here(output)):
+        output = [item for place, item in enumerate(output) if place not in here]
+    return input, output
 
 
 def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
@@ -208,6 +277,21 @@ def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
             entry = _joined(entries.pop(), entry)
         entries.append(entry)
     return tuple(entries)
+
+
+def _rows(items: Iterable[Item]) -> list[list[Item]]:
+    """The items that make up each entry."""
+    rows: list[list[Item]] = []
+    role = None
+    for item in items:
+        entry = _entry(item)
+        if entry is None:
+            continue
+        if entry.role != role:
+            rows.append([])
+            role = entry.role
+        rows[-1].append(item)
+    return rows
 
 
 def _entry(item: Item) -> Entry | None:
