@@ -77,6 +77,8 @@ class Client:
         body = [*self.system(), *map(self.spelt, messages)]
         if self.chat_has_turns and not any(each["role"] == "assistant" for each in messages):
             options.setdefault("sent", "full")
+        if options.get("sent") == "full":
+            self.trimmed = []
         await self.run(body, script, **options)
 
     chat_has_turns = False

@@ -63,7 +63,6 @@ class Divergence(msgspec.Struct, frozen=True):
 
 Meaning: TypeAlias = Continuation | Regeneration | Divergence
 _Way = TypeVar("_Way")
-_EXCHANGED = (("user", "assistant"), ("assistant", "user"))
 
 
 class _Origin(NamedTuple):
@@ -328,30 +327,48 @@ def _is_part(turn: Turn, answer: Spot, text: str) -> bool:
 
 
 def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None:
-    """A trimmed request whose first message was edited still shows, by what follows it, where it stands."""
-    heard, place = _first_in_a_row(request)
-    following = request.next(place, FORWARDS)
-    if following is None or (heard[0].role, following[0].role) not in _EXCHANGED:
+    """A trimmed request whose first message was edited, or all that one role says there, still shows by what
+    follows where it stands."""
+    heard, behind = _first_in_a_row(request)
+    first = request.next(request.first, FORWARDS)
+    if first is None:
         return None
-    rest = Resent(request.messages, place)
-    back = _ending_at_head(turns, rest, _end_of_answers(rest))
-    spot = find(turns, rest, None if back is None else back[1])
-    if spot is None:
-        return None if back is None else _Reach(request.first, back[1])
-    edited = _row_before(turns, spot, heard[0].role)
-    return _Reach(request.first, edited.turn, kept=edited.before(turns))
+    for count, place in {1: first[1], len(heard): behind}.items():
+        rest = Resent(request.messages, place)
+        if rest.next(place, FORWARDS) is None:
+            break
+        back = _ending_at_head(turns, rest, _end_of_answers(rest))
+        spot = find(turns, rest, None if back is None else back[1])
+        if spot is not None:
+            edited = _said_before(turns, spot, heard[0].role, count)
+            return _Reach(request.first, edited.turn, kept=edited.before(turns))
+        if back is not None and place == behind:
+            return _Reach(request.first, back[1])
+    return None
 
 
-def _row_before(turns: Sequence[Turn], spot: Spot, role: str) -> Spot:
-    """Where what this role says before a message begins; that message itself if it says nothing there."""
+def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Spot:
+    """Where the last so many messages of this role before a message begin; that message itself where another
+    speaks before it. How many messages an answer is, nobody knows: it is taken as one."""
     if spot.piece:
+        before = spot._replace(piece=0)
+    elif spot.place:
+        before = spot._replace(place=spot.place - 1)
+    else:
+        before = _end_before(turns, spot)
+    entry = turns[before.turn].shown.told(before.form)[before.place]
+    if entry.role != role or before == spot:
         return spot
-    if spot.place:
-        entry = turns[spot.turn].shown.told(spot.form)[spot.place - 1]
-        return spot._replace(place=spot.place - 1) if entry.role == role else spot
+    if role == "assistant":
+        return before
+    return before._replace(piece=max(0, (spot.piece or len(entry.pieces)) - count))
+
+
+def _end_before(turns: Sequence[Turn], spot: Spot) -> Spot:
+    """The last entry of the turns before that of this spot, as far as a client knows of these."""
     for index in range(spot.turn - 1, -1, -1):
         entries = turns[index].shown.told(spot.form)
-        if entries and entries[-1].role == role:
+        if entries and not (may_be_absent(turns[index]) and entries[-1].role == "user"):
             return Spot(index, spot.form, len(entries) - 1, 0)
         if not may_be_absent(turns[index]):
             break
