@@ -91,7 +91,7 @@ class Client:
         """Send them, have them answered in some way, and take over the answer."""
         self.mine = messages
         if self.pick.randrange(5) == 0:
-            name = f"look{next(self._numbers)}"
+            name = f"look_for_another_number_{next(self._numbers)}"
             await self.send(messages, Ask(name, call_id=name), **options)
             function = {"name": name, "arguments": "{}"}
             call = {"id": name, "type": "function", "function": function}

@@ -88,8 +88,10 @@ def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: S
     request = Resent(messages)
     first = request.first
     answered = _end_of_answers(request)
-    if sent is Sent.NEW or not turns or (sent is None and answered == first):
+    if sent is Sent.NEW or not turns:
         return _continuation(request, first)
+    if sent is None and answered == first:
+        return _continuation(request, _behind_questions(turns, request))
     if sent is Sent.FULL:
         return _meaning(turns, request, _read_on(turns, request, 0, None))
     found = _ending_at_head(turns, request, answered)
@@ -114,7 +116,7 @@ def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
         return _continuation(request, reach.place)
     if not _has_input(request, reach.place):
         raise NoNewInput
-    common = _with_unseen(turns, reach.common)
+    common = _with_unseen(turns, reach.common, is_answer=request.answers(reach.place))
     kept = reach.kept if common == reach.common else ()
     return Divergence(turns[common - 1].id if common else None, reach.place, request.first, kept)
 
@@ -126,6 +128,16 @@ def _end_of_answers(request: Resent) -> int:
         if message.get("role") == "assistant" and said(message).role == "assistant":
             return place
     return request.first
+
+
+def _behind_questions(turns: Sequence[Turn], request: Resent) -> int:
+    """Where a request without answers is new: all of it, unless its client was never shown any, and it begins
+    with the questions that are there."""
+    whole = (turn.shown.entries for turn in turns if turn.kind is TurnKind.COMPLETED)
+    if any(entry.role == "assistant" for entries in whole for entry in entries):
+        return request.first
+    found = _ending_at_head(turns, request, request.first)
+    return request.first if found is None or found[0].asked >= 0 else found[0].place
 
 
 def _has_input(request: Resent, new: int) -> bool:
@@ -154,12 +166,14 @@ def _is_head(turns: Sequence[Turn], common: int) -> bool:
     return all(may_be_absent(turns[index]) for index in range(len(turns) - 1, common - 1, -1))
 
 
-def _with_unseen(turns: Sequence[Turn], common: int) -> int:
-    """A branch never leaves out a turn that its client could not have seen: a settled or a hidden one."""
+def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
+    """A branch never leaves out a turn that its client could not have seen: a settled or a hidden one, unless
+    this has answered the calls that are to be answered anew."""
     index = common
     while index < len(turns) and may_be_absent(turns[index]):
+        kind = turns[index].kind
         index += 1
-        if turns[index - 1].kind is not TurnKind.INTERRUPTED:
+        if kind is TurnKind.SETTLED or (kind is TurnKind.COMPLETED and not is_answer):
             common = index
     return common
 

@@ -126,13 +126,28 @@ class Resending:
 
     def _decide(self, turns: Sequence[Turn], branch: Branch) -> Meaning:
         meaning = decide(turns, self._messages, self._sent)
+        if isinstance(meaning, matching.Divergence) and self._on_divergence is OnDivergence.REJECT:
+            raise HistoryDiverged
         # Settled turns that are carried along close the calls of the last common turn: where results for
         # them are new, that turn is told anew, too.
-        while isinstance(meaning, matching.Divergence) and meaning.after is not None:
+        if isinstance(meaning, Regeneration):
+            asked = _turn(turns, meaning.turn)
+            input = _told(asked, asked.input)
+            again = matching.Divergence(asked.parent, len(self._messages), meaning.instructions, input)
+            told = self._told_anew(again, turns, branch)
+            return meaning if told is again else told
+        if isinstance(meaning, matching.Divergence):
+            return self._told_anew(meaning, turns, branch)
+        return meaning
+
+    def _told_anew(
+        self, meaning: matching.Divergence, turns: Sequence[Turn], branch: Branch
+    ) -> matching.Divergence:
+        while meaning.after is not None and self._answers(meaning):
             last = _turn(turns, meaning.after)
             later = (turn.kind is TurnKind.SETTLED for turn in turns[last.number :])
             is_closed = branch.unsettled is not None or any(later)
-            if not is_closed or not left_open(last.items) or not self._answers(meaning):
+            if not is_closed or not left_open(last.items):
                 break
             before = turns[last.number - 2].id if last.number > 1 else None
             meaning = replace(meaning, after=before, kept=(*_told(last), *meaning.kept))
@@ -153,8 +168,7 @@ class Resending:
             before = _turn(turns, meaning.after).items if meaning.after else ()
             waiting = left_open((*before, *kept))
         input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
-        check_resent(input)
-        input = (*kept, *input)
+        check_resent(input := (*kept, *input))
         self._process.limits.check_size("The input", input)
         return input
 
@@ -165,15 +179,14 @@ class Resending:
         branch = self._process.ids.new(BranchId)
         if isinstance(meaning, Regeneration):
             return Divergence(branch=branch, replaces=meaning.turn, regenerates=True)
-        if self._on_divergence is OnDivergence.REJECT:
-            raise HistoryDiverged
         common = _turn(turns, meaning.after).number if meaning.after else 0
         return Divergence(branch=branch, replaces=turns[common].id)
 
 
-def _told(turn: Turn) -> tuple[Item, ...]:
-    """The items of a turn, as input of another one: without what is hidden."""
-    return tuple(item for place, item in enumerate(turn.items) if place not in turn.shown.hidden)
+def _told(turn: Turn, items: Sequence[Item] | None = None) -> tuple[Item, ...]:
+    """The first items of a turn, or all, as input of another one: without what is hidden."""
+    told = turn.items if items is None else items
+    return tuple(item for place, item in enumerate(told) if place not in turn.shown.hidden)
 
 
 def _turn(turns: Sequence[Turn], id: TurnId) -> Turn:

@@ -57,6 +57,11 @@ class Resent:
         found = self.next(place, BACKWARDS)
         return found is not None and found[1] == place - 1
 
+    def answers(self, place: int) -> bool:
+        """Whether a result stands here."""
+        found = self.next(place, FORWARDS)
+        return found is not None and found[0].role == "tool"
+
     def past_echoes(self, turns: Sequence[Turn], left: int, place: int) -> tuple[int, int]:
         """Read backwards while turns stand here as they were shown: the common case, for which nothing is
         projected. Returns the turns left and the place."""

@@ -56,7 +56,7 @@ class Spot(NamedTuple):
         entry = entries[self.place]
         left = entry.pieces[self.piece :] if pieces is None else pieces
         begins = replace(entry, pieces=left, call_ids=entry.call_ids[self.piece :])
-        asked = len(shown.held.input if self.form is Form.HELD and shown.held else shown.input)
+        asked = len(shown.held[0].input if self.form is Form.HELD and shown.held else shown.input)
         if self.place < asked:
             return Shown((begins, *entries[self.place + 1 : asked]), entries[asked:], None, None)
         return Shown((), (begins, *entries[self.place + 1 :]), None, None)
@@ -131,7 +131,10 @@ def find(turns: Sequence[Turn], request: Resent, within: int | None) -> Spot | N
 def _is_telling(request: Resent) -> bool:
     """Whether the first message says so much that nobody else would say the same."""
     found = request.next(request.first, FORWARDS)
-    return found is not None and len(bare(found[0].text)) >= TELLING
+    if found is None:
+        return False
+    calls = "".join(name + arguments for name, arguments in found[0].calls)
+    return len(bare(found[0].text + calls)) >= TELLING
 
 
 def _forms(turns: Sequence[Turn]) -> list[Form]:

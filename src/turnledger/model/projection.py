@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from functools import cached_property
+from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
 
@@ -23,6 +24,8 @@ Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as they were written."""
 SILENT = ""
 """The role of what is never matched: instructions, notes, and messages that say nothing."""
+MOST_HIDDEN = 4
+"""Of so many hidden items of a turn, a client may hold any; of more, all or none."""
 _ROLES = {"system": SILENT, "developer": SILENT, "function": "tool"}
 
 
@@ -84,8 +87,8 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
     """All of it, server-executed calls and their results included; None when there are none."""
     echo: list[dict[str, Any]] | None
     """What most clients send back letter by letter; None when it can be told in more than one way."""
-    held: Shown | None = None
-    """The same with what is hidden: who was shown it before may have it still. None when nothing is."""
+    held: tuple[Shown, ...] = ()
+    """The same with what is hidden, all of it or some: who was shown it before may have it still."""
     hidden: frozenset[int] = frozenset()
     """The places among the items of the turn that are hidden."""
 
@@ -96,17 +99,18 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
     @property
     def ways(self) -> tuple[Shown, ...]:
         """Without what is hidden, and with it."""
-        return (self,) if self.held is None else (self, self.held)
+        return (self, *self.held)
 
     @cached_property
     def forms(self) -> tuple[tuple[Entry, ...], ...]:
         """All that a client may hold for the whole of it."""
-        return tuple(form for way in self.ways for form in (way.entries, way.whole) if form is not None)
+        forms = (form for way in self.ways for form in (way.entries, way.whole) if form is not None)
+        return tuple(dict.fromkeys(forms))
 
     def told(self, form: Form) -> tuple[Entry, ...]:
         if form is Form.WHOLE and self.whole is not None:
             return self.whole
-        return self.held.entries if form is Form.HELD and self.held is not None else self.entries
+        return self.held[0].entries if form is Form.HELD and self.held else self.entries
 
     @cached_property
     def plain(self) -> tuple[str, str] | None:
@@ -195,9 +199,26 @@ def shown(
         _entries(after),
         _entries(asked) + _entries(whole) if len(whole) > len(after) else None,
         echo if echo and len(echo) == len(told) else None,
-        shown(input, output, is_complete=False) if hidden else None,
+        tuple(_held(input, output, hidden)) if hidden else (),
         hidden,
     )
+
+
+def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[Shown]:
+    """A turn with what is hidden, then with each part of that: a client may have looked in between."""
+    yield shown(input, output, is_complete=False)
+    here = {len(input) + place for place in _made_here(output)}
+    items = (*input, *output)
+    seen = [place for place in sorted(hidden - here) if _entry(items[place]) is not None]
+    if len(seen) > MOST_HIDDEN:
+        return
+    for count in range(1, len(seen)):
+        for still in map(set, combinations(seen, count)):
+            asked, answered = (
+                [item for place, item in enumerate(part, first) if place in still or place not in hidden]
+                for first, part in ((0, input), (len(input), output))
+            )
+            yield shown(asked, answered, is_complete=False)
 
 
 def items_before(
