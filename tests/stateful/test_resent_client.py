@@ -199,6 +199,14 @@ class Client:
                 del self.mine[place : place + 2]
             await self.next()
 
+    async def delete_one(self) -> None:
+        """Delete a question or an answer, and not the other."""
+        places = [place for place, each in enumerate(self.mine) if each["role"] != "tool" and each["content"]]
+        place = self.pick.choice(places) if places else 0
+        if any(each["role"] == "assistant" for each in self.mine[:place]):
+            del self.mine[place]
+            await self.next()
+
     async def trim(self) -> None:
         if self.mine:
             self._trim(self.pick.randrange(len(self.mine)))
@@ -265,7 +273,7 @@ class Client:
 STEPS = (
     *(Client.next, Client.next, Client.regenerate, Client.edit, Client.edit_answer, Client.delete),
     *(Client.trim, Client.fail_and_retry, Client.fail_and_move_on, Client.interrupted),
-    *(Client.trim, Client.edit_in_place, Client.bring_along, Client.hide),
+    *(Client.trim, Client.edit_in_place, Client.bring_along, Client.hide, Client.delete_one),
 )
 
 

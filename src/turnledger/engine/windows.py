@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
+from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from turnledger.engine.resent import FORWARDS, Resent
 from turnledger.model.item import Item
 from turnledger.model.pairing import without_open_reasoning
-from turnledger.model.projection import Call, Entry, Form, Shown, bare, canonical, items_before
+from turnledger.model.projection import Call, Entry, Form, Said, Shown, bare, canonical, items_before
 from turnledger.model.turn import Turn
 
 MOST_WINDOWS = 4
@@ -92,6 +93,8 @@ class Line(Struct, frozen=True):
 def windows(turns: Sequence[Turn], request: Resent) -> Iterable[Window]:
     """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
     sent = words_of_request(request)
+    # Behind an answer another one may stand, because what was between was deleted.
+    alone = {_words(what.role, what.text, what.calls) for what in _first_answer(request)} - {*sent[:1]}
     for form in _forms(turns):
         line = Line.of(turns, form)
         begins, skipped = sent[:1], 0
@@ -103,6 +106,9 @@ def windows(turns: Sequence[Turn], request: Resent) -> Iterable[Window]:
         for length, at in best:
             spot = line.spots[at]
             yield Window(spot._replace(piece=spot.piece + skipped), length)
+        if alone:
+            same = (at for at in range(len(line.words) - 1, 0, -1) if line.words[at] in alone)
+            yield from (Window(line.spots[at], 1) for at in islice(same, MOST_WINDOWS))
 
 
 def find(turns: Sequence[Turn], request: Resent, within: int | None) -> Spot | None:
@@ -135,6 +141,12 @@ def _is_telling(request: Resent) -> bool:
         return False
     calls = "".join(name + arguments for name, arguments in found[0].calls)
     return len(bare(found[0].text + calls)) >= TELLING
+
+
+def _first_answer(request: Resent) -> list[Said]:
+    """The answer that the request begins with, if it is one."""
+    found = request.next(request.first, FORWARDS)
+    return [found[0]] if found is not None and found[0].role == "assistant" else []
 
 
 def _forms(turns: Sequence[Turn]) -> list[Form]:

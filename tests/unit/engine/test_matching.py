@@ -99,8 +99,12 @@ def test_a_trimmed_request_whose_first_question_was_edited_keeps_the_beginning()
 def test_a_trimmed_request_with_two_edits_keeps_the_beginning() -> None:
     line = plain("q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4")
     assert decide(line, chat("other", "a2", "q3", "a3", "edited")) == Divergence(id(1), 0)
-    assert decide(line, chat("-", "other", "q3", "a3", "edited")[1:]) == Divergence(id(1), 0, kept=line[1].input)
-    assert decide(line, chat("-", "other", "q3", "a3", "q4", "a4", "q5")[1:]) == Divergence(id(1), 0, kept=line[1].input)
+    assert decide(line, chat("-", "other", "q3", "a3", "edited")[1:]) == Divergence(
+        id(1), 0, kept=line[1].input
+    )
+    assert decide(line, chat("-", "other", "q3", "a3", "q4", "a4", "q5")[1:]) == Divergence(
+        id(1), 0, kept=line[1].input
+    )
 
 
 def test_a_request_that_shares_one_answer_by_chance_is_a_history_of_its_own() -> None:
