@@ -17,13 +17,15 @@ from msgspec.structs import replace
 from turnledger.engine.resent import FORWARDS, Resent
 from turnledger.model.item import Item
 from turnledger.model.pairing import without_open_reasoning
-from turnledger.model.projection import Call, Entry, Form, Said, Shown, bare, canonical, items_before
+from turnledger.model.projection import Call, Entry, Form, Shown, bare, canonical, items_before
 from turnledger.model.turn import Turn
 
 MOST_WINDOWS = 4
 """So many places in the line are tried as the beginning of a trimmed request."""
 MOST_SPOTS = 16
 """So many places in the line are tried as that of one message."""
+MOST_ANSWERS = 8
+"""So many answers in a row, at the beginning of a request, are tried as one."""
 GLANCE = 32
 """So many letters of the beginning and of the end of an answer are compared when it is searched for."""
 NO_CHANCE = 2
@@ -94,7 +96,7 @@ def windows(turns: Sequence[Turn], request: Resent) -> Iterable[Window]:
     """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
     sent = words_of_request(request)
     # Behind an answer another one may stand, because what was between was deleted.
-    alone = {_words(what.role, what.text, what.calls) for what in _first_answer(request)} - {*sent[:1]}
+    answers = _first_answers(request)
     for form in _forms(turns):
         line = Line.of(turns, form)
         begins, skipped = sent[:1], 0
@@ -106,9 +108,9 @@ def windows(turns: Sequence[Turn], request: Resent) -> Iterable[Window]:
         for length, at in best:
             spot = line.spots[at]
             yield Window(spot._replace(piece=spot.piece + skipped), length)
-        if alone:
-            same = (at for at in range(len(line.words) - 1, 0, -1) if line.words[at] in alone)
-            yield from (Window(line.spots[at], 1) for at in islice(same, MOST_WINDOWS))
+        if answers:
+            same = (at for at in range(len(line.words) - 1, 0, -1) if line.words[at] in answers)
+            yield from (Window(line.spots[at], answers[line.words[at]]) for at in islice(same, MOST_WINDOWS))
 
 
 def find(turns: Sequence[Turn], request: Resent, within: int | None) -> Spot | None:
@@ -143,10 +145,18 @@ def _is_telling(request: Resent) -> bool:
     return len(bare(found[0].text + calls)) >= TELLING
 
 
-def _first_answer(request: Resent) -> list[Said]:
-    """The answer that the request begins with, if it is one."""
-    found = request.next(request.first, FORWARDS)
-    return [found[0]] if found is not None and found[0].role == "assistant" else []
+def _first_answers(request: Resent) -> dict[Words, int]:
+    """The first messages of several answers in a row that the request begins with, as one answer each, and
+    how many they are."""
+    answers: dict[Words, int] = {}
+    text, place = "", request.first
+    calls: tuple[Call, ...] = ()
+    while (found := request.next(place, FORWARDS)) and found[0].role == "assistant":
+        if len(answers) == MOST_ANSWERS:
+            return answers
+        text, calls, place = text + found[0].text, calls + found[0].calls, found[1]
+        answers[_words("assistant", text, calls)] = len(answers) + 1
+    return dict(list(answers.items())[:-1])
 
 
 def _forms(turns: Sequence[Turn]) -> list[Form]:
