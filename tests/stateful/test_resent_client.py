@@ -120,7 +120,7 @@ class Client:
         places = [
             place
             for place, each in enumerate(self.mine)
-            if each["role"] == "user" and self._is_answered(place)
+            if each["role"] == "user" and self._is_answered(place) and self._can_end_at(place)
         ]
         if places:
             place = self.pick.choice(places)
@@ -130,8 +130,18 @@ class Client:
     def _is_answered(self, place: int) -> bool:
         return place + 1 < len(self.mine) and self.mine[place + 1]["role"] == "assistant"
 
+    def _can_end_at(self, place: int) -> bool:
+        """Results of calls that are not there cannot be the beginning of a whole history."""
+        return self.mine[0]["role"] != "tool" or any(
+            each["role"] == "assistant" for each in self.mine[:place]
+        )
+
     async def edit(self) -> None:
-        places = [place for place, each in enumerate(self.mine) if each["role"] == "user"]
+        places = [
+            place
+            for place, each in enumerate(self.mine)
+            if each["role"] == "user" and self._can_end_at(place)
+        ]
         if places:
             await self.ask([*self.mine[: self.pick.choice(places)], self.question()])
 
@@ -203,7 +213,9 @@ class Client:
         """Delete a question or an answer, and not the other."""
         places = [place for place, each in enumerate(self.mine) if each["role"] != "tool" and each["content"]]
         place = self.pick.choice(places) if places else 0
-        if any(each["role"] == "assistant" for each in self.mine[:place]):
+        roles = [each["role"] for each in self.mine]
+        # The first of two answers in a row looks like both, cut short.
+        if "assistant" in roles[:place] and roles[place - 1 : place + 1] != ["assistant", "assistant"]:
             del self.mine[place]
             await self.next()
 
@@ -248,8 +260,16 @@ class Client:
         self.mine += held
         await self.next()
 
+    async def hide_again(self, turns: list[Turn]) -> None:
+        """What is asked or told again is a turn of its own, of which nothing is hidden yet."""
+        for turn in turns:
+            for place, item in enumerate(turn.items):
+                if self.hidden & {token for each in messages_of([item]) for token in tokens(each)}:
+                    await self.chat.flag(turn.id, place, to_user=False)
+
     async def agrees(self) -> None:
         turns = await self.chat.turns(limit=1_000)
+        await self.hide_again(turns)
         self.chat_has_turns = bool(turns)
         seen = (
             self.unfinished

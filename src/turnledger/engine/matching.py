@@ -278,7 +278,8 @@ def _asks_again(request: Resent, turn: Turn, shown: Shown, place: int) -> bool:
 def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
     """Read forwards from the beginning and from where a trimmed request could begin; the longest wins."""
     ranked = [(_read_from(turns, request, spot), length) for spot, length in windows(turns, request)]
-    reach, length = max(ranked, key=lambda each: (each[0].place, each[1]))
+    # Within the turn where they part, what agrees is seen at a glance only.
+    reach, length = max(ranked, key=lambda each: (max(each[0].place - request.first, each[1]), each[0].place))
     if reach.place == request.first and not length:
         return _begun_with_a_cut(turns, request) or _edited_at_the_edge(turns, request) or reach
     return reach

@@ -109,7 +109,7 @@ def windows(turns: Sequence[Turn], request: Resent) -> Iterable[Window]:
             spot = line.spots[at]
             yield Window(spot._replace(piece=spot.piece + skipped), length)
         if answers:
-            same = (at for at in range(len(line.words) - 1, 0, -1) if line.words[at] in answers)
+            same = (at for at in range(len(line.words) - 1, -1, -1) if line.words[at] in answers)
             yield from (Window(line.spots[at], answers[line.words[at]]) for at in islice(same, MOST_WINDOWS))
 
 
@@ -170,9 +170,9 @@ def _forms(turns: Sequence[Turn]) -> list[Form]:
 
 def _ends_of_answer(entry: Entry) -> Iterable[tuple[Words, tuple[Words, int]]]:
     """The ends of an answer of several messages, and how many are missing: a request may begin with one."""
-    if entry.role == "assistant" and len(entry.pieces) > 1:
+    if entry.role == "assistant" and len(entry.pieces) + bool(entry.calls) > 1:
         whole = _words(entry.role, "".join(entry.pieces), entry.calls)
-        for piece in range(1, len(entry.pieces)):
+        for piece in range(1, len(entry.pieces) + bool(entry.calls)):
             yield _words(entry.role, "".join(entry.pieces[piece:]), entry.calls), (whole, piece)
 
 

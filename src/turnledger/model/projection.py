@@ -230,7 +230,8 @@ def items_before(
     asked, after = _told(input, output, hidden, form)
     row = [*_rows(asked), *_rows(after)][place]
     said = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
-    first = said[piece] if piece else row[0]
+    # Behind all pieces are the calls.
+    first = row[0] if not piece else [*said, *(item for item in row if item.is_call)][piece]
     items = (*input, *output)
     before = next(place for place, item in enumerate(items) if item is first)
     return tuple(item for place, item in enumerate(items[:before]) if place not in hidden)
