@@ -96,6 +96,22 @@ def tool_call(call_id: str, arguments: str = "{}") -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
 
 
+def id(number: int) -> TurnId:
+    return some_id(TurnId, number)
+
+
+LINE = plain("q1", "a1", "q2", "a2", "q3", "a3")
+ALL = chat("q1", "a1", "q2", "a2", "q3", "a3")
+SYSTEM = {"role": "system", "content": "Today is Monday."}
+PENDING = [
+    turn(1, [message("user", "q1")], [reasoning(), call("a"), call("b", arguments='{"x": 1, "y": 2.0}')])
+]
+ANSWERED = [
+    *PENDING,
+    turn(2, [result("a", output="1"), result("b", output="2")], [message("assistant", "3")]),
+]
+
+
 class _Writer:
     """Makes one turn after another, every text its own."""
 
