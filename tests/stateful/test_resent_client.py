@@ -146,8 +146,11 @@ class Client:
             await self.ask([*self.mine[: self.pick.choice(places)], self.question()])
 
     async def edit_answer(self) -> None:
+        # What the first answer of a trimmed copy was, if it is edited, an interrupted turn may leave open.
         places = [
-            place for place, each in enumerate(self.mine) if each["role"] == "assistant" and each["content"]
+            place
+            for place, each in enumerate(self.mine)
+            if each["role"] == "assistant" and each["content"] and (place or not self.unfinished)
         ]
         if places:
             place = self.pick.choice(places)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from turnledger.engine.resent import BACKWARDS, FORWARDS, Resent
-from turnledger.engine.windows import TELLING, Line, Spot, common_lengths, find, windows, words_of_request
+from turnledger.engine.windows import Line, Spot, common_lengths, find, is_telling, windows, words_of_request
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
@@ -296,13 +296,29 @@ def _read_from(turns: Sequence[Turn], request: Resent, spot: Spot) -> _Reach:
 
 
 def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
-    """Read on from the answer that a trimmed request begins with a part of: clients trim by letters, too, and
-    whoever pressed stop saw less of it, or more. Of several such answers the one with most behind it wins,
-    then the last."""
+    """Read on from the answer that a trimmed request begins with a part of. Of several such answers the one
+    with most behind it wins, then the last."""
+    heard, behind = _first_in_a_row(request)
+    best, furthest = None, (request.first, 0)
+    for length, spot in _cut_answers(turns, request):
+        cut = spot.cut(turns, tuple(each.text for each in heard if each.text))
+        reach = _read_on(turns, request, spot.turn, cut)
+        if reach.place == request.first and (length or is_telling(request)):
+            # They part within this turn: the answer stays as it is stored, and what follows it is new.
+            kept = spot._replace(place=spot.place + 1).before(turns)
+            reach = _Reach(behind, spot.turn, kept=kept)
+        if (reach.place, length) > furthest:
+            best, furthest = reach, (reach.place, length)
+    return best
+
+
+def _cut_answers(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Spot]]:
+    """The answers that a request may begin with a part of, and how much agrees behind each, most first:
+    clients trim by letters, too, and whoever pressed stop saw less of an answer, or more."""
     heard, behind = _first_in_a_row(request)
     text = bare("".join(each.text for each in heard))
     if not text or heard[0].role != "assistant":
-        return None
+        return []
     line = Line.of(turns)
     lengths = [*common_lengths(words_of_request(Resent(request.messages, behind)), line.words), 0]
     begins = (
@@ -310,18 +326,7 @@ def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
         for at, spot in enumerate(line.spots)
         if line.words[at][0] == "assistant" and _is_part(turns[spot.turn], spot, text)
     )
-    best, furthest = None, (request.first, 0)
-    for length, at in nlargest(MOST_PLACES, begins):
-        spot = line.spots[at]
-        cut = spot.cut(turns, tuple(each.text for each in heard if each.text))
-        reach = _read_on(turns, request, spot.turn, cut)
-        if reach.place == request.first and (length or len(text) >= TELLING):
-            # They part within this turn: the answer stays as it is stored, and what follows it is new.
-            kept = spot._replace(place=spot.place + 1).before(turns)
-            reach = _Reach(behind, spot.turn, kept=kept)
-        if (reach.place, length) > furthest:
-            best, furthest = reach, (reach.place, length)
-    return best
+    return [(length, line.spots[at]) for length, at in nlargest(MOST_PLACES, begins)]
 
 
 def _first_in_a_row(request: Resent) -> tuple[list[Said], int]:
@@ -354,6 +359,10 @@ def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None
             break
         back = _ending_at_head(turns, rest, _end_of_answers(rest))
         spot = find(turns, rest, None if back is None else back[1])
+        if spot is None and back is None:
+            spot = next(
+                (cut for length, cut in _cut_answers(turns, rest) if length or is_telling(rest)), None
+            )
         if spot is not None:
             edited = _said_before(turns, spot, heard[0].role, count)
             return _Reach(request.first, edited.turn, kept=edited.before(turns))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from heapq import nlargest
-from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -24,7 +23,7 @@ MOST_WINDOWS = 4
 """So many places in the line are tried as the beginning of a trimmed request."""
 MOST_SPOTS = 16
 """So many places in the line are tried as that of one message."""
-MOST_ANSWERS = 8
+MOST_ANSWERS = 4
 """So many answers in a row, at the beginning of a request, are tried as one."""
 GLANCE = 32
 """So many letters of the beginning and of the end of an answer are compared when it is searched for."""
@@ -94,69 +93,73 @@ class Line(Struct, frozen=True):
 
 def windows(turns: Sequence[Turn], request: Resent) -> Iterable[Window]:
     """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
-    sent = words_of_request(request)
-    # Behind an answer another one may stand, because what was between was deleted.
-    answers = _first_answers(request)
+    readings = list(_readings(request))
     for form in _forms(turns):
         line = Line.of(turns, form)
-        begins, skipped = sent[:1], 0
-        if sent and sent[0] in line.ends and sent[0] not in line.words:
-            begins[0], skipped = line.ends[sent[0]]
-        lengths = common_lengths(begins + sent[1:], line.words)
-        best = nlargest(MOST_WINDOWS, ((length, at) for at, length in enumerate(lengths) if length and at))
-        yield Window(Spot(0, form, 0, 0), lengths[0] if lengths else 0)
-        for length, at in best:
-            spot = line.spots[at]
-            yield Window(spot._replace(piece=spot.piece + skipped), length)
-        if answers:
-            same = (at for at in range(len(line.words) - 1, -1, -1) if line.words[at] in answers)
-            yield from (Window(line.spots[at], answers[line.words[at]]) for at in islice(same, MOST_WINDOWS))
+        for sent in readings:
+            yield from _windows_in(line, sent, form)
+
+
+def _windows_in(line: Line, sent: list[Words], form: Form) -> Iterable[Window]:
+    begins, skipped = sent[:1], 0
+    if sent and sent[0] in line.ends and sent[0] not in line.words:
+        begins[0], skipped = line.ends[sent[0]]
+    lengths = common_lengths(begins + sent[1:], line.words)
+    best = nlargest(MOST_WINDOWS, ((length, at) for at, length in enumerate(lengths) if length and at))
+    yield Window(Spot(0, form, 0, 0), lengths[0] if lengths and not skipped else 0)
+    for length, at in best:
+        spot = line.spots[at]
+        yield Window(spot._replace(piece=spot.piece + skipped), length)
+    if skipped and lengths[0]:
+        yield Window(line.spots[0]._replace(piece=skipped), lengths[0])
 
 
 def find(turns: Sequence[Turn], request: Resent, within: int | None) -> Spot | None:
     """Where the first message of the request stands in the line, or in one turn of it, as far as what follows
     tells: messages may have been edited between those that agree. Of several places the first; None when so
     little agrees that it may be chance."""
-    sent = words_of_request(request)
     best: tuple[int, int, Spot] | None = None
+    readings = list(_readings(request))
     for form in _forms(turns):
         line = Line.of(turns, form)
-        lengths = common_lengths(sent, line.words)
-        same = (
-            (length, -at)
-            for at, length in enumerate(lengths)
-            if length and within in (None, line.spots[at].turn)
-        )
-        for _, back in nlargest(MOST_SPOTS, same):
-            agree = sum(one == other for one, other in zip(sent, line.words[-back:], strict=False))
-            if best is None or (agree, back) > best[:2]:
-                best = (agree, back, line.spots[-back])
-    if best is None or (best[0] < NO_CHANCE and within is None and not _is_telling(request)):
+        for sent in readings:
+            same = (
+                (length, -at)
+                for at, length in enumerate(common_lengths(sent, line.words))
+                if length and within in (None, line.spots[at].turn)
+            )
+            for _, back in nlargest(MOST_SPOTS, same):
+                agree = sum(one == other for one, other in zip(sent, line.words[-back:], strict=False))
+                if best is None or (agree, back) > best[:2]:
+                    best = (agree, back, line.spots[-back])
+    if best is None or (best[0] < NO_CHANCE and within is None and not is_telling(request)):
         return None
     return best[2]
 
 
-def _is_telling(request: Resent) -> bool:
+def _readings(request: Resent) -> Iterable[list[Words]]:
+    """What the request says, message by message, answers in a row as one; and, where it begins with several,
+    the first of them apart from the rest: what was between may have been deleted."""
+    yield words_of_request(request)
+    text, place = "", request.first
+    calls: tuple[Call, ...] = ()
+    for _ in range(MOST_ANSWERS):
+        found = request.next(place, FORWARDS)
+        if found is None or found[0].role != "assistant":
+            return
+        text, calls, place = text + found[0].text, calls + found[0].calls, found[1]
+        following = request.next(place, FORWARDS)
+        if following is not None and following[0].role == "assistant":
+            yield [_words("assistant", text, calls), *words_of_request(Resent(request.messages, place))]
+
+
+def is_telling(request: Resent) -> bool:
     """Whether the first message says so much that nobody else would say the same."""
     found = request.next(request.first, FORWARDS)
     if found is None:
         return False
     calls = "".join(name + arguments for name, arguments in found[0].calls)
     return len(bare(found[0].text + calls)) >= TELLING
-
-
-def _first_answers(request: Resent) -> dict[Words, int]:
-    """The first messages of several answers in a row that the request begins with, as one answer each, and
-    how many they are."""
-    answers: dict[Words, int] = {}
-    text, place = "", request.first
-    calls: tuple[Call, ...] = ()
-    while (found := request.next(place, FORWARDS)) and found[0].role == "assistant":
-        if len(answers) == MOST_ANSWERS:
-            return answers
-        text, calls, place = text + found[0].text, calls + found[0].calls, found[1]
-        answers[_words("assistant", text, calls)] = len(answers) + 1
-    return dict(list(answers.items())[:-1])
 
 
 def _forms(turns: Sequence[Turn]) -> list[Form]:
