@@ -131,13 +131,19 @@ def _end_of_answers(request: Resent) -> int:
 
 
 def _behind_questions(turns: Sequence[Turn], request: Resent) -> int:
-    """Where a request without answers is new: all of it, unless its client was never shown any, and it begins
-    with the questions that are there."""
-    whole = (turn.shown.entries for turn in turns if turn.kind is TurnKind.COMPLETED)
-    if any(entry.role == "assistant" for entries in whole for entry in entries):
-        return request.first
-    found = _ending_at_head(turns, request, request.first)
+    """Where a request without answers is new: all of it, unless the line ends with questions whose answers
+    its client may not know of, and it begins with these."""
+    left = len(turns)
+    while left and not _is_answered(turns[left - 1]):
+        left -= 1
+    found = _ending_at_head(turns[left:], request, request.first)
     return request.first if found is None or found[0].asked >= 0 else found[0].place
+
+
+def _is_answered(turn: Turn) -> bool:
+    """Whether every client knows of an answer in the turn."""
+    answers = (entry for entry in turn.shown.entries if entry.role == "assistant")
+    return turn.kind is TurnKind.COMPLETED and next(answers, None) is not None
 
 
 def _has_input(request: Resent, new: int) -> bool:

@@ -179,3 +179,5 @@ def test_a_client_that_was_never_shown_an_answer_sends_none() -> None:
     stopped = [turn(1, [message("user", "q1")], [message("assistant", "It left")], INTERRUPTED)]
     assert decide(stopped, [asked("q1"), asked("q2")]) == Continuation(1)
     assert decide(hiding(LINE, 1, 1), [asked("q1"), asked("q2")]) == Continuation(0)
+    assert decide(hiding(LINE, 3, 1), [asked("q3"), asked("q4")]) == Continuation(1)
+    assert decide(hiding(LINE, 3, 1), [asked("q2"), asked("q3"), asked("q4")]) == Continuation(0)

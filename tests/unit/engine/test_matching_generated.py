@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, assume, given, settings
@@ -38,35 +39,46 @@ thorough = settings(repeatable, max_examples=150, suppress_health_check=[HealthC
 
 
 def implied(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> list[Tag]:
-    """The history that the decision makes: the line up to the common turn, then the input."""
+    """The history that the decision makes: the line up to the common turn, what was kept of the next, and the
+    input."""
     places = {each.turn.id: at for at, each in enumerate(told)}
+    kept: list[Tag] = []
     if isinstance(meaning, Regeneration):
         at = places[meaning.turn]
         before, input = told[:at], told[at].input
     elif isinstance(meaning, Divergence):
         before = told[: places[meaning.after] + 1] if meaning.after else []
+        kept = [(len(before), item.text) for item in meaning.kept if item.type == "message"]
         input = list(sent[meaning.new :])
     else:
         before, input = told, list(sent[meaning.new :])
-    return [tag for each in before for tag in each.tags] + [tag for each in input for tag in each.tags]
+    told_before = [tag for each in before for tag in each.tags]
+    return [*told_before, *kept, *(tag for each in input for tag in each.tags)]
 
 
 def assert_neither_doubled_nor_lost(told: Sequence[Told], sent: Sequence[Sent], meaning: Meaning) -> None:
     """The history that follows reads as the client's copy does, up to what was trimmed from its beginning and
-    what it need not hold; and it begins where the line begins, unless the client began otherwise."""
+    what it need not hold; and it begins as the line does, up to where the copy begins."""
     copy = [tag for each in sent for tag in each.tags]
+    history = implied(told, sent, meaning)
     left = list(copy)
-    for tag in reversed(implied(told, sent, meaning)):
+    for tag in reversed(history):
         if not left:
             break
         if tag == left[-1]:
             left.pop()
         else:
             assert tag[0] != NEW, f"{tag} was doubled"
-            assert told[tag[0]].may_be_absent, f"{tag} is not in the copy"
+            assert need_not_hold(told, tag), f"{tag} is not in the copy"
     assert left == []
-    if isinstance(meaning, Divergence) and meaning.after is None:
-        assert copy[0][0] == NEW or all(each.may_be_absent for each in told[: copy[0][0]])
+    if copy[0][0] != NEW:
+        line = [tag for each in told for tag in each.tags]
+        before = [tag for tag in line[: line.index(copy[0])] if not need_not_hold(told, tag)]
+        assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
+
+
+def need_not_hold(told: Sequence[Told], tag: Tag) -> bool:
+    return tag[0] != NEW and (told[tag[0]].may_be_absent or tag in told[tag[0]].hidden)
 
 
 def new(text: str, role: str = "user") -> Sent:
@@ -112,7 +124,7 @@ def test_an_edited_question_or_answer_branches_off_before_it(
     data: st.DataObject, told: list[Told], of_answer: bool, and_all_behind_it: bool
 ) -> None:
     depth = data.draw(st.integers(0, len(told) - 1))
-    assume(any(not each.may_be_absent for each in told[depth:]))
+    assume(any(not each.may_be_absent and not each.hidden for each in told[depth:]))
     before = data.draw(copies(told[:depth]).flatmap(trimmed))
     if of_answer:
         edited = [*told[depth].input, new("edited", "assistant")]
@@ -122,9 +134,36 @@ def test_an_edited_question_or_answer_branches_off_before_it(
     sent = [*before, *edited, *behind, new("and now?")]
     assume(has_answer(sent) and sent[0].role != "system")
     meaning = decided(told, sent)
-    if before and has_answer(before) and not told[depth].may_be_absent:
+    if before and has_answer(before) and not told[depth].may_be_absent and not told[depth].hidden:
         assert isinstance(meaning, Divergence)
         assert meaning.new == len(before)
+
+
+@thorough
+@given(st.data(), lines(at_least=2, kinds=["plain", "several", "several", "hidden", "client_tools"]))
+def test_an_edit_within_a_turn_keeps_what_was_trimmed_of_it(data: st.DataObject, told: list[Told]) -> None:
+    depth = data.draw(st.integers(0, len(told) - 1))
+    end = data.draw(st.integers(0, len(told[depth].input) - 1))
+    part = replace(told[depth], input=told[depth].input[:end], output=[])
+    before = data.draw(copies([*told[:depth], part]).flatmap(trimmed))
+    assume(has_answer(before))
+    decided(told, [*before, new("edited, which is no number")])
+
+
+@thorough
+@given(st.data(), lines(at_least=2, kinds=["plain", "several"]), st.booleans())
+def test_an_edited_question_at_the_edge_is_placed_by_its_answer(
+    data: st.DataObject, told: list[Told], and_all_behind_it: bool
+) -> None:
+    line = [sent for each in told for sent in each.copy if not each.hidden.intersection(sent.tags)]
+    roles = [sent.role for sent in line]
+    begins = [at for at in range(len(line) - 1) if roles[at : at + 2] == ["user", "assistant"]]
+    assume(begins)
+    begin = data.draw(st.sampled_from(begins))
+    behind = line[begin + 1 :] if and_all_behind_it else line[begin + 1 : begin + 2]
+    history = implied(told, sent := [new("edited"), *behind, new("and now?")], decided(told, sent))
+    before = [tag for each in line[:begin] for tag in each.tags]
+    assert [tag for tag in history if not need_not_hold(told, tag)][: len(before)] == before
 
 
 @thorough
