@@ -150,7 +150,7 @@ class Resending:
             if not is_closed or not left_open(last.items):
                 break
             before = turns[last.number - 2].id if last.number > 1 else None
-            meaning = replace(meaning, after=before, kept=(*_told(last), *meaning.kept))
+            meaning = replace(meaning, after=before, kept=(*_told(last, last.items), *meaning.kept))
         return meaning
 
     def _answers(self, meaning: matching.Divergence) -> bool:
@@ -183,10 +183,11 @@ class Resending:
         return Divergence(branch=branch, replaces=turns[common].id)
 
 
-def _told(turn: Turn, items: Sequence[Item] | None = None) -> tuple[Item, ...]:
-    """The first items of a turn, or all, as input of another one: without what is hidden."""
-    told = turn.items if items is None else items
-    return tuple(item for place, item in enumerate(told) if place not in turn.shown.hidden)
+def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
+    """The first items of a turn as input of another one: without what is hidden, but for calls that are to be
+    answered."""
+    asks = left_open(items)
+    return tuple(item for place, item in enumerate(items) if place not in turn.shown.hidden or item in asks)
 
 
 def _turn(turns: Sequence[Turn], id: TurnId) -> Turn:

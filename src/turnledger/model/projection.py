@@ -18,7 +18,7 @@ import msgspec
 
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.pairing import NOT_ANSWERED
+from turnledger.model.pairing import NOT_ANSWERED, left_open
 
 Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as they were written."""
@@ -225,7 +225,7 @@ def items_before(
     input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[Form, int, int]
 ) -> tuple[Item, ...]:
     """What a turn says before a piece of an entry, by the form that these are counted in; without what is
-    hidden."""
+    hidden, but for calls whose results a client holds from there on."""
     form, place, piece = at
     asked, after = _told(input, output, hidden, form)
     row = [*_rows(asked), *_rows(after)][place]
@@ -234,7 +234,8 @@ def items_before(
     first = row[0] if not piece else [*said, *(item for item in row if item.is_call)][piece]
     items = (*input, *output)
     before = next(place for place, item in enumerate(items) if item is first)
-    return tuple(item for place, item in enumerate(items[:before]) if place not in hidden)
+    held = left_open(items[:before]) if form is Form.HELD else ()
+    return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
 
 
 def _told(
