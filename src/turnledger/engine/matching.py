@@ -379,7 +379,7 @@ def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None
 
 def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Spot:
     """Where the last so many messages of this role before a message begin; that message itself where another
-    speaks before it. How many messages an answer is, nobody knows: it is taken as one."""
+    speaks before it. What was answered here, in however many messages, is shown as one."""
     if spot.piece:
         before = spot._replace(piece=0)
     elif spot.place:
@@ -389,7 +389,7 @@ def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Sp
     entry = turns[before.turn].shown.told(before.form)[before.place]
     if entry.role != role or before == spot:
         return spot
-    if role == "assistant":
+    if before.place >= len(turns[before.turn].shown.asked(before.form)):
         return before
     return before._replace(piece=max(0, (spot.piece or len(entry.pieces)) - count))
 

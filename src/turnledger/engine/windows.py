@@ -58,7 +58,7 @@ class Spot(NamedTuple):
         entry = entries[self.place]
         left = entry.pieces[self.piece :] if pieces is None else pieces
         begins = replace(entry, pieces=left, call_ids=entry.call_ids[self.piece :])
-        asked = len(shown.held[0].input if self.form is Form.HELD and shown.held else shown.input)
+        asked = len(shown.asked(self.form))
         if self.place < asked:
             return Shown((begins, *entries[self.place + 1 : asked]), entries[asked:], None, None)
         return Shown((), (begins, *entries[self.place + 1 :]), None, None)

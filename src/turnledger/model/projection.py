@@ -107,6 +107,10 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
         forms = (form for way in self.ways for form in (way.entries, way.whole) if form is not None)
         return tuple(dict.fromkeys(forms))
 
+    def asked(self, form: Form) -> tuple[Entry, ...]:
+        """The input of it, as it is told."""
+        return self.held[0].input if form is Form.HELD and self.held else self.input
+
     def told(self, form: Form) -> tuple[Entry, ...]:
         if form is Form.WHOLE and self.whole is not None:
             return self.whole

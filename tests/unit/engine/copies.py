@@ -310,8 +310,8 @@ def copies(draw: st.DrawFn, told: Sequence[Told]) -> list[Sent]:
     copy: list[Sent] = []
     for each in told:
         held = each.copy
-        if each.hidden:
-            held = [sent for sent in held if not each.hidden & {*sent.tags} or draw(st.booleans())]
+        if each.hidden and draw(st.booleans()):
+            held = [sent for sent in held if not each.hidden & {*sent.tags}]
         if each.may_be_absent:
             held = held[: draw(st.integers(0, len(held)))]
         elif each.with_server_items and draw(st.booleans()):

@@ -153,6 +153,16 @@ def test_of_messages_in_a_row_only_the_edited_ones_are_replaced() -> None:
     assert decide(line, [asked("1"), asked("2"), *behind]) == Divergence(id(1), 0)
 
 
+def test_answers_in_a_row_that_a_client_told_are_replaced_one_by_one() -> None:
+    answers = [message("assistant", "one"), message("assistant", "two")]
+    behind = chat("q2", "a2", "q3")
+    told = turn(2, [message("user", "q1"), *answers, message("user", "q2")], [message("assistant", "a2")])
+    edited = [{"role": "assistant", "content": "other"}, *behind]
+    assert decide([*plain("x", "y"), told], edited) == Divergence(id(1), 0, kept=told.items[:2])
+    here = [turn(1, [message("user", "q1")], answers), *plain("-", "-", "q2", "a2")[1:]]
+    assert decide(here, edited) == Divergence(None, 0, kept=here[0].items[:1])
+
+
 def test_an_edited_result_at_the_edge_keeps_those_before_it() -> None:
     line = [*ANSWERED, *plain(*"----", "q2", "a2")[2:]]
     sent = [{"role": "tool", "tool_call_id": "b", "content": "other"}, *chat("-", "3", "q2", "a2", "q3")[1:]]
