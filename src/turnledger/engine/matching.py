@@ -73,13 +73,13 @@ class _Origin(NamedTuple):
 
 
 class _Reach(msgspec.Struct, frozen=True):
-    """How far a request and the line agree: up to a place in the one, and so many turns of the other, and
-    `kept` of the next."""
+    """How far a request and the line agree: up to a place in the one, and so many turns of the other. `kept`
+    is what of the next turn stays, where it is known that the request begins within that."""
 
     place: int
     common: int
     regenerated: int | None = None
-    kept: tuple[Item, ...] = ()
+    kept: tuple[Item, ...] | None = None
 
 
 def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
@@ -116,8 +116,9 @@ def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
         return _continuation(request, reach.place)
     if not _has_input(request, reach.place):
         raise NoNewInput
-    common = _with_unseen(turns, reach.common, is_answer=request.answers(reach.place))
-    kept = reach.kept if common == reach.common else ()
+    common, kept = reach.common, reach.kept
+    if kept is None or turns[common].kind is TurnKind.SETTLED:
+        common, kept = _with_unseen(turns, common, is_answer=request.answers(reach.place)), ()
     return Divergence(turns[common - 1].id if common else None, reach.place, request.first, kept)
 
 

@@ -140,6 +140,11 @@ def test_the_question_before_what_is_hidden_can_be_asked_again() -> None:
     assert decide(hiding(LINE, 3, 0, 1), ALL[:3], matching.Sent.FULL) == Regeneration(id(2))
 
 
+def test_the_last_question_that_is_shown_is_the_one_asked_again() -> None:
+    line = plain(*"abcd", *"xy", *"abcd", *"hi")
+    assert decide(hiding(line, 6, 0, 1), chat(*"abc")) == Regeneration(id(5))
+
+
 def test_a_branch_never_leaves_out_a_hidden_turn_before_the_edit() -> None:
     line = hiding(LINE, 2, 0, 1)
     assert decide(line, [*ALL[:2], asked("other")]) == Divergence(id(2), 2)

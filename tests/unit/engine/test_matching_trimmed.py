@@ -192,6 +192,40 @@ def test_an_answer_may_stand_behind_another_because_what_was_between_was_deleted
     assert decide([greeted], sent) == Divergence(None, 0)
 
 
+def test_an_edit_at_the_edge_of_a_stopped_turn_takes_its_place() -> None:
+    told = several(1, "q1", "a1", "q2", "a2")
+    line = [
+        turn(1, told.input, told.output, INTERRUPTED),
+        turn(2, [message("user", "pay")], [call("s"), result("s")], SETTLED),
+        *plain(*"----", "q3", "a3")[2:],
+    ]
+    edited = [{"role": "assistant", "content": "other"}, *chat("q2", "a2", "q3", "a3", "q4")]
+    assert decide(line, edited) == Divergence(None, 0, kept=told.items[:1])
+    assert decide(line, [asked("other"), *ALL[1:], asked("q4")]) == Divergence(None, 0)
+
+
+def test_what_a_client_need_not_know_of_does_not_hide_what_was_edited() -> None:
+    stopped = turn(2, [message("user", "stopped")], [], INTERRUPTED)
+    line = [*plain("q1", "a1"), stopped, *plain(*"----", "q3", "a3")[2:]]
+    edited = [{"role": "assistant", "content": "other"}, *chat("q3", "a3", "q4")]
+    assert decide(line, edited) == Divergence(None, 0, kept=line[0].input)
+
+
+def test_an_edit_before_what_was_seen_of_an_answer_is_placed_by_it() -> None:
+    stopped = turn(
+        2, [message("user", "q2")], [message("assistant", "Let me see what there is")], INTERRUPTED
+    )
+    line = [*plain("q1", "a1"), stopped, *plain(*"----", "q3", "a3", "q4", "a4")[2:]]
+    seen = chat("other", "Let me see what", "q3", "a3", "edited")
+    assert decide(line, seen) == Divergence(id(1), 0)
+
+
+def test_an_edit_before_the_end_of_an_answer_is_placed_by_it() -> None:
+    two = turn(2, [message("user", "q2")], [message("assistant", text) for text in ("One.", "Two.")])
+    line = [*plain("q1", "a1"), two, *plain(*"----", "q3", "a3")[2:]]
+    assert decide(line, chat("other", "Two.", "q3", "a3", "q4")) == Divergence(id(1), 0)
+
+
 # Long lines
 
 

@@ -293,3 +293,4 @@ async def test_results_told_anew_answer_the_calls_that_a_settled_turn_has_closed
         assert read_as.diverge.replaces == first.id
         assert [item.text for item in read_as.input if item.type == "message"] == ["q1", "q2", "q3"]
         assert [item.call_id for item in read_as.input if item.is_call] == ["s1", "s2"]
+        assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]

@@ -102,6 +102,14 @@ def test_turns_that_hide_something_are_the_same_objects_while_that_is_the_same()
     assert kept.of(ONE, History(line), {line[1].id: (1,)})[1] is not before[1]
 
 
+def test_of_a_line_that_was_dropped_nothing_is_kept() -> None:
+    line = turns(2)
+    kept = ShownTurns(sum(len(each.body) for each in line))
+    before = kept.of(ONE, History(line), {line[1].id: (1,)})
+    kept.of(OTHER, History(turns(2, first=5)))
+    assert kept.of(ONE, History(line), {line[1].id: (1,)})[1] is not before[1]
+
+
 def test_what_is_hidden_of_other_lines_is_no_matter() -> None:
     kept = ShownTurns(1_000_000)
     assert texts(kept.of(ONE, History(turns(1)), {some_id(TurnId, 9): (0, 1)})) == [["q1", "a"]]
