@@ -112,13 +112,13 @@ def _continuation(request: Resent, new: int) -> Continuation:
 def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
     if reach.regenerated is not None:
         return Regeneration(turns[reach.regenerated].id, request.first)
-    if _is_head(turns, reach.common):
-        return _continuation(request, reach.place)
-    if not _has_input(request, reach.place):
-        raise NoNewInput
     common, kept = reach.common, reach.kept
     if kept is None or turns[common].kind is TurnKind.SETTLED:
+        if _is_head(turns, common):
+            return _continuation(request, reach.place)
         common, kept = _with_unseen(turns, common, is_answer=request.answers(reach.place)), ()
+    if not _has_input(request, reach.place):
+        raise NoNewInput
     return Divergence(turns[common - 1].id if common else None, reach.place, request.first, kept)
 
 
@@ -311,12 +311,19 @@ def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
         cut = spot.cut(turns, tuple(each.text for each in heard if each.text))
         reach = _read_on(turns, request, spot.turn, cut)
         if reach.place == request.first and (length or is_telling(request)):
-            # They part within this turn: the answer stays as it is stored, and what follows it is new.
-            kept = spot._replace(place=spot.place + 1).before(turns)
-            reach = _Reach(behind, spot.turn, kept=kept)
-        if (reach.place, length) > furthest:
+            reach = _parted_behind(turns, spot, request.first, behind)
+        if (reach.place, length) > furthest or (best is None and reach.kept is not None):
             best, furthest = reach, (reach.place, length)
     return best
+
+
+def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:
+    """Line and request part within the turn of a cut answer: that stays as it is stored, and what follows it
+    is new. Without the calls that end the turn it is another answer."""
+    following = spot._replace(place=spot.place + 1)
+    if following.place < len(turns[spot.turn].shown.entries):
+        return _Reach(behind, spot.turn, kept=following.before(turns))
+    return _Reach(first, spot.turn, kept=spot.before(turns))
 
 
 def _cut_answers(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Spot]]:

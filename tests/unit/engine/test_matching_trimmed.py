@@ -80,6 +80,7 @@ def several(number: int, *texts: str) -> Turn:
     )
 
 
+LONG = "A rather long answer to it"
 BROUGHT = several(1, "q1", "a1", "q2", "a2", "q3", "a3")
 LATER = [*plain("x", "y"), several(2, "q1", "a1", "q2", "a2", "q3", "a3"), *plain(*"----", "q4", "a4")[2:]]
 
@@ -110,11 +111,17 @@ def test_an_edited_answer_or_a_deleted_exchange_keeps_what_was_trimmed_before_it
 
 
 def test_an_answer_cut_by_letters_within_such_a_turn_stays_whole() -> None:
-    line = [*plain("x", "y"), several(2, "q1", "A rather long answer to it", "q2", "a2")]
+    line = [*plain("x", "y"), several(2, "q1", LONG, "q2", "a2")]
     cut = [{"role": "assistant", "content": "rather long answer to it"}, asked("other")]
     assert decide(line, cut) == Divergence(id(1), 1, kept=line[1].items[:2])
     chance = [{"role": "assistant", "content": "it"}, asked("other")]
     assert decide(line, chance) == Divergence(None, 0)
+
+
+def test_a_cut_answer_without_the_calls_behind_it_is_another_one() -> None:
+    line = [*plain("x", "y"), turn(2, [message("user", "q")], [message("assistant", LONG), call("a")])]
+    cut = [{"role": "assistant", "content": LONG[2:]}, asked("other")]
+    assert decide(line, cut) == Divergence(id(1), 0, kept=line[1].input)
 
 
 def test_within_a_turn_what_agrees_counts_more_than_a_question_that_was_settled() -> None:
@@ -202,6 +209,7 @@ def test_an_edit_at_the_edge_of_a_stopped_turn_takes_its_place() -> None:
     edited = [{"role": "assistant", "content": "other"}, *chat("q2", "a2", "q3", "a3", "q4")]
     assert decide(line, edited) == Divergence(None, 0, kept=told.items[:1])
     assert decide(line, [asked("other"), *ALL[1:], asked("q4")]) == Divergence(None, 0)
+    assert decide(line[:1], [*edited[:3], asked("q3")]) == Divergence(None, 0, kept=told.items[:1])
 
 
 def test_what_a_client_need_not_know_of_does_not_hide_what_was_edited() -> None:
