@@ -1,5 +1,5 @@
-"""A real server for a test: uvicorn in a thread and a loop of its own, over a store that can be gated, with the
-demo model as `demo` and a scripted upstream under every other name.
+"""A real server for a test: uvicorn in a thread and a loop of its own, over a store that can be gated, with
+the demo model as `demo` and a scripted upstream under every other name.
 
 with serving(["Hel", "lo"]) as served:
     client = served.client("some-key")
@@ -22,7 +22,10 @@ import uvloop
 from openai import AsyncOpenAI, OpenAI
 
 from turnledger.chat import Chat
+from turnledger.engine.ports import Tables
 from turnledger.ledger import Ledger
+from turnledger.model.conversation import Ticket
+from turnledger.model.ids import BranchId
 from turnledger.runners.demo import DemoModel
 from turnledger.runners.upstream import Retries, Timeouts, Upstream
 from turnledger.server.app import App, make_app
@@ -138,6 +141,17 @@ class Served:
         """The id of the conversation that a key has."""
         return self.chat(conversation_key).id
 
+    def queued(self, conversation_key: str, count: int = 1) -> None:
+        """Wait until so many requests wait for the turn that runs there."""
+        chat = self.chat(conversation_key)
+
+        async def look() -> None:
+            branch = (await chat.info()).branch
+            while len(await self.store.read(_tickets, branch)) < count:
+                await asyncio.sleep(0)
+
+        self.do(look())
+
     def until(self, is_so: Callable[[], object]) -> None:
         """Look after each step of the server's loop, until it is so."""
 
@@ -153,6 +167,10 @@ class Served:
 
     def close_clients(self) -> None:
         self._closing.close()
+
+
+async def _tickets(tables: Tables, branch: BranchId) -> list[Ticket]:
+    return await tables.tickets(branch)
 
 
 @contextmanager
@@ -220,11 +238,10 @@ async def _answer_requests(
         loop="none",
         http="httptools",
         ws="none",
-        lifespan="on",
+        lifespan="off",
         log_config=None,
         access_log=False,
         proxy_headers=False,
-        timeout_graceful_shutdown=1,
     )
     config.load()
     served.server = server = uvicorn.Server(config)
@@ -234,4 +251,5 @@ async def _answer_requests(
     await ended.wait()
     # Whoever still waits for a gate that nobody releases would hold up the end of the test.
     await served.app.drain(0.0)
+    server.force_exit = True
     await server.shutdown(sockets=[listening])

@@ -1,4 +1,4 @@
-"""An upstream that fails at any point leaves the history as it was; its client learns it, and may try again."""
+"""An upstream that fails anywhere leaves the history as it was; its client is told, and may retry."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ class App:
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
-            await self._answer_problem(answer, shutting_down(), request_id)
+            if not answer.status:  # who has begun an answer has ended it himself
+                await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
             await self._answer_problem(answer, problem, request_id)
         finally:

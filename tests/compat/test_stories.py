@@ -1,0 +1,219 @@
+"""What went wrong elsewhere, told again with this server, the official client, and real stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import apsw
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import MODEL
+from tests.compat.talking import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Threads, as many as a test has clients at once."""
+    with ThreadPoolExecutor(16) as threads:
+        yield threads
+
+
+class TestDockerAgent:
+    """It worked on the conversation itself, and took the absence of an error for success."""
+
+    @both_ways
+    def test_a_failed_run_stayed_in_the_conversation_so_a_retry_saw_the_turn_twice(
+        self, serve: Serve, store_url: str, way: Way
+    ) -> None:
+        served = serve(["One."], ["Two", CUT], ["Two."], store=store_url)
+        client = served.client("k")
+        way(client, "first")
+        before = served.turns("k")
+        with pytest.raises(openai.APIError):
+            way(client, "second")
+        assert served.turns("k") == before
+        way(client, "second")
+        seen = served.upstream.received[-1].body["messages"]
+        assert seen == [user("first"), assistant("One."), user("second")]
+        assert [role for role, _ in served.history("k")] == ["user", "assistant"] * 2
+
+    @pytest.mark.parametrize("policy", ["continue", "discard", "keep"])
+    def test_a_disconnect_was_committed_as_if_the_answer_was_whole(
+        self, serve: Serve, store_url: str, policy: str
+    ) -> None:
+        gate = Gate()
+        served = serve(["Hel", gate, "lo."], store=store_url)
+        with served.client("k", X_Turn_On_Disconnect=policy) as client:
+            chunks = client.chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
+            first = next(chunks)
+            assert first.choices[0].delta.content == "Hel"
+            served.arrived(gate)
+            chunks.close()
+        served.alone()
+        if policy == "continue":
+            assert served.turns("k") == b"[]"
+            served.release(gate)
+        served.do(served.chat("k").outcome(first.id))
+        said = {
+            "continue": [("user", "Hi"), ("assistant", "Hello.")],
+            "discard": [],
+            "keep": [("user", "Hi"), ("assistant", "Hel")],
+        }
+        assert served.history("k") == said[policy]
+        kinds = {"continue": ["completed"], "discard": [], "keep": ["interrupted"]}
+        assert [each["kind"] for each in served.shown("k")["turns"]] == kinds[policy]
+
+    def test_a_forgotten_id_silently_started_empty(self, serve: Serve) -> None:
+        served = serve(otherwise=["Hello."])
+        told = whole(served.client("k"), "Hi")
+        served.do(served.chat("k").delete())
+        with pytest.raises(openai.APIStatusError) as problem:
+            whole(served.client(told.conversation), "Do you remember?")
+        assert (problem.value.status_code, problem.value.code) == (410, "conversation_deleted")
+        with pytest.raises(openai.NotFoundError) as problem:
+            whole(served.client("conv_01a1e0bc393673fba6a314494b850c72"), "Do you remember?")
+        assert problem.value.code == "conversation_not_found"
+        assert len(served.upstream.received) == 1
+
+
+class TestGoose:
+    """It persisted too late, then too much, then too often."""
+
+    def test_an_interrupted_turn_was_lost(self, serve: Serve, store_url: str) -> None:
+        gate = Gate()
+        served = serve(["Once upon", gate], ["As I said."], store=store_url)
+        client = served.client("k")
+        with client.chat.completions.create(model=MODEL, messages=[user("Tell")], stream=True) as chunks:
+            turn = next(chunks).id
+            ended = served.http.post(f"/api/turns/{turn}/stop").json()
+            assert (ended["state"], ended["committed"]) == ("kept", True)
+            with pytest.raises(openai.APIError) as problem:
+                list(chunks)
+        assert problem.value.code == "turn_stopped"
+        assert served.history("k") == [("user", "Tell"), ("assistant", "Once upon")]
+        whole(client, "Go on")
+        seen = served.upstream.received[-1].body["messages"]
+        assert seen == [user("Tell"), assistant("Once upon"), user("Go on")]
+
+    @both_ways
+    def test_a_rewrite_from_a_stale_copy_undid_metadata(
+        self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
+    ) -> None:
+        gate = Gate()
+        served = serve(["One."], ["Two", gate, "."], store=store_url)
+        client = served.client("k")
+        way(client, "first")
+        running = threads.submit(way, client, "second")
+        served.arrived(gate)
+        served.do(served.chat("k").update(title="Renamed", metadata={"tag": "kept"}))
+        served.release(gate)
+        assert running.result().text == "Two."
+        shown = served.shown("k")
+        assert (shown["title"], shown["metadata"]) == ("Renamed", {"tag": "kept"})
+        assert len(served.history("k")) == 4
+
+    def test_each_text_delta_became_a_row(self, serve: Serve, tmp_path: Path) -> None:
+        path = tmp_path / "chats.db"
+        served = serve(["a"] * 2, ["a"] * 500, store=f"sqlite:///{path}")
+        client = served.client("k")
+        streamed(client, "zeroth", model="demo")
+        before = rows_in(path)
+        streamed(client, "first")
+        after_two = rows_in(path)
+        assert streamed(client, "second").text == "a" * 500
+        assert rows_in(path) - after_two == after_two - before
+        assert [len(turn["output"]) for turn in served.shown("k")["turns"]] == [1, 1, 1]
+
+
+def rows_in(path: Path) -> int:
+    """How many rows a database holds, in all its tables."""
+    with apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY) as connection:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+        counts = [connection.execute(f"SELECT count(*) FROM {name}").get for name in tables]
+    connection.close()
+    return sum(counts)
+
+
+class TestOpenclaw:
+    """Two requests with one new key each made a session before either was saved."""
+
+    @both_ways
+    def test_the_second_of_two_first_requests_ran_with_an_empty_memory(
+        self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
+    ) -> None:
+        gate = Gate()
+        served = serve(["One", gate, "."], ["Two."], store=store_url)
+        first = threads.submit(way, served.client("new"), "first")
+        served.arrived(gate)
+        second = threads.submit(way, served.client("new"), "second")
+        served.queued("new")
+        served.release(gate)
+        assert (first.result().state, second.result().state) == (CREATED, CONTINUED)
+        assert first.result().conversation == second.result().conversation
+        seen = served.upstream.received[-1].body["messages"]
+        assert seen == [user("first"), assistant("One."), user("second")]
+
+    def test_nor_do_two_servers_of_one_store(
+        self, serve: Serve, tmp_path: Path, threads: ThreadPoolExecutor
+    ) -> None:
+        store = f"sqlite:///{tmp_path / 'chats.db'}"
+        servers = [serve(otherwise=["Hello."], store=store) for _ in range(2)]
+        asking = [
+            threads.submit(whole, served.client("new"), f"{served.url} {number}")
+            for number in range(4)
+            for served in servers
+        ]
+        told = [each.result() for each in asking]
+        assert len({each.conversation for each in told}) == 1
+        assert sorted(each.state for each in told) == [CONTINUED] * 7 + [CREATED]
+        seen = sorted(len(each.body["messages"]) for served in servers for each in served.upstream.received)
+        assert seen == [1, 3, 5, 7, 9, 11, 13, 15]
+
+
+class TestRocketride:
+    """Each tab wrote the whole file from what it remembered."""
+
+    @both_ways
+    def test_two_tabs_lost_turns(
+        self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
+    ) -> None:
+        served = serve(store=store_url)
+        told = way(served.client("k"), "zeroth", model="demo")
+
+        def tab(name: str) -> list[str]:
+            client = served.client(told.conversation)
+            return [way(client, f"{name} {number}", model="demo").text for number in range(5)]
+
+        tabs = [threads.submit(tab, name) for name in ("left", "right")]
+        answers = [text for each in tabs for text in each.result()]
+        history = served.history("k")
+        asked = [text for role, text in history if role == "user"]
+        assert sorted(asked[1:]) == sorted(f"{name} {n}" for name in ("left", "right") for n in range(5))
+        assert sorted(text for role, text in history[2:] if role == "assistant") == sorted(answers)
+        numbers = [turn["number"] for turn in served.shown("k")["turns"]]
+        assert numbers == list(range(1, 12))
+        # Each ran on exactly what was there: the model tells how many messages it saw before.
+        for number, (_, text) in enumerate(history[3::2], start=1):
+            assert f"I remember {number} message" in text
+
+    def test_a_tab_that_missed_a_turn_overwrote_it(self, serve: Serve) -> None:
+        served = serve(["One."], ["Two."], ["Three."])
+        left = served.client("k", X_Turn_On_Divergence="reject")
+        stale = [user("first"), assistant(whole(left, "first").text)]
+        whole(left, [*stale, user("second")])
+        before = served.turns("k")
+        with pytest.raises(openai.ConflictError) as problem:
+            whole(left, [*stale, user("third")])
+        assert problem.value.code == "history_diverged"
+        assert served.turns("k") == before
+        told = whole(served.client("k"), [*stale, user("third")])
+        assert told.state == "branched"
+        lost = served.shown("k")["turns"][-1]
+        siblings = served.do(served.chat("k").siblings(lost["id"]))
+        assert len(siblings) == 2
