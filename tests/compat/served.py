@@ -23,6 +23,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from turnledger.chat import Chat
 from turnledger.engine.ports import Tables
+from turnledger.engine.system_clock import SystemClock
 from turnledger.ledger import Ledger
 from turnledger.model.conversation import Ticket
 from turnledger.model.ids import BranchId
@@ -43,6 +44,15 @@ PATIENCE = 20.0
 MODEL = "scripted"
 
 
+class MovableClock(SystemClock):
+    """The time, or a later one."""
+
+    ahead_ms = 0
+
+    def now_ms(self) -> int:
+        return super().now_ms() + self.ahead_ms
+
+
 class Served:
     """One running server, as a test sees it: over HTTP by its clients, and inside by `do`."""
 
@@ -50,6 +60,7 @@ class Served:
         self._loop = loop
         self._closing = ExitStack()
         self.upstream = upstream
+        self.clock = MovableClock()
         self.url: str
         self.store: GatedStore
         self.ledger: Ledger
@@ -220,7 +231,7 @@ async def _serve(
         upstream = Upstream(served.upstream.url, timeouts=timeouts, retries=Retries(limit=0))
         models = Models({DEMO: Found(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)}, upstream)
         served.store = GatedStore(await open_store(store))
-        served.ledger = await Ledger.over(served.store)
+        served.ledger = await Ledger.over(served.store, clock=served.clock)
         served.app = make_app(served.ledger, models, settings)
         with bind(settings) as listening:
             served.url = url_of(listening)

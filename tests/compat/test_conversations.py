@@ -1,0 +1,359 @@
+"""Conversations by header: made, continued, branched, refused; and what they leave alone."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import MODEL, Served
+from tests.compat.talking import (
+    BRANCHED,
+    CONTINUED,
+    CREATED,
+    Way,
+    assistant,
+    both_ways,
+    streamed,
+    system,
+    user,
+    whole,
+)
+from turnledger.testing.upstream import Data, Refusal
+
+UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
+
+
+def seen(served: Served) -> list[dict[str, str]]:
+    """What the model was shown last."""
+    messages: list[dict[str, str]] = served.upstream.received[-1].body["messages"]
+    return messages
+
+
+@both_ways
+def test_a_key_makes_a_conversation_and_then_continues_it(serve: Serve, store_url: str, way: Way) -> None:
+    served = serve(["One."], ["Two."], ["Three."], store=store_url)
+    first = way(served.client("user-42/support"), "first")
+    assert (first.state, first.conversation) == (CREATED, served.id_of("user-42/support"))
+    second = way(served.client("user-42/support"), "second")
+    assert (second.state, second.conversation) == (CONTINUED, first.conversation)
+    by_id = way(served.client(first.conversation), "third")
+    assert (by_id.state, by_id.conversation) == (CONTINUED, first.conversation)
+    turns = served.shown("user-42/support")["turns"]
+    assert [turn["id"] for turn in turns] == [each.turn for each in (first, second, by_id)]
+    assert [each.id for each in (first, second, by_id)] == [turn["id"] for turn in turns]
+    assert first.headers["x-request-id"]
+
+
+def test_a_key_may_be_any_text(serve: Serve) -> None:
+    served = serve(otherwise=["Hello."])
+    whole(served.client(quote("büro/ß €")), "Hi")
+    assert served.history("büro/ß €") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+def test_an_unknown_id_is_not_found_and_nothing_is_asked(serve: Serve) -> None:
+    served = serve()
+    with pytest.raises(openai.NotFoundError) as problem:
+        whole(served.client(UNKNOWN), "Hi")
+    assert problem.value.code == "conversation_not_found"
+    assert served.upstream.received == []
+    assert served.http.get(f"/api/chats/{UNKNOWN}").status_code == 404
+
+
+@both_ways
+def test_a_deleted_conversation_is_gone(serve: Serve, store_url: str, way: Way) -> None:
+    served = serve(otherwise=["Hello."], store=store_url)
+    told = way(served.client("k"), "Hi")
+    served.do(served.chat("k").delete())
+    with pytest.raises(openai.APIStatusError) as problem:
+        way(served.client(told.conversation), "again")
+    assert (problem.value.status_code, problem.value.code) == (410, "conversation_deleted")
+    assert served.http.get(f"/api/chats/{told.conversation}").status_code == 410
+    assert way(served.client("k"), "Hi").state == CREATED
+
+
+def test_an_expired_conversation_is_gone_by_id_and_by_key(serve: Serve, store_url: str) -> None:
+    served = serve(otherwise=["Hello."], store=store_url)
+    chat = served.do(served.ledger.conversation(conversation_key="k", expires_after=60))
+    served.clock.ahead_ms = 61_000
+    for name in (chat.id, "k"):
+        with pytest.raises(openai.APIStatusError) as problem:
+            whole(served.client(name), "Hi")
+        assert (problem.value.status_code, problem.value.code) == (410, "conversation_expired")
+    assert served.upstream.received == []
+
+
+def test_who_expects_a_conversation_makes_none(serve: Serve) -> None:
+    served = serve(otherwise=["Hello."])
+    expecting = served.client("k", X_Conversation_Expect="continued")
+    with pytest.raises(openai.NotFoundError) as problem:
+        whole(expecting, "Hi")
+    assert problem.value.code == "conversation_not_found"
+    assert served.do(served.ledger.conversations()) == []
+    whole(served.client("k"), "Hi")
+    assert whole(expecting, "again").state == CONTINUED
+    with pytest.raises(openai.BadRequestError, match="continued"):
+        whole(served.client("k", X_Conversation_Expect="created"), "Hi")
+
+
+class TestMessages:
+    """The whole history each time, or only what is new."""
+
+    @both_ways
+    def test_a_resent_history_is_continued(self, serve: Serve, store_url: str, way: Way) -> None:
+        served = serve(["One."], ["Two."], ["Three."], store=store_url)
+        client, messages = served.client("k"), [system("Be brief.")]
+        for text in ("first", "second", "third"):
+            messages.append(user(text))
+            told = way(client, messages)
+            assert told.state == (CREATED if text == "first" else CONTINUED)
+            messages.append(told.message)
+        assert seen(served) == messages[:-1]
+        assert len(served.shown("k")["turns"]) == 3
+
+    @both_ways
+    def test_a_trimmed_history_is_continued_and_the_model_sees_all_of_it(
+        self, serve: Serve, way: Way
+    ) -> None:
+        served = serve(["One."], ["Two."], ["Three."])
+        client = served.client("k")
+        way(client, "first")
+        way(client, "second")
+        told = way(client, [user("second"), assistant("Two."), user("third")])
+        assert told.state == CONTINUED
+        assert len(seen(served)) == 5
+
+    @both_ways
+    def test_only_new_messages_continue_too(self, serve: Serve, way: Way) -> None:
+        served = serve(["One."], ["Two."])
+        client = served.client("k")
+        way(client, "first")
+        told = way(client, [user("second"), user("and third")])
+        assert told.state == CONTINUED
+        assert seen(served) == [user("first"), assistant("One."), user("second"), user("and third")]
+        assert [len(turn["input"]) for turn in served.shown("k")["turns"]] == [1, 2]
+
+    @both_ways
+    def test_an_edit_branches(self, serve: Serve, store_url: str, way: Way) -> None:
+        served = serve(["One."], ["Two."], ["Other."], ["Next."], store=store_url)
+        client = served.client("k")
+        way(client, "first")
+        way(client, "second")
+        told = way(client, [user("first"), assistant("One."), user("edited")])
+        assert told.state == BRANCHED
+        assert seen(served) == [user("first"), assistant("One."), user("edited")]
+        way(client, "next")
+        assert [text for _, text in served.history("k")] == [
+            "first", "One.", "edited", "Other.", "next", "Next."
+        ]  # fmt: skip
+
+    @both_ways
+    def test_a_regeneration_branches(self, serve: Serve, way: Way) -> None:
+        served = serve(["One."], ["Two."], ["Another two."])
+        client = served.client("k")
+        way(client, "first")
+        way(client, "second")
+        told = way(client, [user("first"), assistant("One."), user("second")])
+        assert (told.state, told.text) == (BRANCHED, "Another two.")
+        assert seen(served) == [user("first"), assistant("One."), user("second")]
+        assert [text for _, text in served.history("k")] == ["first", "One.", "second", "Another two."]
+
+    @both_ways
+    def test_a_failed_edit_leaves_the_conversation_where_it_was(self, serve: Serve, way: Way) -> None:
+        served = serve(["One."], ["Two."], ["Hel", Data(b"{")])
+        client = served.client("k")
+        way(client, "first")
+        way(client, "second")
+        before, branch = served.turns("k"), served.shown("k")["branch"]
+        with pytest.raises(openai.APIError):
+            way(client, [user("first"), assistant("One."), user("edited")])
+        assert (served.turns("k"), served.shown("k")["branch"]) == (before, branch)
+
+    def test_a_divergence_can_be_refused(self, serve: Serve) -> None:
+        served = serve(["One."])
+        client = served.client("k", X_Turn_On_Divergence="reject")
+        whole(client, "first")
+        before = served.turns("k")
+        with pytest.raises(openai.ConflictError) as problem:
+            whole(client, [user("first"), assistant("Never said."), user("second")])
+        assert problem.value.code == "history_diverged"
+        assert problem.value.response.headers["x-should-retry"] == "false"
+        assert served.turns("k") == before
+
+    def test_what_is_sent_can_be_said(self, serve: Serve) -> None:
+        served = serve(["One."], ["Two."], ["Three."])
+        whole(served.client("k"), "first")
+        pasted = [user("Look:"), assistant("One."), user("What is that?")]
+        told = whole(served.client("k", X_Conversation_Messages="new"), pasted)
+        assert told.state == CONTINUED
+        assert seen(served) == [user("first"), assistant("One."), *pasted]
+        told = whole(served.client("k", X_Conversation_Messages="full"), [user("first")])
+        assert told.state == BRANCHED
+        assert seen(served) == [user("first")]
+
+    @both_ways
+    def test_instructions_stay_in_force_until_replaced(self, serve: Serve, way: Way) -> None:
+        served = serve(otherwise=["Yes."])
+        client = served.client("k")
+        way(client, [system("Be brief."), user("first")])
+        way(client, "second")
+        assert seen(served)[0] == system("Be brief.")
+        way(client, [system("Be long."), user("third")])
+        assert [each for each in seen(served) if each["role"] == "system"] == [system("Be long.")]
+        assert [text for role, text in served.history("k") if role == "user"] == ["first", "second", "third"]
+
+    @pytest.mark.parametrize(
+        "messages",
+        [
+            [user("")],
+            [user(" \n\t")],
+            [system("Be brief.")],
+            [],
+            [user("first"), assistant("One.")],
+            [user("first"), assistant("One."), user("  ")],
+            [user("first"), assistant("One."), system("Be brief.")],
+        ],
+        ids=["empty", "blank", "instructions", "none", "answered", "blank behind", "instructions behind"],
+    )
+    @both_ways
+    def test_without_new_input_nothing_changes(
+        self, serve: Serve, messages: list[dict[str, str]], way: Way
+    ) -> None:
+        served = serve(["One."])
+        client = served.client("k")
+        way(client, "first")
+        before = served.shown("k")
+        with pytest.raises(openai.BadRequestError) as problem:
+            way(client, messages)
+        assert problem.value.code == "no_new_input"
+        assert served.shown("k") == before
+        assert len(served.upstream.received) == 1
+
+    def test_blank_input_makes_no_conversation(self, serve: Serve) -> None:
+        served = serve()
+        with pytest.raises(openai.BadRequestError):
+            whole(served.client("k"), " ")
+        assert served.do(served.ledger.conversations()) == []
+
+
+class TestParameters:
+    """What is asked for beside the messages."""
+
+    @both_ways
+    def test_several_answers_are_refused_by_name_in_a_conversation(self, serve: Serve, way: Way) -> None:
+        served = serve(["One."])
+        with pytest.raises(openai.BadRequestError, match="n: a conversation") as problem:
+            way(served.client("k"), "Hi", n=2)
+        assert problem.value.code == "unsupported_parameter"
+        assert served.do(served.ledger.conversations()) == []
+        way(served.client("k"), "Hi", n=1)
+
+    def test_several_answers_are_passed_through_without_one(self, serve: Serve) -> None:
+        served = serve(["One."])
+        whole(served.client(), "Hi", n=2)
+        assert served.upstream.received[0].body["n"] == 2
+
+    def test_spoken_answers_are_refused_by_name(self, serve: Serve) -> None:
+        served = serve(["One."])
+        with pytest.raises(openai.BadRequestError, match="modalities") as problem:
+            whole(served.client("k"), "Hi", modalities=["text", "audio"])
+        assert problem.value.code == "unsupported_parameter"
+
+    @both_ways
+    @pytest.mark.parametrize("conversation", ["k", None])
+    def test_unknown_fields_are_passed_both_ways(
+        self, serve: Serve, way: Way, conversation: str | None
+    ) -> None:
+        served = serve(["One."])
+        way(served.client(conversation), "Hi", temperature=0.5, extra_body={"made_up": {"deep": [1, None]}})
+        body = served.upstream.received[0].body
+        assert (body["temperature"], body["made_up"]) == (0.5, {"deep": [1, None]})
+        assert "authorization" not in served.upstream.received[0].headers
+
+    @pytest.mark.parametrize("conversation", ["k", None])
+    def test_unknown_fields_of_the_answer_reach_the_client(
+        self, serve: Serve, conversation: str | None
+    ) -> None:
+        chunk = (
+            b'{"id":"x","object":"chat.completion.chunk","created":1,"model":"m","made_up":{"a":[1]},'
+            b'"choices":[{"index":0,"delta":{"role":"assistant","content":"Hi","odd":true},'
+            b'"finish_reason":null}]}'
+        )
+        whole_answer = (
+            b'{"id":"x","object":"chat.completion","created":1,"model":"m","made_up":{"a":[1]},"choices":'
+            b'[{"index":0,"message":{"role":"assistant","content":"Hi","odd":true},"finish_reason":"stop"}]}'
+        )
+        served = serve([Data(chunk)], [Data(whole_answer)])
+        client = served.client(conversation)
+        with client.chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True) as chunks:
+            first, *_ = chunks
+        assert first.made_up == {"a": [1]}
+        assert first.choices[0].delta.odd is True
+        answer = client.chat.completions.create(model=MODEL, messages=[user("Hi again")])
+        assert answer.made_up == {"a": [1]}
+        assert answer.choices[0].message.odd is True
+
+    @pytest.mark.parametrize("conversation", ["k", None])
+    def test_usage_is_told_when_it_is_asked_for(self, serve: Serve, conversation: str | None) -> None:
+        served = serve(otherwise=["One."])
+        client = served.client(conversation)
+        assert streamed(client, "Hi").usage is None
+        told = streamed(client, "Hi again", stream_options={"include_usage": True})
+        assert told.usage.total_tokens == told.usage.prompt_tokens + told.usage.completion_tokens > 0
+        assert whole(client, "Hi once more").usage.total_tokens > 0
+
+    @pytest.mark.parametrize(
+        ("header", "known"),
+        [
+            ("X_Turn_On_Busy", ["queue", "reject", "interrupt", "rollback"]),
+            ("X_Turn_On_Stop", ["keep", "discard"]),
+            ("X_Turn_On_Failure", ["settle", "keep", "forget"]),
+            ("X_Turn_On_Divergence", ["branch", "reject"]),
+            ("X_Turn_On_Disconnect", ["continue", "keep", "discard"]),
+            ("X_Conversation_Messages", ["new", "full"]),
+        ],
+    )
+    def test_an_unknown_policy_is_refused_with_those_that_are_known(
+        self, serve: Serve, header: str, known: list[str]
+    ) -> None:
+        served = serve()
+        with pytest.raises(openai.BadRequestError) as problem:
+            whole(served.client("k", **{header: "whatever"}), "Hi")
+        assert all(each in problem.value.message for each in known)
+        assert header.replace("_", "-").lower() in problem.value.message
+        assert served.do(served.ledger.conversations()) == []
+
+    @both_ways
+    def test_a_refusal_is_kept_and_told_as_one(self, serve: Serve, way: Way) -> None:
+        served = serve([Refusal("I will not.")], ["Well."])
+        client = served.client("k")
+        assert way(client, "Do it").refusal == "I will not."
+        way(client, "Please")
+        assert seen(served)[1]["role"] == "assistant"
+        assert "I will not." in str(seen(served)[1])
+
+    def test_no_conversation_leaves_no_trace(self, serve: Serve) -> None:
+        served = serve(otherwise=["One."])
+        for way in (whole, streamed):
+            told = way(served.client(), "Hi")
+            assert told.id == "chatcmpl-scripted"
+            assert "x-conversation-id" not in told.headers
+        assert served.do(served.ledger.conversations()) == []
+
+    def test_policies_without_a_conversation_are_refused(self, serve: Serve) -> None:
+        served = serve()
+        with pytest.raises(openai.BadRequestError, match="x-turn-on-stop"):
+            whole(served.client(X_Turn_On_Stop="keep"), "Hi")
+
+
+class TestModels:
+    def test_all_models_are_listed(self, serve: Serve) -> None:
+        served = serve()
+        client = served.client()
+        assert [model.id for model in client.models.list()] == ["demo", "scripted"]
+        assert client.models.retrieve("scripted").id == "scripted"
+        with pytest.raises(openai.NotFoundError) as problem:
+            client.models.retrieve("absent")
+        assert problem.value.code == "model_not_found"
