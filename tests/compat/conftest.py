@@ -1,6 +1,7 @@
 """Servers for the compatibility tests, on each store."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -34,3 +35,10 @@ def serve() -> Iterator[Serve]:
             return running.enter_context(serving(*scripts, **options))
 
         yield start
+
+
+@pytest.fixture
+def threads() -> Iterator[ThreadPoolExecutor]:
+    """Threads, for as many clients as a test has at once."""
+    with ThreadPoolExecutor(16) as threads:
+        yield threads

@@ -163,6 +163,11 @@ class Served:
 
         self.do(look())
 
+    @property
+    def looks(self) -> int:
+        """How often a request has tried to begin a turn, or to join one."""
+        return len(self.store.trips)
+
     def until(self, is_so: Callable[[], object]) -> None:
         """Look after each step of the server's loop, until it is so."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,13 +14,6 @@ from tests.compat.served import MODEL
 from tests.compat.talking import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
-
-
-@pytest.fixture
-def threads() -> Iterator[ThreadPoolExecutor]:
-    """Threads, as many as a test has clients at once."""
-    with ThreadPoolExecutor(16) as threads:
-        yield threads
 
 
 class TestDockerAgent:

@@ -1,0 +1,112 @@
+"""Tools that the client runs: the calls commit, and the next request brings the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.talking import CONTINUED, Way, assistant, both_ways, result, user
+from turnledger.testing.upstream import CUT, Call
+
+WEATHER: Any = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}},
+}
+TWO_CALLS = [
+    Call("weather", '{"city": "Rome"}', "call_a", 0),
+    Call("weather", '{"city": "Oslo"}', "call_b", 1),
+]
+
+
+@both_ways
+@pytest.mark.parametrize("resends", [False, True], ids=["only new", "full history"])
+def test_calls_commit_and_the_next_request_brings_the_results(
+    serve: Serve, store_url: str, way: Way, resends: bool
+) -> None:
+    served = serve(["Let me look.", *TWO_CALLS], ["Warm and cold."], ["You are welcome."], store=store_url)
+    client = served.client("k")
+    asked = way(client, "Weather?", tools=[WEATHER])
+    assert asked.finish_reason == "tool_calls"
+    assert asked.calls == [
+        ("call_a", "weather", '{"city": "Rome"}'),
+        ("call_b", "weather", '{"city": "Oslo"}'),
+    ]
+    assert len(served.shown("k")["turns"]) == 1
+    results = [result("call_a", "30"), result("call_b", "-5")]
+    history = [user("Weather?"), asked.message] if resends else []
+    told = way(client, [*history, *results], tools=[WEATHER])
+    assert (told.text, told.state) == ("Warm and cold.", CONTINUED)
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in seen] == ["user", "assistant", "tool", "tool"]
+    assert [(each["tool_call_id"], each["content"]) for each in seen[2:]] == [
+        ("call_a", "30"),
+        ("call_b", "-5"),
+    ]
+    assert [call["id"] for call in seen[1]["tool_calls"]] == ["call_a", "call_b"]
+    way(client, [*history, *results, assistant("Warm and cold."), user("Thanks")] if resends else "Thanks")
+    assert len(served.shown("k")["turns"]) == 3
+
+
+@both_ways
+def test_some_of_the_results_are_refused_with_the_names_of_the_others(serve: Serve, way: Way) -> None:
+    served = serve(TWO_CALLS, ["Both."])
+    client = served.client("k")
+    way(client, "Weather?", tools=[WEATHER])
+    before = served.shown("k")
+    with pytest.raises(openai.BadRequestError) as problem:
+        way(client, [result("call_a", "30")], tools=[WEATHER])
+    assert problem.value.code == "missing_tool_results"
+    assert "call_b" in problem.value.message
+    assert "call_a" not in problem.value.message
+    assert served.shown("k") == before
+    assert way(client, [result("call_a", "30"), result("call_b", "-5")]).text == "Both."
+
+
+@both_ways
+def test_results_of_calls_that_were_never_made_are_refused(serve: Serve, way: Way) -> None:
+    served = serve(TWO_CALLS[:1])
+    client = served.client("k")
+    way(client, "Weather?", tools=[WEATHER])
+    before = served.shown("k")
+    with pytest.raises(openai.BadRequestError):
+        way(client, [result("call_a", "30"), result("call_made_up", "1")])
+    assert served.shown("k") == before
+
+
+@both_ways
+def test_who_goes_on_without_results_closes_the_calls_with_the_truth(serve: Serve, way: Way) -> None:
+    served = serve(TWO_CALLS, ["Never mind."])
+    client = served.client("k")
+    way(client, "Weather?", tools=[WEATHER])
+    assert way(client, [result("call_a", "30"), user("Forget it")]).text == "Never mind."
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["role"] for each in seen] == ["user", "assistant", "tool", "tool", "user"]
+    assert seen[2]["content"] == "30"
+    assert "not answered" in seen[3]["content"].lower()
+
+
+@both_ways
+def test_calls_of_an_answer_that_failed_are_not_pending(serve: Serve, way: Way) -> None:
+    served = serve(["One."], [*TWO_CALLS, CUT], TWO_CALLS, ["Both."])
+    client = served.client("k")
+    way(client, "Hi")
+    before = served.turns("k")
+    with pytest.raises(openai.APIError):
+        way(client, "Weather?", tools=[WEATHER])
+    assert served.turns("k") == before
+    way(client, "Weather?", tools=[WEATHER])
+    assert way(client, [result("call_a", "30"), result("call_b", "-5")]).text == "Both."
+
+
+@both_ways
+def test_the_demo_model_calls_tools_too(serve: Serve, way: Way) -> None:
+    served = serve()
+    client = served.client("k")
+    asked = way(client, '/call weather {"city": "Rome"}', tools=[WEATHER], model="demo")
+    [(call_id, name, arguments)] = asked.calls
+    assert (name, arguments) == ("weather", '{"city": "Rome"}')
+    told = way(client, [result(call_id, "30 degrees")], tools=[WEATHER], model="demo")
+    assert 'The tool answered "30 degrees"' in told.text
