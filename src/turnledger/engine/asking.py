@@ -49,6 +49,9 @@ class TurnOptions(TypedDict, total=False):
     """How much of the stored history is shown: all of it by default."""
     idempotency_key: str | None
     """Names this request, so that it happens once however often it is made."""
+    request_digest: bytes
+    """What the caller asks for besides, that a turn does not know of: with another one, the same
+    idempotency_key is refused with IdempotencyMismatch."""
     attach: bool
     """Whether to raise TurnAttached at once if an attempt of this idempotency_key is running, so that its
     events can be followed, instead of waiting for its outcome."""
@@ -107,6 +110,7 @@ def begin_request(
     priming: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
+    request_digest: bytes = b"",
     attach: bool = False,
     on_busy: OnBusy | str = OnBusy.QUEUE,
     on_stop: OnStop | str = OnStop.KEEP,
@@ -129,7 +133,9 @@ def begin_request(
     primes = _primes(limits, priming) if priming else ()
     if idempotency_key is not None:
         check_name("idempotency_key", idempotency_key)
-    where = () if place is None else (place.after, place.replaces)
+    where: tuple[object, ...] = () if place is None else (place.after, place.replaces)
+    if request_digest:
+        where += (request_digest,)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,

@@ -81,6 +81,7 @@ class Conversing:
                 options[name] = policy
         if asked.idempotency_key is not None:
             options["idempotency_key"] = asked.idempotency_key
+            options["request_digest"] = asked.settings_digest
         return self._ledger.resent(
             _messages(asked.messages),
             conversation=asked.conversation,

@@ -81,6 +81,18 @@ async def test_what_cannot_be_done_is_refused_at_once(
         chat.turn(**{"input": "Hello", **options})
 
 
+async def test_requests_differ_by_what_their_caller_asks_for_besides(chat: Chat) -> None:
+    digests = (b"", b"one", b"other", b"one")
+    requests = [
+        begin_request(chat._process, chat._target, "Hello", idempotency_key="i", request_digest=digest)
+        for digest in digests
+    ]
+    plain, one, other, again = [request.key and request.key.fingerprint for request in requests]
+    assert plain == fingerprint((user(),))
+    assert one == again
+    assert len({plain, one, other}) == 3
+
+
 def test_requests_differ_by_their_instructions_and_priming() -> None:
     items = (message("system", "a"),)
     lasting, once = Instructions(items), Instructions(items, is_lasting=False)

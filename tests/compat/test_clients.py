@@ -1,0 +1,144 @@
+"""The official client as it is used: synchronous and asynchronous, with its streaming helpers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import MODEL
+from tests.compat.talking import result, user
+from tests.compat.test_client_tools import TWO_CALLS, WEATHER
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT
+
+ASKED: Any = {"model": MODEL, "messages": [user("Hi")]}
+CITIES = [("weather", '{"city": "Rome"}'), ("weather", '{"city": "Oslo"}')]
+
+
+class TestSynchronous:
+    def test_the_helper_streams_and_has_the_whole_at_the_end(self, serve: Serve) -> None:
+        served = serve(["Hel", "lo."])
+        with served.client("k").chat.completions.stream(
+            **ASKED, stream_options={"include_usage": True}
+        ) as stream:
+            deltas = [event.delta for event in stream if event.type == "content.delta"]
+            completion = stream.get_final_completion()
+        assert deltas == ["Hel", "lo."]
+        assert completion.choices[0].message.content == "Hello."
+        assert completion.usage is not None
+        [turn] = served.shown("k")["turns"]
+        assert completion.id == turn["id"]
+
+    def test_the_helper_gathers_calls_and_its_message_can_be_sent_back(self, serve: Serve) -> None:
+        served = serve(["Look.", *TWO_CALLS], ["Warm and cold."])
+        client = served.client("k")
+        with client.chat.completions.stream(**ASKED, tools=[WEATHER]) as stream:
+            done = [each for each in stream if each.type == "tool_calls.function.arguments.done"]
+            message = stream.get_final_completion().choices[0].message
+        assert [(each.name, each.arguments) for each in done] == CITIES
+        results: Any = [result(call.id, "1") for call in message.tool_calls or ()]
+        # The message goes back as the helper made it, with all its nulls and parsed arguments.
+        messages = [user("Hi"), message, *results]
+        answer = client.chat.completions.create(model=MODEL, messages=messages, tools=[WEATHER])
+        assert answer.choices[0].message.content == "Warm and cold."
+        assert len(served.shown("k")["turns"]) == 2
+
+    def test_the_helper_raises_what_broke_the_stream(self, serve: Serve) -> None:
+        served = serve(["Hel", CUT])
+        with (
+            pytest.raises(openai.APIError) as problem,
+            served.client("k").chat.completions.stream(**ASKED) as stream,
+        ):
+            stream.until_done()
+        assert problem.value.code == "model_unavailable"
+        assert served.turns("k") == b"[]"
+
+    def test_an_attached_reader_is_as_good_for_the_helper(self, serve: Serve) -> None:
+        served = serve(["Look.", *TWO_CALLS])
+        again: Any = {**ASKED, "tools": [WEATHER], "extra_headers": {"Idempotency-Key": "i"}}
+        finals = []
+        for _ in range(2):
+            with served.client("k").chat.completions.stream(**again) as stream:
+                finals.append(stream.get_final_completion())
+        first, replayed = [each.choices[0].message for each in finals]
+        assert replayed.content == first.content == "Look."
+        assert replayed.tool_calls == first.tool_calls
+        assert finals[0].id == finals[1].id
+
+    def test_the_end_of_a_stream_leaves_the_connection_for_the_next_request(self, serve: Serve) -> None:
+        served = serve(otherwise=["Hello."])
+        client = served.client("k")
+        for _ in range(3):
+            list(client.chat.completions.create(**ASKED, stream=True))
+            client.chat.completions.create(**ASKED)
+        assert len(served.server.server_state.connections) == 1
+
+    def test_the_demo_model_remembers(self, serve: Serve, store_url: str) -> None:
+        served = serve(store=store_url)
+        client = served.client("k")
+        for text, remembered in [("Hello", "nothing before"), ("And now?", 'the last one "Hello"')]:
+            answer = client.chat.completions.create(model="demo", messages=[user(text)])
+            assert remembered in (answer.choices[0].message.content or "")
+
+
+class TestAsynchronous:
+    async def test_whole_and_streamed(self, serve: Serve, store_url: str) -> None:
+        served = serve(["One."], ["Two."], store=store_url)
+        async with served.async_client("k") as client:
+            answer = await client.chat.completions.create(**ASKED)
+            assert answer.choices[0].message.content == "One."
+            chunks = await client.chat.completions.create(**ASKED, stream=True)
+            said = [chunk.choices[0].delta.content or "" async for chunk in chunks]
+        assert "".join(said) == "Two."
+        assert len(served.shown("k")["turns"]) == 2
+
+    async def test_the_helper_streams_and_has_the_whole_at_the_end(self, serve: Serve) -> None:
+        served = serve(["Hel", "lo.", *TWO_CALLS])
+        async with (
+            served.async_client("k") as client,
+            client.chat.completions.stream(**ASKED, tools=[WEATHER]) as stream,
+        ):
+            deltas = [event.delta async for event in stream if event.type == "content.delta"]
+            completion = await stream.get_final_completion()
+        assert deltas == ["Hel", "lo."]
+        calls = completion.choices[0].message.tool_calls or []
+        assert [(call.function.name, call.function.arguments) for call in calls] == CITIES
+
+    async def test_the_helper_raises_what_broke_the_stream(self, serve: Serve) -> None:
+        served = serve(["Hel", CUT])
+        async with served.async_client("k") as client:
+            with pytest.raises(openai.APIError) as problem:
+                async with client.chat.completions.stream(**ASKED) as stream:
+                    await stream.until_done()
+        assert problem.value.code == "model_unavailable"
+        assert served.turns("k") == b"[]"
+
+    async def test_many_at_once_keep_their_conversations_apart(self, serve: Serve, store_url: str) -> None:
+        served = serve(store=store_url)
+        async with served.async_client() as client:
+
+            async def talk(name: str) -> None:
+                own: Any = {"model": "demo", "extra_headers": {"X-Conversation-Id": name}}
+                for number in range(3):
+                    said: Any = [user(f"{name} {number}")]
+                    await client.chat.completions.create(messages=said, **own)
+
+            await asyncio.gather(*(talk(f"chat-{number}") for number in range(10)))
+        for number in range(10):
+            asked = [text for role, text in served.history(f"chat-{number}") if role == "user"]
+            assert asked == [f"chat-{number} {each}" for each in range(3)]
+
+    async def test_who_closes_a_stream_has_disconnected(self, serve: Serve) -> None:
+        gate = Gate()
+        served = serve(["Hel", gate])
+        async with served.async_client("k", X_Turn_On_Disconnect="discard") as client:
+            chunks = await client.chat.completions.create(**ASKED, stream=True)
+            turn = (await anext(chunks)).id
+            await chunks.close()
+        ended = served.do(served.chat("k").outcome(turn))
+        assert ended.turn is None
+        assert served.turns("k") == b"[]"

@@ -1,0 +1,214 @@
+"""Looking inside: stopping a turn from elsewhere, following it by its events, and what waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import MODEL, Served
+from tests.compat.talking import Way, assistant, both_ways, streamed, user, whole
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT
+
+UNKNOWN = "turn_01a1e0bc39367804ba97aa83b3fdbca9"
+
+
+def running_turn(served: Served, conversation_key: str) -> str:
+    [attempt] = [each for each in served.shown(conversation_key)["attempts"] if each["state"] == "running"]
+    return str(attempt["id"])
+
+
+class TestStop:
+    @both_ways
+    @pytest.mark.parametrize("policy", [None, "keep", "discard"])
+    def test_a_stop_is_answered_when_the_turn_is_final(
+        self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way, policy: str | None
+    ) -> None:
+        gate = Gate()
+        served = serve(["One."], ["Hel", gate], ["Three."], store=store_url)
+        client = served.client("k")
+        way(client, "first")
+        before = served.turns("k")
+        asking = threads.submit(way, client, "second")
+        served.arrived(gate)
+        body = {} if policy is None else {"policy": policy}
+        ended = served.http.post(f"/api/turns/{running_turn(served, 'k')}/stop", json=body).json()
+        is_kept = policy != "discard"
+        assert (ended["state"], ended["committed"]) == ("kept" if is_kept else "discarded", is_kept)
+        problem = asking.exception()
+        assert isinstance(problem, openai.APIError)
+        assert isinstance(problem, openai.ConflictError) is (way is whole)
+        assert problem.code == "turn_stopped"
+        if not is_kept:
+            assert served.turns("k") == before
+        way(client, "third")
+        # A whole answer is emitted when it is there: nothing of it was heard before the stop.
+        partial = [assistant("Hel")] if way is streamed else []
+        kept = [user("second"), *partial] if is_kept else []
+        seen = served.upstream.received[-1].body["messages"]
+        assert [each for each in seen if each in kept] == kept
+        assert seen[:2] + seen[-1:] == [user("first"), assistant("One."), user("third")]
+
+    def test_an_unknown_turn_cannot_be_stopped(self, serve: Serve) -> None:
+        served = serve()
+        answer = served.http.post(f"/api/turns/{UNKNOWN}/stop")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
+
+    def test_a_committed_turn_stays_committed(self, serve: Serve) -> None:
+        served = serve(["One."])
+        told = whole(served.client("k"), "Hi")
+        before = served.turns("k")
+        assert served.http.post(f"/api/turns/{told.turn}/stop").status_code == 200
+        assert served.turns("k") == before
+
+    def test_an_unknown_policy_is_refused(self, serve: Serve) -> None:
+        served = serve(["One."])
+        told = whole(served.client("k"), "Hi")
+        answer = served.http.post(f"/api/turns/{told.turn}/stop", json={"policy": "perhaps"})
+        assert answer.status_code == 400
+
+
+class TestBusy:
+    """While another turn runs."""
+
+    @both_ways
+    def test_reject_is_told_at_once_and_not_to_be_retried(
+        self, serve: Serve, threads: ThreadPoolExecutor, way: Way
+    ) -> None:
+        gate = Gate()
+        served = serve(["Hel", gate, "lo."])
+        running = threads.submit(whole, served.client("k"), "first")
+        served.arrived(gate)
+        with pytest.raises(openai.ConflictError) as problem:
+            way(served.client("k", X_Turn_On_Busy="reject"), "second")
+        assert problem.value.code == "conversation_busy"
+        assert problem.value.response.headers["x-should-retry"] == "false"
+        served.release(gate)
+        assert running.result().text == "Hello."
+        assert served.history("k") == [("user", "first"), ("assistant", "Hello.")]
+
+    @both_ways
+    @pytest.mark.parametrize("policy", ["interrupt", "rollback"])
+    def test_the_running_turn_can_be_put_aside(
+        self, serve: Serve, threads: ThreadPoolExecutor, way: Way, policy: str
+    ) -> None:
+        gate = Gate()
+        served = serve(["Hel", gate], ["Second."])
+        running = threads.submit(streamed, served.client("k"), "first")
+        served.arrived(gate)
+        assert way(served.client("k", X_Turn_On_Busy=policy), "second").text == "Second."
+        problem = running.exception()
+        assert isinstance(problem, openai.APIError)
+        assert problem.code == "turn_stopped"
+        kept = [("user", "first"), ("assistant", "Hel")] if policy == "interrupt" else []
+        assert served.history("k") == [*kept, ("user", "second"), ("assistant", "Second.")]
+
+    @both_ways
+    def test_queued_requests_run_in_their_order(
+        self, serve: Serve, store_url: str, threads: ThreadPoolExecutor, way: Way
+    ) -> None:
+        gate = Gate()
+        served = serve(["Zero", gate], ["One."], ["Two."], ["Three."], store=store_url)
+        asking = [threads.submit(way, served.client("k"), "0")]
+        served.arrived(gate)
+        for number in range(1, 4):
+            asking.append(threads.submit(way, served.client("k"), str(number)))
+            served.queued("k", number)
+        served.release(gate)
+        assert [each.result().text for each in asking] == ["Zero", "One.", "Two.", "Three."]
+        assert [text for role, text in served.history("k") if role == "user"] == ["0", "1", "2", "3"]
+
+
+class TestEvents:
+    """`GET /api/turns/{id}/events`."""
+
+    def test_a_committed_turn_can_be_read_and_read_on(self, serve: Serve, store_url: str) -> None:
+        served = serve(["Hel", "lo."], store=store_url)
+        told = streamed(served.client("k"), "Hi")
+        everything = list(events(served, told.turn))
+        numbers = [number for number, _, _ in everything]
+        assert numbers == list(range(1, len(everything) + 1))
+        assert text_of(everything) == "Hello."
+        assert everything[-1][1] == "turn.finished"
+        for number in numbers:
+            # Who has heard the end is told it again: a stream never ends without it.
+            rest = everything[number:] or everything[-1:]
+            assert list(events(served, told.turn, after=number)) == rest
+
+    def test_a_running_turn_can_be_followed_from_anywhere(self, serve: Serve) -> None:
+        gate = Gate()
+        served = serve(["Hel", gate, "lo."])
+        asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
+        with served.client("k").chat.completions.create(**asked) as chunks:
+            turn = next(chunks).id
+            following = events(served, turn)
+            early = []
+            while "Hel" not in text_of(early):
+                early.append(next(following))
+            served.release(gate)
+            late = list(following)
+            assert text_of([*early, *late]) == "Hello."
+            assert late[-1][1] == "turn.finished"
+            assert list(events(served, turn, after=early[-1][0])) == late
+
+    def test_a_client_that_left_reads_the_rest_of_its_answer(self, serve: Serve) -> None:
+        gate = Gate()
+        served = serve(["Hel", gate, "lo."])
+        with served.client("k") as client:
+            chunks = client.chat.completions.create(model=MODEL, messages=[user("Hi")], stream=True)
+            turn = next(chunks).id
+            chunks.close()
+        served.alone()
+        served.arrived(gate)
+        served.release(gate)
+        assert text_of(events(served, turn)) == "Hello."
+        assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+    def test_a_failed_turn_tells_that_it_failed(self, serve: Serve) -> None:
+        served = serve(["Hel", CUT])
+        with pytest.raises(openai.APIError):
+            streamed(served.client("k"), "Hi")
+        [attempt] = served.shown("k")["attempts"]
+        *_, last = events(served, attempt["id"])
+        assert last[1] == "turn.finished"
+        assert last[2]["state"] == "failed"
+
+    def test_an_unknown_turn_has_none(self, serve: Serve) -> None:
+        served = serve()
+        answer = served.http.get(f"/api/turns/{UNKNOWN}/events")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "turn_not_found")
+
+    def test_a_place_that_is_no_number_is_refused(self, serve: Serve) -> None:
+        served = serve(["One."])
+        told = whole(served.client("k"), "Hi")
+        answer = served.http.get(f"/api/turns/{told.turn}/events", headers={"Last-Event-ID": "last"})
+        assert answer.status_code == 400
+
+
+Told = tuple[int, str, Any]
+
+
+def events(served: Served, turn: str, *, after: int | None = None) -> Iterator[Told]:
+    """Number, kind and content of each event, as they come."""
+    headers = {} if after is None else {"Last-Event-ID": str(after)}
+    with served.http.stream("GET", f"/api/turns/{turn}/events", headers=headers) as answer:
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        fields: dict[str, str] = {}
+        for line in answer.iter_lines():
+            if line:
+                name, _, value = line.partition(": ")
+                fields[name] = value
+            else:
+                yield int(fields["id"]), fields["event"], msgspec.json.decode(fields["data"])
+                fields = {}
+
+
+def text_of(told: Iterable[Told]) -> str:
+    return "".join(content["text"] for _, kind, content in told if kind == "text.delta")
