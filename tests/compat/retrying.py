@@ -1,0 +1,109 @@
+"""The official client with its own retries, on a line that fails where a test says, and with no time between
+the tries but what the test takes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import httpx2
+from openai import AsyncOpenAI, OpenAI
+
+from tests.compat.served import PATIENCE, Served
+
+MOMENT = 0.05
+"""Seconds after which a client gives up that is to give up. The upstream is held until then."""
+
+
+class Fault(Enum):
+    """What goes wrong with one try."""
+
+    NOTHING = "nothing"
+    NEVER_SENT = "never sent"  # the connection breaks before the request has left
+    TIMES_OUT = "times out"  # the client waits a moment, and gives up
+    DROPPED = "dropped"  # the connection breaks while the answer is waited for
+
+
+class Line:
+    """What happens to each try, in order; nothing to those that come after. `tries` are the counts that the
+    client sent."""
+
+    def __init__(self, *faults: Fault) -> None:
+        self._faults = deque(faults)
+        self.tries: list[str] = []
+
+    def plan(self, request: httpx2.Request) -> Fault:
+        """Take note of a try, and make it fail as it should."""
+        self.tries.append(request.headers["x-stainless-retry-count"])
+        fault = self._faults.popleft() if self._faults else Fault.NOTHING
+        if fault is Fault.NEVER_SENT:
+            raise httpx2.ConnectError("as the test says", request=request)
+        if fault is not Fault.NOTHING:
+            request.extensions["timeout"] = {**request.extensions["timeout"], "read": MOMENT}
+        return fault
+
+
+class Transport(httpx2.HTTPTransport):
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        fault = self._line.plan(request)
+        try:
+            return super().handle_request(request)
+        except httpx2.ReadTimeout as problem:
+            raise _as_seen(fault, problem) from None
+
+
+class AsyncTransport(httpx2.AsyncHTTPTransport):
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self._line = line
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        fault = self._line.plan(request)
+        try:
+            return await super().handle_async_request(request)
+        except httpx2.ReadTimeout as problem:
+            raise _as_seen(fault, problem) from None
+
+
+def _as_seen(fault: Fault, problem: httpx2.ReadTimeout) -> Exception:
+    return httpx2.ReadError("as the test says") if fault is Fault.DROPPED else problem
+
+
+class Retrying(OpenAI):
+    """Retries twice, as by default."""
+
+    def __init__(self, served: Served, conversation: str, line: Line, between: Callable[[], object]) -> None:
+        super().__init__(
+            http_client=httpx2.Client(transport=Transport(line)), **_options(served, conversation)
+        )
+        self._between = between
+
+    def _sleep_for_retry(self, **_: Any) -> None:
+        self._between()
+
+
+class AsyncRetrying(AsyncOpenAI):
+    """The same, asynchronously."""
+
+    def __init__(self, served: Served, conversation: str, line: Line, between: Callable[[], object]) -> None:
+        client = httpx2.AsyncClient(transport=AsyncTransport(line))
+        super().__init__(http_client=client, **_options(served, conversation))
+        self._between = between
+
+    async def _sleep_for_retry(self, **_: Any) -> None:
+        self._between()
+
+
+def _options(served: Served, conversation: str) -> dict[str, Any]:
+    return {
+        "base_url": f"{served.url}/v1",
+        "api_key": "of no use here",
+        "timeout": PATIENCE,
+        "default_headers": {"X-Conversation-Id": conversation},
+    }

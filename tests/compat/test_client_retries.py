@@ -1,0 +1,256 @@
+"""The official client retries by itself, without a key: that commits nothing twice, and swallows no message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TypeAlias
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.retrying import AsyncRetrying, Fault, Line, Retrying
+from tests.compat.served import MODEL, Served
+from tests.compat.talking import Way, assistant, both_ways, user, whole
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT, Status
+
+Retry: TypeAlias = Callable[..., Retrying]
+HELLO = [("user", "Hi"), ("assistant", "Hello.")]
+broken = pytest.mark.parametrize("fault", [Fault.TIMES_OUT, Fault.DROPPED], ids=lambda fault: fault.value)
+
+
+def nothing() -> None:
+    """Between the tries."""
+
+
+@pytest.fixture
+def retrying() -> Iterator[Retry]:
+    """Make clients that retry; `between` is done before each retry."""
+    with ExitStack() as clients:
+
+        def make(served: Served, line: Line, between: Callable[[], object] = nothing) -> Retrying:
+            return clients.enter_context(Retrying(served, "k", line, between))
+
+        yield make
+
+
+def running(served: Served) -> str:
+    """The turn that runs, once it does."""
+    [attempt] = [each for each in served.shown("k")["attempts"] if each["state"] == "running"]
+    return str(attempt["id"])
+
+
+@both_ways
+@pytest.mark.parametrize("failure", [[Status(500)], [Status(429)], [CUT]], ids=["5xx", "429", "cut"])
+def test_after_a_failed_try_the_next_commits_once(
+    serve: Serve, store_url: str, retrying: Retry, way: Way, failure: list[Status]
+) -> None:
+    served = serve(failure, failure, ["Hello."], store=store_url)
+    line = Line()
+    told = way(retrying(served, line), "Hi")
+    assert line.tries == ["0", "1", "2"]
+    assert (told.text, told.is_replayed) == ("Hello.", False)
+    assert [each.body["messages"] for each in served.upstream.received] == [[user("Hi")]] * 3
+    assert served.history("k") == HELLO
+
+
+@both_ways
+@broken
+def test_a_try_that_was_given_up_is_joined_while_it_runs(
+    serve: Serve, store_url: str, threads: ThreadPoolExecutor, retrying: Retry, way: Way, fault: Fault
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
+    line = Line(fault)
+    asking = threads.submit(way, retrying(served, line, served.alone), "Hi")
+    served.arrived(gate)
+    turn = running(served)
+    served.until(lambda: len(line.tries) == 2)
+    served.until(lambda: served.server.server_state.connections)
+    served.release(gate)
+    assert (asking.result().text, asking.result().turn) == ("Hello.", turn)
+    assert line.tries == ["0", "1"]
+    assert len(served.upstream.received) == 1
+    assert served.history("k") == HELLO
+
+
+@both_ways
+@broken
+def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
+    serve: Serve, store_url: str, retrying: Retry, way: Way, fault: Fault
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
+    turns = []
+
+    def commit() -> None:
+        served.alone()
+        served.arrived(gate)
+        turns.append(running(served))
+        served.release(gate)
+        served.do(served.chat("k").outcome(turns[0]))
+
+    told = way(retrying(served, Line(fault), commit), "Hi")
+    assert (told.text, told.turn, told.is_replayed) == ("Hello.", turns[0], True)
+    assert len(served.upstream.received) == 1
+    assert served.history("k") == HELLO
+
+
+@both_ways
+def test_a_second_retry_joins_as_well(
+    serve: Serve, threads: ThreadPoolExecutor, retrying: Retry, way: Way
+) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], ["Hello, twice."], ["Hello, thrice."])
+    line = Line(Fault.DROPPED, Fault.TIMES_OUT)
+    asking = threads.submit(way, retrying(served, line, served.alone), "Hi")
+    served.arrived(gate)
+    served.until(lambda: len(line.tries) == 3)
+    served.until(lambda: served.server.server_state.connections)
+    served.release(gate)
+    assert asking.result().text == "Hello."
+    assert line.tries == ["0", "1", "2"]
+    assert len(served.upstream.received) == 1
+    assert served.history("k") == HELLO
+
+
+@both_ways
+def test_a_try_that_was_given_up_in_the_queue_is_not_run_twice(
+    serve: Serve, store_url: str, threads: ThreadPoolExecutor, retrying: Retry, way: Way
+) -> None:
+    gate = Gate()
+    served = serve(["First", gate, "."], ["Hello."], ["Hello, twice."], store=store_url)
+    first = threads.submit(whole, served.client("k"), "first")
+    served.arrived(gate)
+    line = Line(Fault.DROPPED)
+    asking = threads.submit(way, retrying(served, line, lambda: served.queued("k")), "Hi")
+    served.queued("k", 2)
+    served.release(gate)
+    assert (first.result().text, asking.result().text) == ("First.", "Hello.")
+    assert line.tries == ["0", "1"]
+    assert served.history("k")[2:] == HELLO
+    assert len(served.upstream.received) == 2
+
+
+@both_ways
+def test_a_resent_history_is_retried_likewise(serve: Serve, retrying: Retry, way: Way) -> None:
+    gate = Gate()
+    served = serve(["One."], [gate, "Hello."], ["Hello, twice."])
+    whole(served.client("k"), "first")
+
+    def commit() -> None:
+        served.alone()
+        served.arrived(gate)
+        turn = running(served)
+        served.release(gate)
+        served.do(served.chat("k").outcome(turn))
+
+    served.close_clients()
+    told = way(retrying(served, Line(Fault.DROPPED), commit), [user("first"), assistant("One."), user("Hi")])
+    assert (told.text, told.state) == ("Hello.", "continued")
+    assert served.history("k")[2:] == HELLO
+
+
+@both_ways
+def test_a_second_identical_message_is_a_second_turn(
+    serve: Serve, store_url: str, retrying: Retry, way: Way
+) -> None:
+    served = serve(["One."], ["Two."], store=store_url)
+    client = retrying(served, Line())
+    told = [way(client, "Yes"), way(client, "Yes")]
+    assert [each.text for each in told] == ["One.", "Two."]
+    assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
+
+
+@both_ways
+def test_a_second_identical_message_whose_first_try_got_lost_is_a_second_turn(
+    serve: Serve, store_url: str, retrying: Retry, way: Way
+) -> None:
+    served = serve(["One."], ["Two."], store=store_url)
+    line = Line(Fault.NOTHING, Fault.NEVER_SENT)
+    client = retrying(served, line)
+    told = [way(client, "Yes"), way(client, "Yes")]
+    assert line.tries == ["0", "0", "1"]
+    assert [(each.text, each.is_replayed) for each in told] == [("One.", False), ("Two.", False)]
+    assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
+
+
+@both_ways
+def test_a_second_identical_message_that_failed_first_is_a_second_turn(
+    serve: Serve, retrying: Retry, way: Way
+) -> None:
+    served = serve(["One."], [Status(500)], ["Two."])
+    line = Line()
+    client = retrying(served, line)
+    told = [way(client, "Yes"), way(client, "Yes")]
+    assert line.tries == ["0", "0", "1"]
+    assert [each.text for each in told] == ["One.", "Two."]
+    assert [text for _, text in served.history("k")] == ["Yes", "One.", "Yes", "Two."]
+
+
+@both_ways
+def test_a_replayed_answer_is_not_given_a_third_time(serve: Serve, retrying: Retry, way: Way) -> None:
+    gate = Gate()
+    served = serve([gate, "One."], ["Two."])
+
+    def commit() -> None:
+        served.alone()
+        served.arrived(gate)
+        served.release(gate)
+
+    line = Line(Fault.DROPPED, Fault.NOTHING, Fault.NEVER_SENT)
+    client = retrying(served, line, commit)
+    assert way(client, "Yes").text == "One."
+    client._between = nothing
+    assert way(client, "Yes").text == "Two."
+    assert line.tries == ["0", "1", "0", "1"]
+
+
+@both_ways
+def test_what_cannot_get_better_is_not_retried(
+    serve: Serve, threads: ThreadPoolExecutor, retrying: Retry, way: Way
+) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking = threads.submit(whole, served.client("k"), "first")
+    served.arrived(gate)
+    line = Line()
+    with pytest.raises(openai.ConflictError):
+        way(retrying(served, line), "second", extra_headers={"X-Turn-On-Busy": "reject"})
+    assert line.tries == ["0"]
+    served.release(gate)
+    asking.result()
+
+
+class TestAsynchronous:
+    async def test_after_a_failed_try_the_next_commits_once(self, serve: Serve) -> None:
+        served = serve([Status(503)], ["Hello."])
+        line = Line()
+        async with AsyncRetrying(served, "k", line, nothing) as client:
+            answer = await client.chat.completions.create(model=MODEL, messages=[user("Hi")])
+        assert answer.choices[0].message.content == "Hello."
+        assert line.tries == ["0", "1"]
+        assert served.history("k") == HELLO
+
+    @broken
+    async def test_an_answer_that_nobody_waited_for_is_given_to_the_retry(
+        self, serve: Serve, store_url: str, fault: Fault
+    ) -> None:
+        gate = Gate()
+        served = serve([gate, "Hello."], ["Hello, twice."], store=store_url)
+
+        def commit() -> None:
+            served.alone()
+            served.arrived(gate)
+            turn = running(served)
+            served.release(gate)
+            served.do(served.chat("k").outcome(turn))
+
+        async with AsyncRetrying(served, "k", Line(fault), commit) as client:
+            answer = await client.chat.completions.create(model=MODEL, messages=[user("Hi")])
+        assert answer.choices[0].message.content == "Hello."
+        assert len(served.upstream.received) == 1
+        assert served.history("k") == HELLO
