@@ -203,7 +203,7 @@ class KeylessRetries(Contract):
         chat = await here.chat()
         block, holder = await runs(stage, chat, 0)
         with pytest.raises(ConversationBusy):
-            await soon(ask(await there.chat(chat), 1, on_busy="reject").run(NEVER))
+            await soon(ask(await there.chat(chat), 1, on_busy="reject", attach=True).run(NEVER))
         second = await stage.line_up(chat, ask(chat, 1).run(ScriptedModel(["another"])))
         with here.store.hold(begin) as gate:
             turn = await holder.finish()
