@@ -118,8 +118,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         if before is not None:
             return before
     target = request.target
-    may_share = request.key is not None or request.retry is not None
-    may_have_ticket = request.is_repeated and (may_share or target.id is None)
+    may_have_ticket = request.is_repeated and (
+        request.key is not None or request.retry is not None or target.id is None
+    )
     stored = await tables.ticket(request.attempt) if may_have_ticket else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.

@@ -70,6 +70,8 @@ class Deliveries:
             return
         except StoreError as error:
             log.warning("what became of %d answers is noted later: %s", len(self._notes), error.code)
+        except Exception:
+            log.exception("what became of %d answers could not be noted", len(self._notes))
 
     async def flush(self) -> None:
         """Write what there is; what fails is kept. A retry must not go by less than its process knows."""

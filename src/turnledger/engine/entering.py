@@ -100,7 +100,7 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
     the store is out of reach, tending does that later."""
     if process.is_closed:
         raise LedgerClosed
-    if _is_later_try(request):
+    if request.retry is not None and _is_later_try(request):
         await process.deliveries.flush()
     process.mine[request.attempt] = False
     try:
