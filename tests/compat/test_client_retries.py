@@ -1,4 +1,4 @@
-"""The official client retries by itself, without a key: that commits nothing twice, and swallows no message."""
+"""The official client retries by itself, without a key: nothing is committed twice, no message swallowed."""
 
 from __future__ import annotations
 
