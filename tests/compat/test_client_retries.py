@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import openai
 import pytest
@@ -13,7 +13,7 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.retrying import AsyncRetrying, Fault, Line, Retrying
 from tests.compat.served import MODEL, Served
-from tests.compat.talking import Way, assistant, both_ways, user, whole
+from tests.compat.talking import Way, assistant, both_ways, heard, user, whole
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT, Status
 
@@ -133,6 +133,27 @@ def test_a_try_that_was_given_up_in_the_queue_is_not_run_twice(
     assert line.tries == ["0", "1"]
     assert served.history("k")[2:] == HELLO
     assert len(served.upstream.received) == 2
+
+
+def test_a_try_that_was_given_up_in_the_queue_is_followed_as_it_runs(
+    serve: Serve, threads: ThreadPoolExecutor, retrying: Retry
+) -> None:
+    first_gate, gate = Gate(), Gate()
+    served = serve(["First", first_gate, "."], ["Hel", gate, "lo."], ["Hello, twice."])
+    first = threads.submit(whole, served.client("k"), "first")
+    served.arrived(first_gate)
+    client = retrying(served, Line(Fault.DROPPED), lambda: served.queued("k"))
+    asked: Any = {"model": MODEL, "messages": [user("Hi")], "stream": True}
+    asking = threads.submit(client.chat.completions.create, **asked)
+    served.queued("k", 2)
+    served.release(first_gate)
+    first.result()
+    with asking.result() as chunks:
+        early = next(chunks)
+        assert early.choices[0].delta.content == "Hel"
+        served.release(gate)
+        assert heard([early, *chunks]).text == "Hello."
+    assert served.history("k")[2:] == HELLO
 
 
 @both_ways

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import apsw
@@ -124,12 +125,11 @@ class TestGoose:
 
 
 def rows_in(path: Path) -> int:
-    """How many rows a database holds, in all its tables."""
-    with apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY) as connection:
-        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")]
-        counts = [connection.execute(f"SELECT count(*) FROM {name}").get for name in tables]
-    connection.close()
-    return sum(counts)
+    """How many rows a database holds of what was said."""
+    with closing(apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)) as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type='table'")]
+        said = [name for name in names if name not in ("claim", "lease", "ticket")]  # these come and go
+        return sum(connection.execute(f"SELECT count(*) FROM {name}").get for name in said)
 
 
 class TestOpenclaw:
