@@ -313,6 +313,13 @@ def test_what_is_no_url_is_refused(url: str) -> None:
         Upstream(url)
 
 
+@pytest.mark.parametrize("seconds", [0, -1.0, float("nan")])
+@pytest.mark.parametrize("phase", ["connect", "first_byte", "between_chunks", "total"])
+def test_no_time_at_all_is_refused(phase: str, seconds: float) -> None:
+    with pytest.raises(InvalidInput, match=phase):
+        Timeouts(**{phase: seconds})
+
+
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidInput) as caught:
         Upstream("http://me:secret@localhost/v1")
