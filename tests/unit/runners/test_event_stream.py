@@ -104,4 +104,6 @@ def test_lines_without_an_end_of_event_cannot_fill_the_memory_either() -> None:
 def test_many_events_together_may_be_longer_than_one() -> None:
     events = EventStream(limit=20)
     assert len(events.feed(b"data: 0123456789\n\n" * 100)) == 100
-    assert events.feed(b"data: 0123456789\n\n") == [b"0123456789"]
+    for _ in range(3):
+        assert events.feed(b"data: 0123456789") == []
+        assert events.feed(b"\n\n") == [b"0123456789"]

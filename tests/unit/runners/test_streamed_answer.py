@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from tests.unit.runners.asking import ASKED, asking, payloads, text_of
@@ -35,6 +37,22 @@ async def test_a_connection_that_stays_open_behind_the_answer_holds_nothing_up(c
         assert (await chat.run(ChatRunner(model, {}), "Hi")).text == "Hi"
         assert (await chat.run(ChatRunner(model, {}), "Hi")).text == "Again"
     assert scripted.connections == 2
+
+
+async def test_a_connection_is_given_time_to_end_behind_the_answer() -> None:
+    gate = Gate()
+    answer = b'data: {"choices": []}\n\ndata: [DONE]\n\n'
+    scripted = ScriptedUpstream([answer, gate, End(None, done=False)], ["Again"])
+    async with asking(scripted, lingers=60.0) as model:
+        async with model.stream(ASKED) as batches:
+            assert await anext(batches) == [b'{"choices": []}']
+            ending = asyncio.create_task(anext(batches, None))
+            await gate.arrived()
+            assert not ending.done()
+            gate.release()
+            assert await ending is None
+        await payloads(model)
+    assert scripted.connections == 1
 
 
 async def test_what_comes_behind_the_end_is_not_heard() -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.unit.runners.asking import ASKED, asking
-from turnledger.errors import ModelRefused
+from turnledger.errors import MalformedAnswer, ModelRefused
 from turnledger.runners import upstream_body
-from turnledger.testing.upstream import ScriptedUpstream, Status
+from turnledger.testing.upstream import Data, Head, ScriptedUpstream, Status
 
 pytestmark = pytest.mark.anyio
 
@@ -36,6 +36,30 @@ async def test_errors_are_found_where_servers_put_them(body: bytes, error: dict[
         with pytest.raises(ModelRefused) as caught:
             await model.complete(ASKED)
     assert caught.value.error == error
+
+
+async def test_an_answer_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_body, "ANSWER_BYTES", 20)
+    async with asking(
+        ScriptedUpstream([Data(b'"%b"' % (b"x" * 18))], [Data(b'"%b"' % (b"x" * 19))])
+    ) as model:
+        assert len(await model.complete(ASKED)) == 20
+        with pytest.raises(MalformedAnswer, match="more than 20 bytes"):
+            await model.complete(ASKED)
+
+
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_an_answer_may_end_with_its_connection(chunked: bool) -> None:
+    head = Head("application/json", chunked=chunked)
+    async with asking(ScriptedUpstream([head, "Hi"])) as model:
+        assert b'"Hi"' in await model.complete(ASKED)
+
+
+async def test_half_an_answer_that_ends_with_its_connection_is_none() -> None:
+    head = Head("application/json", chunked=False)
+    async with asking(ScriptedUpstream([head, Data(b'{"choices": [')])) as model:
+        with pytest.raises(MalformedAnswer):
+            await model.complete(ASKED)
 
 
 async def test_an_error_in_pieces_is_read_whole() -> None:
