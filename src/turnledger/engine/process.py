@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from turnledger.engine.branching import Place
 from turnledger.engine.chat_history import ChatHistories
+from turnledger.engine.deliveries import Deliveries
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
@@ -58,6 +59,7 @@ class Process:
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun and do not run yet."""
         self.flushing = Flushing(self)
+        self.deliveries = Deliveries(self)
         self.looks = JointLooks(store)
         self.readers = 0
         """Event streams that are being read here."""
