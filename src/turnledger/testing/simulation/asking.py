@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import TypeAlias
 
 from turnledger.engine.asking import begin_request, target_of
 from turnledger.engine.block import TurnBlock
@@ -14,26 +16,37 @@ from turnledger.errors import Superseded, TurnledgerError, TurnReplayed
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import OnBusy
 from turnledger.model.event import Event
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation import deeds
+from turnledger.testing.simulation.briefing import Briefing
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import LEASE_TIME, Work
 from turnledger.testing.simulation.world import Ask, Kind, ModelFailed, Seen
 
 
-class Asking:
-    """What clients ask. `acts` makes effects and failures likelier, `diverges` says that they edit."""
+Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
 
-    def __init__(self, scene: Scene, *, acts: bool, diverges: bool) -> None:
+
+class Asking:
+    """What clients ask. `acts` makes effects and failures likelier, `diverges` says that they edit, `briefs`
+    that they say more than their input; `attend` is told of each turn that may be listened to."""
+
+    def __init__(
+        self, scene: Scene, *, acts: bool, diverges: bool, briefs: bool = False, attend: Attend | None = None
+    ) -> None:
         self.asks = 0
         self._scene = scene
         self._random = scene.random
         self._world = scene.world
         self._acts = acts
         self._diverges = diverges
+        self._briefs = briefs
+        self._attend = attend
 
     def draw(self, token: str) -> Ask:
-        return Ask.draw(self._random, token, self._scene.names.all, acts=self._acts)
+        ask = Ask.draw(self._random, token, self._scene.names.all, acts=self._acts)
+        return replace(ask, briefing=Briefing.draw(self._random, token)) if self._briefs else ask
 
     async def ask_and_answer(self, token: str) -> None:
         """Ask; where the model called back, bring the result, now and then twice."""
@@ -82,7 +95,14 @@ class Asking:
         # What was settled behind a turn, or waits to be settled behind the last one, has to come along.
         telling = [turn.parent for turn in turns if turn.kind is TurnKind.SETTLED]
         places = [None, *(turn.id for turn in turns), *telling, *telling, turns[-1].id]
-        await self._scene.servers.do(deeds.fork(self._scene, name, self._random.choice(places)))
+        scene, keys = self._scene, self._scene.names.keys_of_forks
+        if not keys:
+            await scene.servers.do(deeds.fork(scene, name, self._random.choice(places)))
+            return
+        # Twice at once under one conversation_key: one of them has to be told that it is taken.
+        key = self._random.choice(keys)
+        forks = [deeds.fork(scene, name, self._random.choice(places), key) for _ in range(2)]
+        await asyncio.gather(*map(scene.servers.do, forks))
 
     async def ask_and_stop(self, token: str) -> None:
         """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
@@ -112,8 +132,9 @@ class Asking:
         await self._scene.servers.do(see)
         return turns
 
-    async def ask(self, ask: Ask) -> None:
-        """Send a request, as impatient clients do: twice at once, again after a failure, or given up."""
+    async def ask(self, ask: Ask) -> Turn | None:
+        """Send a request, as impatient clients do: twice at once, again after a failure, or given up. Returns
+        the answer, if there was one."""
         self.asks += 1
         do = self._scene.servers.do
         copies = 2 if ask.idempotency_key and self._random.random() < 0.3 else 1
@@ -121,9 +142,10 @@ class Asking:
         for _ in range(tries):
             given_up_after = self._random.choice((None, None, None, 0.01, 1.0, 15.0))
             await asyncio.gather(*(do(self._handle(ask), given_up_after) for _ in range(copies)))
-            is_answered = any(seen.ask is ask and seen.turn is not None for seen in self._world.seen)
-            if is_answered and self._random.random() < 0.7:
-                return
+            answer = next((seen.answer for seen in self._world.seen if seen.ask is ask and seen.answer), None)
+            if answer is not None and self._random.random() < 0.7:
+                break
+        return answer
 
     def _handle(self, ask: Ask) -> Work:
         world = self._world
@@ -138,7 +160,7 @@ class Asking:
                 if code == Superseded.code and not world.was_taken_over(ask):
                     world.intrusions.append(f"{ask.token} lost its lane, and nobody had taken it")
             else:
-                world.seen.append(Seen(ask, turn.id, turn.body, "", world.begun_in[turn.id]))
+                world.seen.append(Seen(ask, turn.id, turn.body, "", world.begun_in[turn.id], turn))
                 if told:
                     world.heard[turn.id] = told
 
@@ -149,21 +171,27 @@ class Asking:
         names, name = self._scene.names, ask.conversation
         if ask.by_key and ask.kind is Kind.ASK and name in names.keys:
             target = target_of(ledger._process, None, name, OWNER)
-            request = begin_request(ledger._process, target, ask.input, **ask.policies)
+            request = begin_request(ledger._process, target, ask.input, **ask.options)
             return TurnBlock(ledger._process, request, told.append)
         generation = names.generation(name)
         chat = await names.open(ledger, name)
         if generation is not None and generation == names.generation(name):
             self._world.opened.setdefault((name, generation), set()).add(chat.id)
+        if ask.resent is not None:
+            how = {"sent": ask.resent.sent, "on_divergence": ask.resent.on_divergence}
+            return chat.resent(ask.resent.messages, on_event=told.append, **how, **ask.options)
         if ask.kind is Kind.REGENERATE:
-            return chat.regenerate(ask.instead_of, on_event=told.append, **ask.policies)
+            return chat.regenerate(ask.instead_of, on_event=told.append, **ask.options)
         if ask.kind is Kind.EDIT and ask.instead_of is not None:
-            return chat.edit(ask.instead_of, ask.input, on_event=told.append, **ask.policies)
-        return chat.turn(ask.input, on_event=told.append, **ask.policies)
+            return chat.edit(ask.instead_of, ask.input, on_event=told.append, **ask.options)
+        return chat.turn(ask.input, on_event=told.append, **ask.options)
 
     async def _run(self, block: TurnBlock, ask: Ask) -> Turn:
         """Run the model; the id of the attempt is known before it begins."""
         self._world.asked[block.id] = ask
+        conversation = block._request.target.id
+        if self._attend is not None and conversation is not None:
+            self._attend(conversation, block.id)
         try:
             async with block as running:
                 await self._world.runner(ask, self._random)(running)

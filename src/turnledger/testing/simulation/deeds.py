@@ -66,12 +66,18 @@ def switch(scene: Scene, name: str) -> Work:
     return switch
 
 
-def fork(scene: Scene, name: str, turn: TurnId | None) -> Work:
+def fork(scene: Scene, name: str, turn: TurnId | None, conversation_key: str | None = None) -> Work:
+    names = scene.names
+
     async def fork(ledger: Ledger) -> None:
         with suppress(TurnledgerError):
-            chat = await scene.names.open(ledger, name)
-            made = await chat.fork(turn)
-            scene.names.forks.append(made.id)
+            chat = await names.open(ledger, name)
+            generation = names.generation(conversation_key or "")
+            made = await chat.fork(turn, conversation_key=conversation_key)
+            if conversation_key is None:
+                names.forks.append(made.id)
+            elif generation is not None and generation == names.generation(conversation_key):
+                scene.world.opened.setdefault((conversation_key, generation), set()).add(made.id)
 
     return fork
 

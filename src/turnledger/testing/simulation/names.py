@@ -9,10 +9,12 @@ from turnledger.ledger import Ledger
 
 
 class Names:
-    """The conversation_keys of a schedule, and the ids of forks that were made without one."""
+    """The conversation_keys of a schedule, those among them that forks take, and the ids of forks that were
+    made without one."""
 
-    def __init__(self, keys: tuple[str, ...]) -> None:
-        self.keys = keys
+    def __init__(self, keys: tuple[str, ...], keys_of_forks: tuple[str, ...] = ()) -> None:
+        self.keys = (*keys, *keys_of_forks)
+        self.keys_of_forks = keys_of_forks
         self.forks: list[str] = []
         self.freed: Counter[str] = Counter()
         """Deletions and resets that came back, per conversation_key."""

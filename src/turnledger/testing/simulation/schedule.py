@@ -14,7 +14,10 @@ from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, Medium, Weather
+from turnledger.testing.simulation.flagging import flag
+from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
+from turnledger.testing.simulation.resending import Resending
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import LEASE_TIME, Servers
 from turnledger.testing.simulation.stores import open_inner
@@ -36,7 +39,18 @@ HABITS = (
     ["ask"] * 3 + ["diverge"] * 3 + ["undo", "switch", "fork"] + ["reset"] * 2,
 )
 """What the clients of a schedule like to do."""
+TASTES: dict[str, Callable[[int], list[str]]] = {
+    "resend": lambda habits: ["resend"] * habits,
+    "flag": lambda habits: ["flag"] * (habits // 2 + 1),
+    "brief": lambda habits: [],
+    "listen": lambda habits: [],
+    "keyed fork": lambda habits: ["fork"] * (habits // 3 + 1),
+}
+"""What clients of some schedules do besides, and how much of it for so many habits."""
+TASTE = 0.2
+"""How many schedules have each of them."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
+LATER = BRANCHING | {"resend", "flag"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
 
@@ -61,21 +75,37 @@ class Schedule:
         self._seed = seed
         self._loop = loop
         self._random = random
-        world = World()
+        # Dice of its own: a schedule without any of them is what it would be if there were none.
+        tasting = Random(f"{seed} tastes")
         medium = Medium(Random(random.random()), Weather.draw(random))
-        names = Names(("alpha",) if random.random() < 0.7 else ("alpha", "beta"))
+        tastes = [taste for taste in TASTES if tasting.random() < TASTE]
+        world = World()
+        keys = ("alpha",) if random.random() < 0.7 else ("alpha", "beta")
+        names = Names(keys, ("gamma", "delta") if "keyed fork" in tastes else ())
         self._habits = random.choice(HABITS)
+        for taste in tastes:
+            self._habits = self._habits + TASTES[taste](len(self._habits))
         self._is_branching = bool(BRANCHING & set(self._habits))
+        self._needs_history = bool(LATER & set(self._habits))
+        world.looks_at_models = "flag" in tastes or "brief" in tastes
         knows_death = random.random() < 0.5
         servers = Servers(loop, open_inner, world, random, medium, knows_death=knows_death)
         self._scene = Scene(random, world, names, servers)
+        self._listening = Listening(self._scene) if "listen" in tastes else None
         self._asking = Asking(
-            self._scene, acts=self._is_branching, diverges="diverge" in self._habits
+            self._scene,
+            acts=self._is_branching,
+            diverges="diverge" in self._habits,
+            briefs="brief" in tastes,
+            attend=self._listening.attend if self._listening else None,
         )
+        self._resending = Resending(self._scene, self._asking)
 
     async def run(self) -> Report:
         """Storm, then calm, then the check."""
         servers = self._scene.servers
+        if self._listening is not None:
+            self._listening.start()
         for _ in range(self._random.choice((1, 2, 2, 3))):
             await servers.start()
         clients = [self._client(number) for number in range(self._random.choice((1, 2, 3, 4)))]
@@ -84,16 +114,18 @@ class Schedule:
         await asyncio.sleep(LEASE_TIME * 8)
         server = await servers.start()
         await asyncio.sleep(LEASE_TIME * 4)
+        if self._listening is not None:
+            await self._listening.come_to_an_end()
         assert server.ledger is not None
         turns = await check(self._scene.world, server.ledger, self._scene.names.keys)
         return Report(self._seed, self._asking.asks, turns, servers.crashes, self._loop.steps)
 
     async def _client(self, number: int) -> None:
-        for count in range(self._random.choice(MANY if self._is_branching else FEW)):
+        for count in range(self._random.choice(MANY if self._needs_history else FEW)):
             name = self._random.choice(self._scene.names.all)
-            await self._act(self._random.choice(self._habits), name, f"q{number}.{count}")
+            await self._act(number, self._random.choice(self._habits), name, f"q{number}.{count}")
 
-    async def _act(self, habit: str, name: str, token: str) -> None:
+    async def _act(self, client: int, habit: str, name: str, token: str) -> None:
         scene, asking, do = self._scene, self._asking, self._scene.servers.do
         match habit:
             case "ask":
@@ -116,6 +148,10 @@ class Schedule:
                 await asking.fork_or_ask(name, token)
             case "reset":
                 await do(deeds.reset(scene, self._random.choice(scene.names.keys)))
+            case "resend":
+                await self._resending.resend(client, name, token)
+            case "flag":
+                await do(flag(scene, name))
             case "delete":
                 await do(deeds.delete(scene, name))
 

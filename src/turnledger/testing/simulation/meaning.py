@@ -1,0 +1,79 @@
+"""Meaning: what a client meant by the history that it sent, held against the line that its turn stands on.
+
+A client means all of its own copy, however much of it it sends: nothing of it may be lost, nothing doubled,
+and nothing that it does not know may come in between, but for what did not end well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from turnledger.engine.resending import OnDivergence
+from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.simulation.agreement import agrees, begins_with
+from turnledger.testing.simulation.promises import Line
+from turnledger.testing.simulation.transcript import Resent, Words, answered_with, asked_with, words_of
+from turnledger.testing.simulation.world import World
+
+Entry = tuple[Words, bool]
+RECOGNISABLE = 2
+"""So many messages of a trimmed history show where it stands."""
+
+
+def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
+    """The turns whose line is not what the client meant that asked for them."""
+    by_branch = {line.branch.id: line for line in lines}
+    for line in lines:
+        for place, turn in enumerate(line.turns):
+            ask = world.asked.get(turn.id)
+            is_here = turn.branch == line.branch.id and turn.kind is not TurnKind.SETTLED
+            if ask is None or ask.resent is None or not is_here:
+                continue
+            told = [*_entries(line.turns[:place]), *((words, False) for words in words_of(asked_with(turn)))]
+            began_on = _line_at_begin(world, by_branch, turn.id)
+            yield from _broken_by(turn, ask.resent, told, began_on)
+            lane, target = world.places[turn.id]
+            if ask.resent.on_divergence is OnDivergence.REJECT and lane != target:
+                if not _is_question(ask.resent, began_on):
+                    yield f"{turn.id} is on a branch of its own, and was not to be"
+
+
+def _broken_by(turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Entry]) -> Iterator[str]:
+    meant = words_of(resent.meant)
+    sent = words_of(resent.meant[resent.cut :])
+    is_recognisable = resent.old - resent.cut >= RECOGNISABLE
+    recognised = words_of(resent.meant[: resent.cut + RECOGNISABLE])
+    keeps_all = resent.is_whole and (
+        not resent.cut or (is_recognisable and begins_with(recognised, began_on))
+    )
+    if keeps_all and not agrees(meant, told):
+        yield f"{turn.id} stands on {_texts(told)}, and its client meant {_texts(meant)}"
+    elif not agrees(sent, told, may_begin_late=True):
+        yield f"{turn.id} stands on {_texts(told)}, and its client sent {_texts(sent)}"
+
+
+def _is_question(resent: Resent, began_on: Sequence[Entry]) -> bool:
+    """Whether the history ends with an earlier question: that asks for another answer, and is no edit."""
+    return begins_with(words_of(resent.meant), began_on) or resent.cut > 0
+
+
+def _line_at_begin(world: World, by_branch: Mapping[BranchId, Line], turn: TurnId) -> list[Entry]:
+    """The line on whose lane the turn began, as it was then."""
+    lane, head = world.places[turn][0], world.heads[turn]
+    turns = by_branch[lane].turns if lane in by_branch else []
+    end = next((place + 1 for place, each in enumerate(turns) if each.id == head), 0)
+    return _entries(turns[:end])
+
+
+def _entries(turns: Iterable[Turn]) -> list[Entry]:
+    """What these turns say; of one that did not end well, a client may hold any part or nothing."""
+    return [
+        (words, turn.kind is not TurnKind.COMPLETED)
+        for turn in turns
+        for words in (*words_of(asked_with(turn)), *words_of(answered_with(turn)))
+    ]
+
+
+def _texts(words: Iterable[Words | Entry]) -> list[str]:
+    return [each[0][1] + "?" * each[1] if isinstance(each[0], tuple) else str(each[1]) for each in words]
