@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_request
 from typing import Any
 
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
+from turnledger import chat
 from turnledger.engine import asking, begin, branching, commit, ending, idempotency, leaving, moving, recovery
 from turnledger.engine.moving import Undo
 from turnledger.model.attempt import AttemptState
@@ -202,3 +204,20 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
 @broken
 def takes_a_request_for_another_place_for_the_same() -> list[Patch]:
     return [(asking, "fingerprint", lambda items, *_, **more: idempotency.fingerprint(items, **more))]
+
+
+# One key, one conversation, for forks as well.
+
+
+@broken
+def checks_the_conversation_key_before_it_forks() -> list[Patch]:
+    true = moving.fork
+
+    async def fork_under_a_free_key(tables: Any, request: Any) -> Any:
+        fresh = request.fresh
+        if await tables.conversation(request.owner, fresh.id) is None and fresh.conversation_key is not None:
+            if await tables.conversation_by_key(request.owner, fresh.conversation_key) is not None:
+                request = replace_request(request, fresh=replace(fresh, conversation_key=None))
+        return await true(tables, request)
+
+    return [(chat, "fork", fork_under_a_free_key)]

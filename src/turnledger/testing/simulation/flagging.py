@@ -26,7 +26,7 @@ def flag(scene: Scene, name: str) -> Work:
                 return
             turn = random.choice(turns)
             place = random.choice((None, random.randrange(len(turn.items))))
-            to_model, to_user = random.choice(((False, None), (False, None), (None, False), (True, True)))
+            to_model, to_user = random.choice((*[(False, None)] * 4, (None, False), (True, True)))
             await chat.flag(turn.id, place, to_model=to_model, to_user=to_user)
             if turn.id not in world.flags:
                 world.intrusions.append(f"a flag of {turn.id} was acknowledged, and nobody had set it")

@@ -12,7 +12,7 @@ from turnledger.testing.simulation.listener import Listener
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import LEASE_TIME, Work
 
-PATIENCE = 12
+PATIENCE = 6
 """How often a listener asks for a turn of which nothing is there yet."""
 
 
@@ -42,9 +42,11 @@ class Listening:
         world = self._scene.world
         for listener, task in zip(world.listeners, self._tasks, strict=True):
             listener.was_taken_over = listener.turn in world.taken_over
-            if not task.done():
+            if task.done():
+                continue
+            task.cancel()
+            if listener.turn in world.begun_at:
                 world.intrusions.append(f"a reader of {listener.turn} came to no end")
-                task.cancel()
 
     async def _open(self) -> None:
         while True:

@@ -17,8 +17,6 @@ from turnledger.testing.simulation.transcript import Resent, Words, answered_wit
 from turnledger.testing.simulation.world import World
 
 Entry = tuple[Words, bool]
-RECOGNISABLE = 2
-"""So many messages of a trimmed history show where it stands."""
 
 
 def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
@@ -39,31 +37,47 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
                     yield f"{turn.id} is on a branch of its own, and was not to be"
 
 
-def _broken_by(turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Entry]) -> Iterator[str]:
-    meant = words_of(resent.meant)
-    sent = words_of(resent.meant[resent.cut :])
-    is_recognisable = resent.old - resent.cut >= RECOGNISABLE
-    recognised = words_of(resent.meant[: resent.cut + RECOGNISABLE])
-    keeps_all = resent.is_whole and (
-        not resent.cut or (is_recognisable and begins_with(recognised, began_on))
-    )
-    if keeps_all and not agrees(meant, told):
-        yield f"{turn.id} stands on {_texts(told)}, and its client meant {_texts(meant)}"
+def _broken_by(turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Turn]) -> Iterator[str]:
+    meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
+    is_sure = not _begins_as_settled(sent, began_on)
+    if is_sure and resent.is_whole and (not resent.cut or _is_recognisable(resent, began_on)):
+        if not agrees(meant, told):
+            yield f"{turn.id} stands on {_texts(told)}, and its client meant {_texts(meant)}"
     elif not agrees(sent, told, may_begin_late=True):
         yield f"{turn.id} stands on {_texts(told)}, and its client sent {_texts(sent)}"
 
 
-def _is_question(resent: Resent, began_on: Sequence[Entry]) -> bool:
+def _is_recognisable(resent: Resent, began_on: Sequence[Turn]) -> bool:
+    """Whether a trimmed history shows where it stands: an answer is left in it, and the turn that it begins
+    in stands there to its end, behind all that was left out."""
+    if not any(message["role"] == "assistant" for message in resent.meant[resent.cut :]):
+        return False
+    ends = range(resent.cut + 1, len(resent.meant) + 1)
+    return any(
+        agrees(words_of(resent.meant[:end]), _entries(began_on[:count]))
+        for end in ends
+        for count in range(1, len(began_on) + 1)
+    )
+
+
+def _begins_as_settled(sent: Sequence[Words], began_on: Sequence[Turn]) -> bool:
+    """Whether what was sent may begin with a question that was asked again and settled further down: it is
+    taken to stand there, as if the rest had been trimmed, when its first answer was edited."""
+    settled = [turn for turn in began_on if turn.kind is TurnKind.SETTLED]
+    return any(words == sent[0] for words, _ in _entries(settled))
+
+
+def _is_question(resent: Resent, began_on: Sequence[Turn]) -> bool:
     """Whether the history ends with an earlier question: that asks for another answer, and is no edit."""
-    return begins_with(words_of(resent.meant), began_on) or resent.cut > 0
+    return begins_with(words_of(resent.meant), _entries(began_on)) or resent.cut > 0
 
 
-def _line_at_begin(world: World, by_branch: Mapping[BranchId, Line], turn: TurnId) -> list[Entry]:
+def _line_at_begin(world: World, by_branch: Mapping[BranchId, Line], turn: TurnId) -> list[Turn]:
     """The line on whose lane the turn began, as it was then."""
     lane, head = world.places[turn][0], world.heads[turn]
     turns = by_branch[lane].turns if lane in by_branch else []
     end = next((place + 1 for place, each in enumerate(turns) if each.id == head), 0)
-    return _entries(turns[:end])
+    return turns[:end]
 
 
 def _entries(turns: Iterable[Turn]) -> list[Entry]:

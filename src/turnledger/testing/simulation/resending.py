@@ -32,7 +32,7 @@ class Resending:
         copy = self._copies.get((client, name))
         if copy is None or self._random.random() < 0.15:
             copy = [message for turn in await self._asking.shown(name) for message in shown_as(turn)]
-        tokens = [token, f"{token}b"][: 2 if self._random.random() < 0.25 else 1]
+        tokens = [token, f"{token}b"] if self._random.random() < 0.4 else [token]
         tabs = [self._draw(copy, each) for each in tokens]
         asking = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
         answers = await asyncio.gather(*asking)
@@ -69,7 +69,7 @@ class Resending:
         questions = [at for at, message in enumerate(copy) if message["role"] == "user"]
         answers = [at for at, message in enumerate(copy) if message["role"] == "assistant"]
         meant, old = [*copy, *self._new(copy, token)], len(copy)
-        match random.choice(("on", "on", "on", "edit", "edit an answer", "again")):
+        match random.choice((*["on"] * 5, "edit", "edit an answer", "again")):
             case "edit" if questions:
                 old = random.choice(questions)
                 meant = [*copy[:old], {"role": "user", "content": token}]

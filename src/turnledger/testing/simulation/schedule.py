@@ -41,7 +41,7 @@ HABITS = (
 """What the clients of a schedule like to do."""
 TASTES: dict[str, Callable[[int], list[str]]] = {
     "resend": lambda habits: ["resend"] * habits,
-    "flag": lambda habits: ["flag"] * (habits // 2 + 1),
+    "flag": lambda habits: ["flag"] * habits,
     "brief": lambda habits: [],
     "listen": lambda habits: [],
     "keyed fork": lambda habits: ["fork"] * (habits // 3 + 1),

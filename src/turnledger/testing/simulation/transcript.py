@@ -50,7 +50,7 @@ def asked_with(turn: Turn) -> list[Message]:
 
 def answered_with(turn: Turn) -> list[Message]:
     """The answer of a turn, likewise."""
-    return _messages(_without_made_here(turn.output))
+    return _messages(_without_made_here(turn.output), is_answer=True)
 
 
 def _without_made_here(output: Sequence[Item]) -> Iterator[Item]:
@@ -65,7 +65,8 @@ def _without_made_here(output: Sequence[Item]) -> Iterator[Item]:
     return (item for place, item in enumerate(output) if place not in made_here)
 
 
-def _messages(items: Iterable[Item]) -> list[Message]:
+def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message]:
+    """The messages of these items; the texts of an answer are one."""
     messages: list[Message] = []
     for item in items:
         if item.is_result:
@@ -78,7 +79,7 @@ def _messages(items: Iterable[Item]) -> list[Message]:
             function = {"name": item.fields["name"], "arguments": item.fields["arguments"]}
             call = {"id": item.call_id, "type": "function", "function": function}
             messages[-1].setdefault("tool_calls", []).append(call)
-        elif item.role == "assistant" and messages and messages[-1]["role"] == "assistant":
+        elif is_answer and item.role == "assistant" and messages and messages[-1]["role"] == "assistant":
             messages[-1] = {**messages[-1], "content": (messages[-1]["content"] or "") + item.text}
         elif item.role in ("user", "assistant"):
             messages.append({"role": item.role, "content": item.text})
@@ -86,13 +87,8 @@ def _messages(items: Iterable[Item]) -> list[Message]:
 
 
 def words_of(messages: Iterable[Message]) -> list[Words]:
-    """What these messages say, one after the other; neighbours of an assistant are one."""
-    words: list[Words] = []
-    for message in messages:
-        role, text = message["role"], "".join((message["content"] or "").split())
-        calls = len(message.get("tool_calls", ()))
-        if role == "assistant" and words and words[-1][0] == role:
-            words[-1] = (role, words[-1][1] + text, words[-1][2] + calls)
-        else:
-            words.append((role, text, calls))
-    return words
+    """What these messages say, one after the other."""
+    return [
+        (message["role"], "".join((message["content"] or "").split()), len(message.get("tool_calls", ())))
+        for message in messages
+    ]
