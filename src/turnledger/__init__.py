@@ -11,6 +11,7 @@ import logging
 
 from turnledger import errors
 from turnledger.chat import Chat
+from turnledger.engine.block import TurnBlock
 from turnledger.engine.context import Context
 from turnledger.engine.ending import Ended
 from turnledger.engine.limits import Limits
@@ -21,7 +22,7 @@ from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
-from turnledger.model.attempt import AttemptState, OnBusy, OnFailure, OnStop
+from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.finding import Finding, Rule
@@ -37,6 +38,7 @@ logging.getLogger("turnledger").addHandler(logging.NullHandler())
 
 __all__ = [
     "AttemptState",
+    "Began",
     "Change",
     "Chat",
     "Context",
@@ -63,6 +65,7 @@ __all__ = [
     "Sibling",
     "TextDelta",
     "Turn",
+    "TurnBlock",
     "TurnFinished",
     "TurnKind",
     "TurnStarted",

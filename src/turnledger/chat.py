@@ -12,19 +12,19 @@ from turnledger.engine.asking import (
     begin_request,
     check_details,
     check_limit,
-    check_name,
     choice,
+    details_of,
     move_request,
     resent_request,
+    target_of,
 )
-from turnledger.engine.block import TurnBlock, run_turn
+from turnledger.engine.block import TurnBlock
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import (
     DeleteRequest,
     Target,
     UpdateRequest,
     delete,
-    new_conversation,
     update,
 )
 from turnledger.engine.ending import Ended
@@ -66,6 +66,7 @@ class Chat:
     def __init__(self, process: Process, found: Conversation, *, is_new: bool = False) -> None:
         self._process = process
         self._found = found
+        self._target = Target(found.owner, found.id, found.conversation_key)
         self.is_new = is_new
         """Whether the call that returned this handle made the conversation."""
 
@@ -88,7 +89,8 @@ class Chat:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
-        """Run one turn as a block: `async with chat.turn("Hello") as turn: …`.
+        """Run one turn as a block: `async with chat.turn("Hello") as turn: …`; or with a runner:
+        `await chat.turn("Hello").run(runner)`. So do all that return a TurnBlock.
 
         Left normally, it is committed when the block has ended. Left by an exception or a cancellation,
         nothing happened. `turn.stop()` keeps it as interrupted. An idempotency_key that stands for a
@@ -101,7 +103,7 @@ class Chat:
         policies for what may come in between. With `interaction=False` the turn does not count as use: it
         puts off neither expiry nor a reset.
         """
-        request = begin_request(self._process, self._target(), input, **options)
+        request = begin_request(self._process, self._target, input, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def run(
@@ -112,9 +114,10 @@ class Chat:
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
-        """Run one turn with a runner and return it as committed; see Ledger.run."""
-        request = begin_request(self._process, self._target(), input, **options)
-        return await run_turn(self._process, request, runner, on_event)
+        """Run one turn with a runner, as `chat.turn(…).run(runner)`, and return it as committed; see
+        Ledger.run."""
+        request = begin_request(self._process, self._target, input, **options)
+        return await TurnBlock(self._process, request, on_event).run(runner)
 
     def resent(
         self,
@@ -134,7 +137,7 @@ class Chat:
         HistoryDiverged where `on_divergence` is `reject`. Leading system and developer messages are the
         instructions. `sent="new"` says that all of it is input, `"full"` that it is the whole history.
         """
-        request = resent_request(self._process, self._target(), messages, sent, on_divergence, options)
+        request = resent_request(self._process, self._target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
 
     def edit(
@@ -153,7 +156,7 @@ class Chat:
         the turn is not on the branch that the conversation shows.
         """
         place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
-        request = begin_request(self._process, self._target(), input, place, **options)
+        request = begin_request(self._process, self._target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
     def regenerate(
@@ -169,7 +172,7 @@ class Chat:
             replaces=TurnId(turn) if turn else None,
             regenerates=True,
         )
-        request = begin_request(self._process, self._target(), (), place, **options)
+        request = begin_request(self._process, self._target, (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
     async def fork(
@@ -177,25 +180,19 @@ class Chat:
         turn: str | None = None,
         *,
         conversation_key: str | None = None,
+        internal: bool = False,
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        expires_after: float | None = None,
     ) -> Chat:
         """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
-        nothing; deleting this one leaves it whole."""
-        check_details(title, metadata)
+        nothing; deleting this one leaves it whole. The details are its own, see Ledger.conversation: it takes
+        over none. Raises TurnNotFound, and InvalidInput if the conversation_key is taken."""
         process = self._process
-        if conversation_key is not None:
-            check_name("conversation_key", conversation_key)
+        details = details_of(title, metadata, internal=internal, expires_after=expires_after)
+        fresh = target_of(process, None, conversation_key, self.owner, **details).fresh
+        assert fresh is not None  # noqa: S101 - it may be made
         now = process.clock.now_ms()
-        fresh = new_conversation(
-            self.owner,
-            process.ids.new(ConversationId),
-            process.ids.new(BranchId),
-            now,
-            conversation_key=conversation_key,
-            title=title,
-            metadata=dict(metadata or {}),
-        )
         request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
         return Chat(process, await process.persist(fork, request), is_new=True)
 
@@ -212,7 +209,7 @@ class Chat:
         await self._move(Switch(BranchId(branch)), on_busy)
 
     async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
-        request = move_request(self._process, self._target(), move, choice(OnBusy, "on_busy", on_busy))
+        request = move_request(self._process, self._target, move, choice(OnBusy, "on_busy", on_busy))
         await relocate(self._process, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
@@ -221,9 +218,6 @@ class Chat:
         now = self._process.clock.now_ms()
         request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
         return await self._process.store.read(siblings, request)
-
-    def _target(self) -> Target:
-        return Target(self.owner, self.id, self.conversation_key)
 
     async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
         """A page of committed turns in order: the last ones, or those before a turn's number. They are given
@@ -319,12 +313,12 @@ class Chat:
         metadata: Mapping[str, str] | None = None,
         revision: int | None = None,
     ) -> Conversation:
-        """Set title or metadata; with the revision that was read, only if nobody did so since. Never
-        disturbs a running turn."""
+        """Set title or metadata; with the revision that was read, only if nobody did so since, or to the
+        very same. Never disturbs a running turn. Raises RevisionConflict."""
         check_details(title, metadata)
         now = self._process.clock.now_ms()
         request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
-        return await self._process.store.transact(update, request)
+        return await self._process.persist(update, request)
 
     async def delete(self) -> None:
         """Delete the conversation; a running turn ends with it. The conversation_key is free again."""

@@ -46,6 +46,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from turnledger.model.ids import ConversationId
     from turnledger.model.turn import Turn
 
 
@@ -114,7 +115,7 @@ class ConversationUnavailable(TurnledgerError):
 
 
 class ConversationNotFound(ConversationUnavailable):
-    """There is no conversation with that id."""
+    """There is no conversation with that id or conversation_key."""
 
     code = "conversation_not_found"
 
@@ -196,13 +197,15 @@ class TurnEnded(TurnledgerError):
 
 
 class TurnReplayed(TurnEnded):
-    """A turn with this idempotency_key is committed already; `turn` holds it. Nothing was run again."""
+    """A turn with this idempotency_key is committed already; `turn` holds it, and `conversation` is the id of
+    the one it was committed to. Nothing was run again."""
 
     code = "turn_replayed"
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turn, conversation: ConversationId) -> None:
         super().__init__()
         self.turn = turn
+        self.conversation = conversation
 
 
 class TurnFailed(TurnEnded):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
@@ -13,11 +13,12 @@ from turnledger.engine.asking import (
     Input,
     TurnOptions,
     begin_request,
-    check_details,
     check_limit,
+    details_of,
+    resent_request,
     target_of,
 )
-from turnledger.engine.block import run_turn
+from turnledger.engine.block import TurnBlock
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
     ListRequest,
@@ -29,13 +30,15 @@ from turnledger.engine.conversations import (
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
+from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import Process
+from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.errors import InvalidInput, TurnledgerError
+from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, SystemEntropy
@@ -45,7 +48,6 @@ from turnledger.stores.opening import open_store
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
-LONGEST = 1e9
 
 
 class Ledger:
@@ -131,29 +133,16 @@ class Ledger:
         is given to a fresh one in the same step; the old one can still be opened by its id. Raises
         ConversationNotFound, ConversationDeleted or ConversationExpired.
         """
-        check_details(title, metadata)
-        if expires_after is not None and not 0 < expires_after <= LONGEST:
-            raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
-        target = target_of(
-            self._process,
-            id,
-            conversation_key,
-            owner,
-            create=create,
-            reset=reset,
-            internal=internal,
-            title=title,
-            metadata=dict(metadata or {}),
-            expires_after=None if expires_after is None else round(expires_after * 1000),
-        )
         process = self._process
+        details = details_of(title, metadata, internal=internal, expires_after=expires_after)
+        target = target_of(process, id, conversation_key, owner, create=create, reset=reset, **details)
         request = ResolveRequest(target, process.clock.now_ms())
         found = None
         if id is not None or conversation_key is not None:
             found = await process.store.read(resolve_settled, request)
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
-        return Chat(self._process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
+        return Chat(process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
 
     async def reset(self, conversation_key: str, *, owner: str = OWNER, replaces: str | None = None) -> Chat:
         """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
@@ -181,6 +170,48 @@ class Ledger:
         request = ListRequest(owner, cursor, check_limit(limit), self._process.clock.now_ms())
         return await self._process.store.read(list_page, request)
 
+    def turn(
+        self,
+        input: Input,
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        owner: str = OWNER,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run one turn on a conversation that is named or new, as a block or with a runner; see Chat.turn.
+
+        The conversation is found, or made, in the step that begins the turn: a request that is refused makes
+        none, and it costs no more than a turn of a Chat. `create=False` refuses to make one, with
+        ConversationNotFound. `turn.began` says what happened; `reset` is the policy of the conversation_key,
+        see `conversation`.
+        """
+        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
+        return TurnBlock(self._process, begin_request(self._process, target, input, **options), on_event)
+
+    def resent(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        conversation: str | None = None,
+        conversation_key: str | None = None,
+        owner: str = OWNER,
+        create: bool = True,
+        reset: ResetPolicy | None = None,
+        sent: Sent | str | None = None,
+        on_divergence: OnDivergence | str = OnDivergence.BRANCH,
+        on_event: EventSink | None = None,
+        **options: Unpack[TurnOptions],
+    ) -> TurnBlock:
+        """Run the turn that a list of chat messages asks for, on a conversation that is named or new; see
+        `turn` and Chat.resent."""
+        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
+        request = resent_request(self._process, target, messages, sent, on_divergence, options)
+        return TurnBlock(self._process, request, on_event)
+
     async def run(
         self,
         runner: Runner,
@@ -189,21 +220,23 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        create: bool = True,
         reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> Turn:
-        """Run one turn with a runner, on a conversation that is named or new, and return it as committed.
+        """Run one turn with a runner, on a conversation that is named or new, and return it as committed:
+        `ledger.turn(…).run(runner)`.
 
         With an idempotency_key the same call yields one committed turn and the same answer, however often
         it is made: a finished one is replayed, a running one waited for, a failed one resumed. Raises what
         the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and ended so.
-        `reset` is the policy of the conversation_key, see `conversation`. `interaction=False` marks what a
-        program does by itself: it keeps no conversation from expiring or from being reset, and resets none.
+        `interaction=False` marks what a program does by itself: it keeps no conversation from expiring or
+        from being reset, and resets none.
         """
-        target = target_of(self._process, conversation, conversation_key, owner, reset=reset)
+        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
         request = begin_request(self._process, target, input, **options)
-        return await run_turn(self._process, request, runner, on_event)
+        return await TurnBlock(self._process, request, on_event).run(runner)
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.unit.model.shapes import turn
+from tests.unit.model.shapes import some_id, turn
 from turnledger import errors
 from turnledger.errors import (
     MissingToolResults,
@@ -14,11 +14,13 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
+from turnledger.model.ids import ConversationId
 
 CLASSES = [
     each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, TurnledgerError)
 ]
-ARGUMENTS = {MissingToolResults: [("a", "b")], RevisionConflict: [3], TurnReplayed: [turn()]}
+CONVERSATION = some_id(ConversationId, 1)
+ARGUMENTS = {MissingToolResults: [("a", "b")], RevisionConflict: [3], TurnReplayed: [turn(), CONVERSATION]}
 
 
 def drawn_parents() -> dict[str, str | None]:
@@ -86,7 +88,8 @@ def test_errors_carry_what_they_are_about() -> None:
     assert "call a." in str(MissingToolResults(("a",)))
     assert RevisionConflict(3).current == 3
     assert "revision 3" in str(RevisionConflict(3))
-    assert TurnReplayed(committed).turn is committed
+    replay = TurnReplayed(committed, CONVERSATION)
+    assert (replay.turn, replay.conversation) == (committed, CONVERSATION)
     assert TurnStopped(committed).turn is committed
     assert TurnStopped().turn is None
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Ledger, RunningTurn
+from turnledger import Chat, Ledger, RunningTurn, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -17,6 +17,7 @@ def public(kind: type) -> set[str]:
 def test_these_names_are_exported() -> None:
     assert turnledger.__all__ == [
         "AttemptState",
+        "Began",
         "Change",
         "Chat",
         "Context",
@@ -43,6 +44,7 @@ def test_these_names_are_exported() -> None:
         "Sibling",
         "TextDelta",
         "Turn",
+        "TurnBlock",
         "TurnFinished",
         "TurnKind",
         "TurnStarted",
@@ -70,8 +72,10 @@ def test_a_ledger_can_do_this() -> None:
         "conversations",
         "open",
         "over",
+        "resent",
         "reset",
         "run",
+        "turn",
     }
 
 
@@ -106,6 +110,7 @@ def test_a_chat_can_do_this() -> None:
 def test_a_running_turn_can_do_this() -> None:
     for_the_block = {
         "add",
+        "began",
         "call",
         "emit",
         "history",
@@ -124,6 +129,7 @@ def test_a_running_turn_can_do_this() -> None:
     for_the_engine = {
         "begin_to_leave",
         "finish",
+        "has_created",
         "interrupt",
         "lose_lane",
         "take_back_cancellation",
@@ -135,7 +141,11 @@ def test_a_running_turn_can_do_this() -> None:
     assert public(RunningTurn) == for_the_block | for_the_engine
 
 
-@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn])
+def test_a_turn_that_is_asked_for_can_do_this() -> None:
+    assert public(TurnBlock) == {"id", "run"}
+
+
+@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, TurnBlock])
 def test_every_public_method_is_documented(kind: type) -> None:
-    methods = [name for name in public(kind) if not isinstance(vars(kind)[name], property)]
+    methods = [name for name in public(kind) if callable(getattr(kind, name))]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []

@@ -30,6 +30,8 @@ KEY_LENGTH = 512
 TEXT_LENGTH = 512
 METADATA_PAIRS = 16
 PAGE = 1_000
+LONGEST = 1e9
+"""Seconds that a conversation can be told to last."""
 
 
 class TurnOptions(TypedDict, total=False):
@@ -115,6 +117,10 @@ def begin_request(
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
+    if context is not ALL and not isinstance(context, Context):
+        raise InvalidInput(
+            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
+        )
     primes = items_of(priming) if priming else ()
     if primes:
         limits.check_size("What primes the turn", primes)
@@ -134,9 +140,11 @@ def begin_request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
-        on_busy=choice(OnBusy, "on_busy", on_busy),
-        on_stop=choice(OnStop, "on_stop", on_stop),
-        on_failure=choice(OnFailure, "on_failure", on_failure),
+        on_busy=on_busy if isinstance(on_busy, OnBusy) else choice(OnBusy, "on_busy", on_busy),
+        on_stop=on_stop if isinstance(on_stop, OnStop) else choice(OnStop, "on_stop", on_stop),
+        on_failure=on_failure
+        if isinstance(on_failure, OnFailure)
+        else choice(OnFailure, "on_failure", on_failure),
         is_interaction=interaction,
         diverge=place,
         key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
@@ -219,6 +227,21 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
         raise InvalidInput(
             f"Metadata has at most {METADATA_PAIRS} pairs; names have 64 characters, values {TEXT_LENGTH}."
         )
+
+
+def details_of(
+    title: str | None, metadata: Mapping[str, str] | None, *, internal: bool, expires_after: float | None
+) -> dict[str, Any]:
+    """What a caller says of a conversation that is to be made, checked, by the names of its fields."""
+    check_details(title, metadata)
+    if expires_after is not None and not 0 < expires_after <= LONGEST:
+        raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
+    return {
+        "title": title,
+        "metadata": dict(metadata or {}),
+        "internal": internal,
+        "expires_after": None if expires_after is None else round(expires_after * 1000),
+    }
 
 
 def check_limit(limit: int) -> int:

@@ -157,9 +157,12 @@ async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share 
     attempt = await tables.attempt(owner, request.attempt)
     if attempt is None:
         turn = await tables.turn(owner, request.attempt)
-        return Share(turn.id, await how_it_ended(tables, owner, turn.id)) if turn else None
+        home = await tables.branch(turn.branch) if turn else None
+        if turn is None or home is None:
+            return None
+        return Share(turn.id, await how_it_ended(tables, owner, turn.id), home.conversation)
     if attempt.state is not AttemptState.RUNNING:
-        return Share(attempt.id, await how_it_ended(tables, owner, attempt.id))
+        return Share(attempt.id, await how_it_ended(tables, owner, attempt.id), attempt.conversation)
     conversation = await tables.conversation(owner, attempt.conversation)
     branch = await tables.branch(attempt.branch)
     assert conversation is not None  # noqa: S101 - rows of one transaction
@@ -266,7 +269,8 @@ async def _move(
 ) -> Moved:
     """Do all of it now: the lane is free, and is not needed any longer than this."""
     _demand_disk(request)
-    moved = await move(tables, request.target.owner, await _settled(tables, branch, request), wish)
+    branch = await _settled(tables, branch, request)
+    moved = await move(tables, request.target.owner, branch, wish, request.attempt)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.now)
     return moved

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from turnledger.engine.begin import BeginRequest
 from turnledger.engine.ending import Ended
-from turnledger.engine.entering import enter
+from turnledger.engine.entering import Replayed, enter
 from turnledger.engine.leaving import leave
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.outcome import committed
@@ -19,7 +19,8 @@ from turnledger.model.turn import Turn
 
 
 class TurnBlock:
-    """The context manager of one turn; used once."""
+    """One turn that is asked for: the context manager that runs it as a block, or `run` it with a runner.
+    Used once."""
 
     def __init__(self, process: Process, request: BeginRequest, on_event: EventSink | None) -> None:
         self._process = process
@@ -38,8 +39,8 @@ class TurnBlock:
             raise InvalidInput("A turn runs once. Call chat.turn() again for another one.")
         self._is_used = True
         entered = await enter(self._process, self._request, self._on_event)
-        if isinstance(entered, Ended):
-            raise TurnReplayed(committed(entered))
+        if isinstance(entered, Replayed):
+            raise TurnReplayed(committed(entered.ended), entered.conversation)
         self._running = entered
         return entered
 
@@ -52,14 +53,17 @@ class TurnBlock:
         assert self._running is not None  # noqa: S101 - the block was entered
         await leave(self._process, self._running, problem)
 
+    async def run(self, runner: Runner) -> Turn:
+        """Run the turn with a runner; return it as committed, by this attempt or by an earlier one.
 
-async def run_turn(
-    process: Process, request: BeginRequest, runner: Runner, on_event: EventSink | None
-) -> Turn:
-    """Run a turn with a runner; return it as committed, by this attempt or by an earlier one."""
-    try:
-        async with TurnBlock(process, request, on_event) as running:
-            await runner(running)
-    except TurnReplayed as replay:
-        return replay.turn
-    return committed(Ended(running.state, running.turn))
+        Raises what the runner raises, and TurnStopped or TurnFailed if another caller's attempt answers and
+        ended so.
+        """
+        try:
+            async with self as running:
+                await runner(running)
+        except TurnReplayed as replay:
+            if self._running is not None:
+                raise  # it is about another turn, which the runner asked for
+            return replay.turn
+        return committed(Ended(running.state, running.turn))

@@ -177,16 +177,21 @@ class UpdateRequest:
 
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
     """Set title and metadata where given, if the revision is still the one that was read.
-    A metadata write: it disturbs no running turn and moves no interaction time."""
+    A metadata write: it disturbs no running turn and moves no interaction time. What is so already is left
+    as it is, so it can be repeated when its answer was lost: its own change is no conflict."""
     found = await check_live(tables, await tables.conversation(request.owner, request.id), request.now)
-    if request.revision is not None and request.revision != found.revision:
-        raise RevisionConflict(found.revision)
     changed = replace(
         found,
         title=found.title if request.title is None else request.title,
         metadata=found.metadata if request.metadata is None else dict(request.metadata),
-        revision=found.revision + 1,
     )
+    is_so = changed == found
+    expected = (found.revision, found.revision - 1) if is_so else (found.revision,)
+    if request.revision is not None and request.revision not in expected:
+        raise RevisionConflict(found.revision)
+    if is_so:
+        return found
+    changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
     return changed
 

@@ -10,14 +10,20 @@ LOOSE = 512
 """Deltas that may lie about unjoined."""
 
 
+_NO_PIECES: list[str] = []
+_NO_ENDS: list[int] = []
+"""Never filled."""
+
+
 class EmittedText:
     """Grows at the end. Places are counted in characters from the beginning."""
 
     __slots__ = ("_ends", "_joined", "_loose", "_pieces", "length")
 
     def __init__(self) -> None:
-        self._pieces: list[str] = []
-        self._ends: list[int] = []
+        # Most turns say little: the lists are made when there is something to join.
+        self._pieces: list[str] = _NO_PIECES
+        self._ends: list[int] = _NO_ENDS
         self._loose: list[str] = []
         self._joined = 0
         self.length = 0
@@ -47,6 +53,8 @@ class EmittedText:
         if not self._loose:
             return
         before = ""
+        if self._pieces is _NO_PIECES:
+            self._pieces, self._ends = [], []
         if self._pieces and len(self._pieces[-1]) < PIECE:
             before = self._pieces.pop()
             self._ends.pop()

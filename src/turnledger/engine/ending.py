@@ -241,15 +241,23 @@ async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:
 async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
     """How an attempt that no longer runs ended; raises Superseded if that cannot be told any more."""
     turn = await tables.turn(owner, id)
-    attempt = await tables.attempt(owner, id)
-    if turn is not None and turn.kind is TurnKind.INTERRUPTED:
-        log = event_log.loaded(await tables.turn_log(turn.id), turn.output)
-        return Ended(AttemptState.KEPT, turn, event_log.failure_of(log))
     if turn is not None:
-        return Ended(STATE_OF[turn.kind], turn, attempt.failure if attempt else None)
+        return Ended(STATE_OF[turn.kind], turn, await _failure_of(tables, turn))
+    attempt = await tables.attempt(owner, id)
     if attempt is None:
         raise Superseded
     return Ended(attempt.state, failure=attempt.failure)
+
+
+async def _failure_of(tables: Tables, turn: Turn) -> Failure | None:
+    """Why a committed turn did not come to a good end, if it failed: its log tells, for as long as it is."""
+    if turn.kind is TurnKind.COMPLETED:
+        return None
+    kept = await tables.turn_log(turn.id)
+    whole = event_log.loaded_whole(kept)
+    if whole is not None:
+        return whole.failure
+    return event_log.failure_of(event_log.loaded(kept, turn.output))
 
 
 STATE_OF = {

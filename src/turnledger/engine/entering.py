@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -46,15 +47,25 @@ from turnledger.model.ids import ConversationId, TurnId
 log = logging.getLogger("turnledger")
 
 
-async def enter(process: Process, request: BeginRequest, on_event: EventSink | None) -> RunningTurn | Ended:
+@dataclass(frozen=True)
+class Replayed:
+    """Another attempt answers the request: how that ended, and where."""
+
+    ended: Ended
+    conversation: ConversationId
+
+
+async def enter(
+    process: Process, request: BeginRequest, on_event: EventSink | None
+) -> RunningTurn | Replayed:
     """Begin a turn, or return how the attempt ended that answers this request."""
     beginning = await _begin(process, request)
     assert not isinstance(beginning, Moved)  # noqa: S101 - it was not asked to
     if isinstance(beginning, Share):
-        if beginning.ended is not None:
-            return beginning.ended
-        assert beginning.conversation is not None  # noqa: S101 - it is named where there is no end yet
-        return await outcome_of(process, request.target.owner, beginning.conversation, beginning.attempt)
+        ended, conversation = beginning.ended, beginning.conversation
+        if ended is None:
+            ended = await outcome_of(process, request.target.owner, conversation, beginning.attempt)
+        return Replayed(ended, conversation)
     try:
         if process.is_closed:
             raise LedgerClosed
@@ -62,6 +73,9 @@ async def enter(process: Process, request: BeginRequest, on_event: EventSink | N
     except BaseException as problem:
         await end_as_failed(process, beginning, problem)
         raise
+    fresh = request.target.fresh
+    if fresh is not None and fresh.id == running.conversation.id:
+        running.has_created = True
     process.register(running)
     return running
 
@@ -85,7 +99,9 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
         raise LedgerClosed
     process.mine[request.attempt] = False
     try:
-        beginning = await _begin_or_wait(process, request)
+        beginning = await _first_begin(process, request)
+        if isinstance(beginning, Queued):
+            beginning = await _queue(process, request, beginning)
     except BaseException as problem:
         await _give_up(process, request, problem)
         raise
@@ -96,10 +112,7 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
     return beginning
 
 
-async def _begin_or_wait(process: Process, request: BeginRequest) -> Begun | Share | Moved:
-    beginning = await _first_begin(process, request)
-    if not isinstance(beginning, Queued):
-        return beginning
+async def _queue(process: Process, request: BeginRequest, beginning: Queued) -> Begun | Share | Moved:
     process.mine[request.attempt] = True
     answer = None
     try:
@@ -137,7 +150,9 @@ async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
             request = await request.reread(request, None)
     try:
         beginning = await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
-    except (HistoryMoved, MustReachDisk, OutcomeUnknown, StoreUnavailable):
+    except MustReachDisk:
+        return await _try_begin(process, replace(request, is_durable=True))
+    except (HistoryMoved, OutcomeUnknown, StoreUnavailable):
         return await _try_begin(process, request)
     return await _try_begin(process, request) if isinstance(beginning, Freed) else beginning
 
@@ -162,10 +177,12 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
 
 
 async def _persist_begin(process: Process, request: BeginRequest) -> Beginning | Freed:
-    try:
-        return await process.persist(begin, request, Sync.PROCESS)
-    except MustReachDisk:
-        return await process.persist(begin, replace(request, is_durable=True), Sync.DISK)
+    if not request.is_durable:
+        try:
+            return await process.persist(begin, request, Sync.PROCESS)
+        except MustReachDisk:
+            request = replace(request, is_durable=True)
+    return await process.persist(begin, request, Sync.DISK)
 
 
 async def _wait(process: Process, waiter: Waiter, patience_ends: float) -> None:

@@ -16,7 +16,7 @@ from turnledger.engine import line
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.flags import SHOWN, Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.turn import Turn
@@ -85,12 +85,14 @@ async def _turn_of(tables: Tables, conversation: Conversation, id: TurnId) -> Tu
 @dataclass(frozen=True)
 class FlagsRequest:
     owner: str
-    turns: tuple[TurnId, ...]
+    branch: Branch
+    after: int
+    through: int
 
 
 async def read_flags(tables: Tables, request: FlagsRequest) -> FlagsOf:
-    """The flags of these turns, where there are any."""
-    return await tables.flags(request.owner, request.turns)
+    """The flags of the turns of a line numbered after < number <= through, where there are any."""
+    return await line.flags_of(tables, request.owner, request.branch, request.after, request.through)
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,10 @@ class History(Sequence[Turn]):
         """The id of the last turn."""
         return TurnId.trusted(self._packed(self._length - 1)[:16]) if self._length else None
 
+    def ends_with(self, turn: TurnId | None) -> bool:
+        """Whether this is its last turn."""
+        return turn is not None and self._packed(self._length - 1)[:16] == turn.raw
+
     @property
     def size(self) -> int:
         """What it keeps in memory, and at least as much as it shows."""
@@ -197,7 +201,7 @@ class HistoryCache:
         if len(history) < length:
             return history
         history = history.first(length)
-        return history if history.head == head else History()
+        return history if history.ends_with(head) else History()
 
     def shared(self, line: Iterable[Stretch], length: int) -> History:
         """What is cached, under other branches, of the first `length` turns of a line that goes so."""

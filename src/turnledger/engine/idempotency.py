@@ -40,8 +40,8 @@ class Share:
 
     attempt: TurnId
     ended: Ended | None
-    conversation: ConversationId | None = None
-    """Where it runs, if it has not ended."""
+    conversation: ConversationId
+    """Where it began."""
     has_ticket: bool = False
     """Whether the request has a ticket left to withdraw."""
 
@@ -99,7 +99,7 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
         raise IdempotencyMismatch
     turn = await tables.turn(owner, claim.attempt)
     if turn is not None:
-        return Share(turn.id, Ended(STATE_OF[turn.kind], turn))
+        return Share(turn.id, Ended(STATE_OF[turn.kind], turn), claim.conversation)
     attempt = await tables.attempt(owner, claim.attempt)
     if attempt is None:
         return Fresh(claim)
@@ -108,7 +108,7 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
     if attempt.state is AttemptState.DISCARDED:
         raise TurnStopped
     if began_while_waiting(ticket, claim):
-        return Share(attempt.id, Ended(attempt.state, failure=attempt.failure))
+        return Share(attempt.id, Ended(attempt.state, failure=attempt.failure), claim.conversation)
     return Fresh(claim, attempt)
 
 

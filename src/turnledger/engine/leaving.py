@@ -122,8 +122,10 @@ async def _leave_stopped(process: Process, running: RunningTurn, problem: BaseEx
 async def _commit(process: Process, running: RunningTurn) -> None:
     """Commit; a turn that cannot be committed has failed, and is ended before its error is raised."""
     try:
-        async with running.recording:  # a write of another task, still under way, belongs to the turn
-            turn = await commit_turn(process, running)
+        if running.recording.locked():
+            async with running.recording:
+                pass  # a write of another task, still under way, belongs to the turn; no new one can begin
+        turn = await commit_turn(process, running)
     except CommitOutcomeUnknown:
         raise
     except TurnledgerError as error:

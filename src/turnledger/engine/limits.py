@@ -46,7 +46,7 @@ class Limits:
 
     def check_size(self, what: str, items: Sequence[Item]) -> None:
         """Raise MalformedItems for more than one turn can hold."""
-        if len(items) > self.input_items or sum(len(item.raw) for item in items) > self.turn_bytes:
+        if len(items) > self.input_items or sum([len(item.raw) for item in items]) > self.turn_bytes:
             raise MalformedItems(
                 f"{what} is too large: at most {self.input_items} items and {self.turn_bytes} bytes."
             )

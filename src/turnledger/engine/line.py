@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from turnledger.engine.ports import Tables
 from turnledger.errors import TurnNotFound
 from turnledger.model.conversation import Branch, Stretch
+from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId
 from turnledger.model.turn import Turn
 
@@ -36,6 +37,11 @@ async def turn_at(tables: Tables, branch: Branch, number: int) -> Turn | None:
 async def settled_of(tables: Tables, branch: Branch, after: int, through: int) -> list[Turn]:
     """The settled turns of the line numbered after < number <= through, in order."""
     return await tables.settled_in(await _stretches(tables, branch, after, min(through, branch.length)))
+
+
+async def flags_of(tables: Tables, owner: str, branch: Branch, after: int, through: int) -> FlagsOf:
+    """The flags of the turns of the line numbered after < number <= through, where there are any."""
+    return await tables.flags_in(owner, await _stretches(tables, branch, after, min(through, branch.length)))
 
 
 async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -> list[Stretch]:

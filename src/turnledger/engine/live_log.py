@@ -32,6 +32,9 @@ QUIET = 20.0
 """After readers took some time of the event loop, it is left to others for so many times as long: readers
 together cost a turn a twentieth of its speed, and a few of them wait for microseconds."""
 
+_NOTHING_RECENT: list[Event] = []
+"""Never filled: while nobody reads, nothing is kept at hand."""
+
 
 class LiveLog:
     """One attempt's events. `text` is shared with its draft, which fills it."""
@@ -71,7 +74,7 @@ class LiveLog:
         self._on_event = on_event
         self._flushed_log = self._flushed_text = 0
         self._readers = 0
-        self._recent: list[Event] = []
+        self._recent = _NOTHING_RECENT
         self._recent_bytes = 0
         self._page: tuple[int, list[Event]] | None = None
         self._marks: list[tuple[int, int, int]] | None = None
@@ -158,6 +161,8 @@ class LiveLog:
 
     def attach(self) -> None:
         """One more reads."""
+        if not self._readers:
+            self._recent = []
         self._readers += 1
         self.is_heard = True
         if self.bell is None:
@@ -168,7 +173,7 @@ class LiveLog:
         self._readers -= 1
         if not self._readers:
             self.is_heard = self._on_event is not None
-            self._recent.clear()
+            self._recent = _NOTHING_RECENT
             self._recent_bytes = 0
             self._page = None
 

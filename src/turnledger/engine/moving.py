@@ -39,20 +39,24 @@ class Switch(Struct, frozen=True):
 
 Move: TypeAlias = Undo | Switch
 
+KNOWN_SWITCHES = 8
+"""The last so many switches of a conversation are known by name: as many may be made by others before one
+whose answer was lost is repeated."""
+
 
 class Moved(Struct, frozen=True):
-    """The conversation shows this branch now."""
+    """It was done; the conversation shows this branch now."""
 
     branch: Branch
 
 
 async def moved_before(tables: Tables, lane: Branch, move: Move, attempt: TurnId) -> Moved | None:
-    """The answer to a move that had succeeded already, its first answer lost; None for one that has not, and
-    for one that waits: what runs may still move the conversation elsewhere."""
+    """The answer to a move that had succeeded already, its first answer lost; None for one that has not.
+    Which branch is shown does not tell: others may have moved the conversation there, or on."""
     if isinstance(move, Undo):
         made = await tables.branch(move.branch)
         return Moved(made) if made is not None else None
-    return Moved(lane) if lane.id == move.branch and await tables.ticket(attempt) is None else None
+    return Moved(lane) if attempt in await tables.switches(lane.conversation) else None
 
 
 async def check_move(tables: Tables, lane: Branch, move: Move, *, keeps_running: bool) -> None:
@@ -63,13 +67,15 @@ async def check_move(tables: Tables, lane: Branch, move: Move, *, keeps_running:
         await last_turn(tables, lane)
 
 
-async def move(tables: Tables, owner: str, lane: Branch, move: Move) -> Moved:
+async def move(tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId) -> Moved:
     """Move the conversation whose lane is free and from now on somebody else's. Raises TurnNotFound if there
     is nothing to undo, BranchNotFound if there is no such branch."""
     if isinstance(move, Undo):
         return await _undo(tables, owner, lane, move)
     target = await _target(tables, lane, move)
     await tables.save_branch(lane)
+    made_before = await tables.switches(lane.conversation)
+    await tables.save_switches(lane.conversation, (*made_before, attempt)[-KNOWN_SWITCHES:])
     if target.id == lane.id:
         return Moved(lane)
     if not await tables.move_conversation(lane.conversation, lane.id, target.id):

@@ -55,13 +55,19 @@ class Tables(Protocol):
         """Make another branch current, and nothing else, if `was` still is; return whether it was."""
         ...
 
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        """The switches between branches that were last saved for a conversation."""
+        ...
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None: ...
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
         ...
 
     async def purge_ended(self, limit: int) -> int:
-        """Remove up to `limit` turns and attempts of deleted and expired conversations; return how many.
-        A turn stays while the line of a branch elsewhere needs it."""
+        """Remove up to `limit` turns, attempts and origins of deleted and expired conversations; return how
+        many. A turn stays while the line of a branch elsewhere needs it, and an origin while its branch has
+        turns or another was made from it."""
         ...
 
     # Branches.
@@ -116,8 +122,13 @@ class Tables(Protocol):
         """Those of these turns; turns without any are left out."""
         ...
 
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        """Those of the turns of these stretches. They are few: it must not cost what reading all turns
+        would."""
+        ...
+
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
-        """Replace those of a turn, and raise the flag version of the owner."""
+        """Replace those of a turn that is there, and raise the flag version of the owner."""
         ...
 
     async def flag_version(self, owner: str) -> int:

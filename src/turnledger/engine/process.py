@@ -9,6 +9,7 @@ from turnledger.engine.branching import Place
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
+from turnledger.engine.joint_looks import JointLooks
 from turnledger.engine.lane import Bells, Waiter
 from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
@@ -53,6 +54,7 @@ class Process:
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun and do not run yet."""
         self.flushing = Flushing(self)
+        self.looks = JointLooks(store)
         self.readers = 0
         """Event streams that are being read here."""
         self.listened: dict[LiveLog, int] = {}

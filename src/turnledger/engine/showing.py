@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from turnledger.engine.line import turn_at, turns_of
+from turnledger.engine.line import flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.engine.reading import InfoRequest, PageRequest, info
 from turnledger.model.conversation import Branch
@@ -41,9 +41,10 @@ async def flagged_page(tables: Tables, request: PageOfLine) -> FlaggedPage:
         return FlaggedPage([], {}, None)
     through = branch.length if page.before is None else page.before - 1
     turns = await turns_of(tables, branch, 0, through, page.limit)
-    if not await tables.flag_version(page.owner):
+    if not turns or not await tables.flag_version(page.owner):
         return FlaggedPage(turns, {}, branch)
-    return FlaggedPage(turns, await tables.flags(page.owner, [turn.id for turn in turns]), branch)
+    flags = await flags_of(tables, page.owner, branch, turns[0].number - 1, turns[-1].number)
+    return FlaggedPage(turns, flags, branch)
 
 
 def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:

@@ -117,6 +117,8 @@ async def flags_of(process: Process, base: Base, turns: Sequence[Turn]) -> Flags
 
 
 async def _flags(process: Process, base: Base, turns: Sequence[Turn]) -> FlagsOf:
-    if not base.flagged or not turns:
+    """The flags of these turns of the line, without those of carried ones."""
+    after, through = (turns[0].number - 1, min(turns[-1].number, base.length)) if turns else (0, 0)
+    if not base.flagged or after >= through:
         return NO_FLAGS
-    return await process.store.read(read_flags, FlagsRequest(base.owner, tuple(turn.id for turn in turns)))
+    return await process.store.read(read_flags, FlagsRequest(base.owner, base.line, after, through))

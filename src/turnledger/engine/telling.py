@@ -38,7 +38,7 @@ async def flushed(tables: Tables, attempt: TurnId, journal: Journal) -> Told:
 
 def left_of(told: Told, journal: Journal) -> str:
     """The text that no item has taken, not even one that was recorded and is not told yet."""
-    untold = [journal.items[place].text for place in journal.emitted if place >= told.items]
+    untold = [journal.items[place].text for place in sorted(journal.emitted) if place >= told.items]
     return told.tail[sum(map(len, untold)) :]
 
 

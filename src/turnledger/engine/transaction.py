@@ -19,7 +19,7 @@ from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import InvalidInput, MalformedItems, OutcomeUnknown, TurnEnded
 from turnledger.model import codec, event_log
 from turnledger.model import journal as journals
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
+from turnledger.model.attempt import Attempt, AttemptState, Began, Failure, OnStop
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import TurnId
 from turnledger.model.instructions import instructed_after
@@ -39,11 +39,16 @@ class RunningTurn:
     Several tasks may work on one turn; all must be done when the block is left.
     """
 
+    has_created = False
+    """Whether its begin made the conversation. Few do: the others need not say so."""
+
     def __init__(
         self, process: Process, begun: Begun, snapshot: Snapshot, on_event: EventSink | None
     ) -> None:
         self._process = process
         self._attempt: Attempt = begun.attempt
+        self.id: TurnId = begun.attempt.id
+        """The id of this attempt, and of the turn it becomes."""
         self._place = begun.place
         pending = begun.place.pending if begun.place else begun.branch.pending
         self._draft = Draft(pending, begun.attempt.input, begun.journal, process.limits.turn_bytes)
@@ -77,9 +82,12 @@ class RunningTurn:
             self.live.tell_item(item)
 
     @property
-    def id(self) -> TurnId:
-        """The id of this attempt, and of the turn it becomes."""
-        return self._attempt.id
+    def began(self) -> Began:
+        """Where it began: in a conversation that its begin `created`, or one that it `continued`, behind the
+        last turn or `branched` from an earlier one. A turn that is replayed does not tell any more."""
+        if self.has_created:
+            return Began.CREATED
+        return Began.BRANCHED if self._place is not None else Began.CONTINUED
 
     @property
     def number(self) -> int:
@@ -226,26 +234,25 @@ class RunningTurn:
             raise OutcomeUnknown
         output, pending = self._draft.whole()
         now = self._process.clock.now_ms()
-        given = self._attempt.instructions
-        place, lane = self._place, self.branch
-        before = place.instructed if place else lane.instructed
-        instructed = instructed_after(given, before, self.number)
+        attempt, place, lane, number = self._attempt, self._place, self.branch, self.number
+        given = attempt.instructions
+        instructed = instructed_after(given, place.instructed if place else lane.instructed, number)
         turn = Turn.of(
-            id=self.id,
+            id=attempt.id,
             branch=place.fork.branch if place else lane.id,
-            number=self.number,
+            number=number,
             parent=place.head if place else lane.head,
             kind=TurnKind.COMPLETED,
-            created_at=self._attempt.created_at,
+            created_at=attempt.created_at,
             committed_at=now,
-            input=self.input,
+            input=attempt.input,
             output=output,
             instructions=given.items if given else None,
             instructed=instructed,
         )
         return CommitRequest(
-            owner=self._attempt.owner,
-            conversation=self.conversation.id,
+            owner=attempt.owner,
+            conversation=attempt.conversation,
             lane=lane.id,
             head=lane.head,
             turn=turn,
@@ -253,9 +260,9 @@ class RunningTurn:
             fork=place.fork if place else None,
             pending=pending,
             instructed=instructed,
-            idempotency_key=self._attempt.idempotency_key,
+            idempotency_key=attempt.idempotency_key,
             journaled=self._journaled,
-            is_interaction=self._attempt.is_interaction,
+            is_interaction=attempt.is_interaction,
             now=now,
             log=self._log_of(output),
             is_flushed=self._flushes > 0,

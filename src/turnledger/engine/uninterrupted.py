@@ -38,13 +38,22 @@ def uninterrupted(work: Coroutine[Any, Any, Result]) -> Generator[Any, None, Res
             result = stop.value
             break
         except BaseException:
-            _raise_again(cancelled)
+            if cancelled is not None:
+                _raise_again(cancelled)
             raise
         try:
-            yield from _until_done(waits_for)
+            if isinstance(waits_for, Unstoppable):
+                yield waits_for
+            else:
+                yield from _until_done(waits_for)
         except asyncio.CancelledError as cancellation:
             cancelled = cancellation
-    _raise_again(cancelled)
+        except BaseException:
+            # Thrown in by the task; the work finds the same error in the future itself.
+            if not isinstance(waits_for, Unstoppable):
+                raise
+    if cancelled is not None:
+        _raise_again(cancelled)
     return result
 
 
@@ -52,22 +61,14 @@ def _until_done(waits_for: asyncio.Future[Any] | None) -> Generator[Any, None, N
     if waits_for is None:
         yield
         return
-    if isinstance(waits_for, Unstoppable):
-        try:
-            yield waits_for
-        except asyncio.CancelledError:
-            raise
-        except BaseException:
-            return  # thrown in by the task; the work finds the same error in the future itself
-        return
     relay = Unstoppable(loop=waits_for.get_loop())
     waits_for._asyncio_future_blocking = False
     waits_for.add_done_callback(relay.pass_on)
     yield from relay
 
 
-def _raise_again(cancelled: asyncio.CancelledError | None) -> None:
+def _raise_again(cancelled: asyncio.CancelledError) -> None:
     """Raise the cancellation, unless it was taken back meanwhile (Task.uncancel)."""
     caller = asyncio.current_task()
-    if cancelled is not None and caller is not None and caller.cancelling():
+    if caller is not None and caller.cancelling():
         raise cancelled

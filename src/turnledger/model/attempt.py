@@ -48,6 +48,14 @@ MOVES: dict[AttemptState, frozenset[AttemptState]] = {
 """The legal moves of an attempt: all of them."""
 
 
+class Began(StrEnum):
+    """Where a turn began."""
+
+    CREATED = "created"  # in a conversation that was made with its begin
+    CONTINUED = "continued"  # behind the last turn of one that was there
+    BRANCHED = "branched"  # in the place of an earlier turn, on a branch of its own
+
+
 class OnBusy(StrEnum):
     """What a turn does that finds another one running."""
 

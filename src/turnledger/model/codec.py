@@ -89,7 +89,7 @@ def _version_of(raw: bytes) -> int:
 
 def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
     """The items as they stand in a document."""
-    return tuple(msgspec.Raw(item.raw) for item in items)
+    return tuple([msgspec.Raw(item.raw) for item in items])
 
 
 def items(raw_items: Sequence[msgspec.Raw]) -> tuple[Item, ...]:

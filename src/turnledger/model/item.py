@@ -115,8 +115,13 @@ class Item:
     def is_blank(self) -> bool:
         """Whether a message says nothing: no text but white space, and no image, audio or file."""
         content = self._fields.get("content")
-        parts = content if isinstance(content, list) else []
-        return not self.text.strip() and all("text" in part or "refusal" in part for part in parts)
+        if isinstance(content, str):
+            return not content.strip()
+        for part in content or ():
+            said = part.get("text") or part.get("refusal") or ""
+            if said.strip() or ("text" not in part and "refusal" not in part):
+                return False
+        return True
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Item) and self.raw == other.raw

@@ -34,7 +34,7 @@ class Journal:
     items: list[Item] = field(default_factory=list)
     started: dict[int, bool] = field(default_factory=dict)
     """Place of the call among the items → whether its tool is declared read-only."""
-    emitted: set[int] = field(default_factory=set)
+    emitted: frozenset[int] = frozenset()
     """Places of the items that were made of emitted text."""
 
     @classmethod
@@ -44,7 +44,7 @@ class Journal:
             record = codec.decode(JournalRecord, raw)
             if isinstance(record.item, msgspec.Raw):
                 if record.emitted is True:
-                    journal.emitted.add(len(journal.items))
+                    journal.emitted |= {len(journal.items)}
                 journal.items += codec.items((record.item,))
             elif isinstance(record.started, int) and 0 <= record.started < len(journal.items):
                 journal.started[record.started] = record.read_only
@@ -57,7 +57,7 @@ class Journal:
         """The journal as a retry takes it up: without reasoning at its end, whose item never came. The retry
         itself has emitted nothing of it."""
         journal = cls.of(records)
-        journal.emitted.clear()
+        journal.emitted = frozenset()
         journal.items = list(without_open_reasoning(journal.items))
         return journal
 

@@ -92,6 +92,8 @@ def check_input(new: Sequence[Item]) -> None:
     """Refuse what no head could admit: nothing new, or what only a model makes."""
     has_result = False
     for item in new:
+        if item.type == "message":
+            continue
         if item.is_call or item.is_reasoning:
             raise MalformedItems(f"A {item.type} cannot be input: only a model makes one.")
         has_result = has_result or item.is_result
@@ -116,6 +118,8 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     A user message while calls are pending closes the unanswered ones with a stated result. Raises
     MissingToolResults or MalformedItems; the caller has changed nothing by then.
     """
+    if not pending and all(item.type == "message" for item in new):
+        return tuple(new)
     if any(item.is_call for item in new):
         return _admit_history(pending, new)
     answered = [item.call_id for item in new if item.is_result]

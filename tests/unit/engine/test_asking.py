@@ -29,7 +29,7 @@ async def chat() -> AsyncIterator[Chat]:
 
 
 async def test_a_plain_request_asks_for_nothing_special(chat: Chat) -> None:
-    request = begin_request(chat._process, chat._target(), "Hello")
+    request = begin_request(chat._process, chat._target, "Hello")
     assert (request.input, request.instructions, request.priming) == ((user(),), None, ())
     assert request.context is ALL
     assert request.key is None
@@ -39,7 +39,7 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
     context = Context.last(3)
     request = begin_request(
         chat._process,
-        chat._target(),
+        chat._target,
         "Hello",
         instructions_once="Sing.",
         priming=[user(), assistant()],
@@ -69,6 +69,9 @@ async def test_everything_is_passed_on(chat: Chat) -> None:
         ({"input": " ", "instructions": "Be brief."}, NoNewInput, "user message"),
         ({"idempotency_key": ""}, InvalidInput, "idempotency_key"),
         ({"on_busy": "maybe"}, InvalidInput, "queue, reject"),
+        ({"context": "last"}, InvalidInput, "'last'; give .* Context.last"),
+        ({"context": 10}, InvalidInput, "10; give .* Context.last"),
+        ({"context": None}, InvalidInput, "give Context.all"),
     ],
 )
 async def test_what_cannot_be_done_is_refused_at_once(
@@ -128,6 +131,24 @@ async def test_a_policy_is_for_the_key_and_for_what_is_made_under_it(process: Pr
     plain = target_of(process, None, "k", "ann")
     assert plain.fresh is not None
     assert (plain.reset_policy, plain.fresh.reset_policy) == (None, NEVER)
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ({"title": "t" * 513}, "title"),
+        ({"metadata": {"a": "\ud800"}}, "Unicode"),
+        ({"expires_after": 0}, "above 0"),
+        ({"expires_after": 1e10}, "at most"),
+    ],
+)
+async def test_details_beyond_their_bounds_are_refused_for_every_new_conversation(
+    chat: Chat, details: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(InvalidInput, match=reason):
+        await Ledger(chat._process).conversation(**details)
+    with pytest.raises(InvalidInput, match=reason):
+        await chat.fork(**details)
 
 
 async def test_who_may_not_create_brings_nothing_to_insert(process: Process) -> None:

@@ -129,6 +129,15 @@ async def test_a_new_conversation_whose_answer_was_lost_is_one(
     assert list(database.conversations) == [chat.id]
 
 
+async def test_a_begin_that_must_reach_the_disk_is_run_once_more_and_not_twice(
+    store: GatedStore, ledger: Ledger
+) -> None:
+    with store.hold(begin) as gate:
+        gate.release()
+        await ledger.run(answer, "q", conversation_key="k")
+        assert gate._arrivals == 2
+
+
 async def test_a_queued_turn_can_be_named_and_stopped(chat: Chat) -> None:
     running = asyncio.create_task(chat.run(hang, "q"))
     while not chat._process.running:

@@ -87,7 +87,7 @@ def test_a_committed_turn_is_replayed(kind: TurnKind, state: AttemptState) -> No
     tables = claimed(attempt(1, AttemptState.SETTLED) if kind is TurnKind.SETTLED else None)
     committed = replace(turn(), kind=kind)
     drive(tables.add_turn(committed))
-    assert drive(look_up(tables, ANN, KEY, None)) == Share(ID, Ended(state, committed))
+    assert drive(look_up(tables, ANN, KEY, None)) == Share(ID, Ended(state, committed), CONVERSATION)
 
 
 def test_a_failed_attempt_may_be_resumed_by_a_later_request() -> None:
@@ -106,7 +106,7 @@ def test_a_discarded_attempt_is_not_run_again() -> None:
 
 def test_who_was_waiting_when_it_began_shares_the_failure() -> None:
     failed = attempt(1, AttemptState.FAILED, failure=FAILURE)
-    shared = Share(ID, Ended(AttemptState.FAILED, failure=FAILURE))
+    shared = Share(ID, Ended(AttemptState.FAILED, failure=FAILURE), CONVERSATION)
     assert drive(look_up(claimed(failed), ANN, KEY, ticket(2))) == shared
 
 

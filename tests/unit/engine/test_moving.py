@@ -10,6 +10,7 @@ from tests.unit.engine.stage import BRANCH, CONVERSATION, conversation, drive, t
 from tests.unit.engine.test_branching import PLAIN, stored
 from tests.unit.model.shapes import some_id
 from turnledger.engine.moving import (
+    KNOWN_SWITCHES,
     ForkRequest,
     Moved,
     SiblingsRequest,
@@ -28,6 +29,7 @@ from turnledger.model.turn import TurnKind
 
 NEW, OTHER = some_id(BranchId, 9), some_id(BranchId, 8)
 FORKED = some_id(ConversationId, 2)
+ATTEMPT = some_id(TurnId, 50)
 
 
 def shown(tables: Any, id: ConversationId = CONVERSATION) -> BranchId:
@@ -43,7 +45,7 @@ def request(turn: TurnId | None = None, **details: Any) -> ForkRequest:
 
 def test_undo_shows_a_branch_without_the_last_turn() -> None:
     tables, lane, turns = stored(PLAIN, PLAIN)
-    moved = drive(move(tables, "ann", lane, Undo(NEW)))
+    moved = drive(move(tables, "ann", lane, Undo(NEW), ATTEMPT))
     assert shown(tables) == NEW
     assert (moved.branch.head, moved.branch.length) == (turns[0].id, 1)
     assert drive(tables.branch(BRANCH)) == lane
@@ -51,29 +53,39 @@ def test_undo_shows_a_branch_without_the_last_turn() -> None:
 
 def test_undo_carries_settled_turns_unless_it_forgets() -> None:
     tables, lane, turns = stored(PLAIN, PLAIN, None)
-    carried = drive(move(tables, "ann", lane, Undo(NEW))).branch
+    carried = drive(move(tables, "ann", lane, Undo(NEW), ATTEMPT)).branch
     assert carried.length == 2
     assert drive(tables.turns(NEW, 0, 9, 9))[0].kind is TurnKind.SETTLED
     tables, lane, turns = stored(PLAIN, PLAIN, None)
-    assert drive(move(tables, "ann", lane, Undo(NEW, forget=True))).branch.head == turns[0].id
+    assert drive(move(tables, "ann", lane, Undo(NEW, forget=True), ATTEMPT)).branch.head == turns[0].id
 
 
 def test_an_undo_that_has_happened_is_known_by_its_branch() -> None:
     tables, lane, _ = stored(PLAIN, PLAIN)
-    attempt = some_id(TurnId, 50)
-    assert drive(moved_before(tables, lane, Undo(NEW), attempt)) is None
-    moved = drive(move(tables, "ann", lane, Undo(NEW)))
-    assert drive(moved_before(tables, moved.branch, Undo(NEW), attempt)) == moved
-    assert drive(moved_before(tables, lane, Undo(NEW), attempt)) == moved
+    assert drive(moved_before(tables, lane, Undo(NEW), ATTEMPT)) is None
+    moved = drive(move(tables, "ann", lane, Undo(NEW), ATTEMPT))
+    assert drive(moved_before(tables, moved.branch, Undo(NEW), ATTEMPT)) == moved
+    assert drive(moved_before(tables, lane, Undo(NEW), ATTEMPT)) == moved
 
 
-def test_a_switch_that_waits_has_not_happened_even_if_its_branch_is_shown() -> None:
+def test_a_switch_that_has_happened_is_known_by_its_name_whatever_is_shown() -> None:
     tables, lane, _ = stored(PLAIN)
-    waiting = ticket(50)
-    assert drive(moved_before(tables, lane, Switch(BRANCH), waiting.attempt)) == Moved(lane)
-    assert drive(moved_before(tables, lane, Switch(OTHER), waiting.attempt)) is None
-    drive(tables.add_ticket(waiting))
-    assert drive(moved_before(tables, lane, Switch(BRANCH), waiting.attempt)) is None
+    drive(tables.add_branch(Branch(id=OTHER, conversation=CONVERSATION)))
+    for wish in (Switch(BRANCH), Switch(OTHER)):
+        assert drive(moved_before(tables, lane, wish, ATTEMPT)) is None
+    moved = drive(move(tables, "ann", lane, Switch(OTHER), ATTEMPT))
+    assert drive(moved_before(tables, moved.branch, Switch(OTHER), ATTEMPT)) == moved
+    assert drive(moved_before(tables, moved.branch, Switch(OTHER), some_id(TurnId, 51))) is None
+    drive(move(tables, "ann", moved.branch, Switch(BRANCH), some_id(TurnId, 51)))
+    assert drive(moved_before(tables, lane, Switch(OTHER), ATTEMPT)) == Moved(lane)
+
+
+def test_only_the_last_few_switches_are_known() -> None:
+    tables, lane, _ = stored(PLAIN)
+    attempts = [some_id(TurnId, 50 + number) for number in range(KNOWN_SWITCHES + 1)]
+    for attempt in attempts:
+        drive(move(tables, "ann", lane, Switch(BRANCH), attempt))
+    assert drive(tables.switches(CONVERSATION)) == tuple(attempts[1:])
 
 
 def test_a_switch_takes_the_queue_along_and_one_to_the_same_branch_leaves_it() -> None:
@@ -81,13 +93,13 @@ def test_a_switch_takes_the_queue_along_and_one_to_the_same_branch_leaves_it() -
     drive(tables.add_branch(Branch(id=OTHER, conversation=CONVERSATION)))
     drive(tables.add_ticket(ticket(50)))
     lane = drive(tables.branch(BRANCH)) or lane
-    drive(move(tables, "ann", lane, Switch(BRANCH)))
+    drive(move(tables, "ann", lane, Switch(BRANCH), ATTEMPT))
     assert [each.number for each in drive(tables.tickets(BRANCH))] == [1]
-    drive(move(tables, "ann", lane, Switch(OTHER)))
+    drive(move(tables, "ann", lane, Switch(OTHER), ATTEMPT))
     assert shown(tables) == OTHER
     assert len(drive(tables.tickets(OTHER))) == 1
     with pytest.raises(Superseded):
-        drive(move(tables, "ann", lane, Switch(OTHER)))
+        drive(move(tables, "ann", lane, Switch(OTHER), ATTEMPT))
 
 
 def test_what_would_be_refused_is_refused_before_a_turn_is_stopped_for_it() -> None:
@@ -98,7 +110,7 @@ def test_what_would_be_refused_is_refused_before_a_turn_is_stopped_for_it() -> N
         with pytest.raises(BranchNotFound):
             drive(check_move(tables, lane, Switch(branch), keeps_running=True))
         with pytest.raises(BranchNotFound):
-            drive(move(tables, "ann", lane, Switch(branch)))
+            drive(move(tables, "ann", lane, Switch(branch), ATTEMPT))
     drive(check_move(tables, lane, Switch(BRANCH), keeps_running=False))
     drive(check_move(tables, lane, Undo(NEW), keeps_running=True))
     with pytest.raises(TurnNotFound):

@@ -36,7 +36,7 @@ def talk(*texts: str) -> list[dict[str, Any]]:
 
 
 def request(chat: Chat, messages: Any, on_divergence: str = "branch", **options: Any) -> BeginRequest:
-    return resent_request(chat._process, chat._target(), messages, None, on_divergence, options)  # type: ignore[arg-type]
+    return resent_request(chat._process, chat._target, messages, None, on_divergence, options)  # type: ignore[arg-type]
 
 
 async def read(asked: BeginRequest, conversation: ConversationId | None = None) -> BeginRequest:

@@ -116,6 +116,12 @@ class MemoryTables(UndoLog, Overview):
         self._put(self._db.conversations, id, replace(found, branch=now))
         return True
 
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        return self._db.switches.get(id, ())
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
+        self._put(self._db.switches, id, tuple(switches))
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         lapsed = [
             each
@@ -154,9 +160,11 @@ class MemoryTables(UndoLog, Overview):
             self._remove(self._db.turns, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
-        if not made_from_it and not line:
-            self._remove(self._db.origins, branch.id)
-        return len(unneeded)
+        is_done = not made_from_it and not line and branch.id in self._db.origins
+        if not is_done or len(unneeded) == limit:
+            return len(unneeded)
+        self._remove(self._db.origins, branch.id)
+        return len(unneeded) + 1
 
     def _drop_tombstone(self, conversation: Conversation) -> None:
         branches = [each.id for each in self._db.branches.values() if each.conversation == conversation.id]
@@ -169,6 +177,7 @@ class MemoryTables(UndoLog, Overview):
             self._remove(self._db.lines, branch)
             self._remove(self._db.last_ticket, branch)
             self._remove(self._db.branches, branch)
+        self._remove(self._db.switches, conversation.id)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
         if conversation.conversation_key is not None:
@@ -256,6 +265,16 @@ class MemoryTables(UndoLog, Overview):
 
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         return {turn: self._db.flags[owner, turn] for turn in turns if (owner, turn) in self._db.flags}
+
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        asked = {each.branch: each for each in stretches}
+        found: dict[TurnId, Mapping[int, Flags]] = {}
+        for (of, id), flags in self._db.flags.items():
+            turn = self._db.turns.get(id)
+            part = asked.get(turn.branch) if turn is not None and of == owner else None
+            if turn is not None and part is not None and part.after < turn.number <= part.through:
+                found[id] = flags
+        return found
 
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
         if flags:

@@ -35,7 +35,7 @@ ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
             "There is a journal of {}, which is not there: what it says is lost.",
         ),
         "logs_without_attempt": (TurnId, "There is a log of {}, which is not there: it is left over."),
-        "flags_without_turn": (TurnId, "There are flags of {}, which is not there: they are left over."),
+        "flags_without_turn": (TurnId, "There are flags of {}, which is not there: nobody goes by them."),
         "inputs_without_attempt": (TurnId, "There is an input of {}, which is not there: it is left over."),
         "attempts_in_the_wrong_half": (
             TurnId,

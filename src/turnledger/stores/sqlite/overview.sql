@@ -93,8 +93,12 @@ WHERE NOT EXISTS (SELECT 1 FROM attempt WHERE ended IN (0, 1) AND attempt.id = e
 LIMIT ?;
 
 -- name: flags_without_turn
--- Left over.
-SELECT DISTINCT turn FROM item_flag WHERE NOT EXISTS (SELECT 1 FROM turn WHERE turn.id = item_flag.turn) LIMIT ?;
+-- Left over, or not where their turn is.
+SELECT DISTINCT turn FROM item_flag
+WHERE NOT EXISTS (
+    SELECT 1 FROM turn
+    WHERE turn.id = item_flag.turn AND turn.branch = item_flag.branch AND turn.number = item_flag.number)
+LIMIT ?;
 
 -- name: inputs_without_attempt
 -- Left over.

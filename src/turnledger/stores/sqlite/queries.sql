@@ -53,6 +53,14 @@ UPDATE conversation SET touched_at = ? WHERE id = ?;
 -- Make another branch current, if this one still is.
 UPDATE conversation SET branch = ? WHERE id = ? AND branch = ? RETURNING 1;
 
+-- name: switches
+-- The last few switches of a conversation, which nothing else reads with it.
+SELECT switches FROM conversation WHERE id = ? AND switches IS NOT NULL;
+
+-- name: save_switches
+-- No index names this column.
+UPDATE conversation SET switches = ? WHERE id = ?;
+
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
@@ -123,17 +131,15 @@ LIMIT 1;
 
 -- name: lane
 -- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
--- has changed flags.
-SELECT conversation.id, conversation.owner, conversation.branch, conversation.conversation_key,
-       conversation.state, conversation.internal, conversation.title, conversation.metadata,
-       conversation.revision, conversation.created_at, conversation.touched_at, conversation.expires_after,
-       conversation.reset_policy, conversation.former_conversation_key,
-       branch.ref, branch.conversation, branch.fence, branch.head, branch.length, branch.running, branch.unsettled,
-       branch.pending, branch.start, branch.settled, branch.last_ticket, branch.instructed,
-       EXISTS (SELECT 1 FROM lease WHERE lease.id = ?3),
-       (SELECT version FROM flag_version WHERE flag_version.owner = ?2)
-FROM conversation JOIN branch ON branch.id = conversation.branch
-WHERE conversation.id = ?1 AND conversation.owner = ?2;
+-- has changed flags. Short names: the statement is looked up by its text for each begin.
+SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
+       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key,
+       b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
+       b.last_ticket, b.instructed,
+       EXISTS (SELECT 1 FROM lease WHERE id = ?3),
+       (SELECT version FROM flag_version WHERE owner = ?2)
+FROM conversation AS c JOIN branch AS b ON b.id = c.branch
+WHERE c.id = ?1 AND c.owner = ?2;
 
 -- name: ref_of_branch
 -- What stands for a branch in the rows of its turns.
@@ -229,9 +235,18 @@ SELECT log FROM turn WHERE id = ?;
 -- Those of one turn, if it is this owner's.
 SELECT place, to_model, to_user FROM item_flag WHERE turn = ? AND owner = ?;
 
+-- name: flags_in
+-- Those of several stretches, given as JSON: [[ref, after, through], …].
+SELECT item_flag.turn, item_flag.place, item_flag.to_model, item_flag.to_user
+FROM json_each(?1) AS stretch
+CROSS JOIN item_flag INDEXED BY item_flag_in_line ON item_flag.branch = stretch.value ->> 0
+    AND item_flag.number > stretch.value ->> 1 AND item_flag.number <= stretch.value ->> 2
+WHERE item_flag.owner = ?2;
+
 -- name: add_flags
 -- Those of one item.
-INSERT INTO item_flag (turn, place, owner, to_model, to_user) VALUES (?, ?, ?, ?, ?);
+INSERT INTO item_flag (turn, place, owner, to_model, to_user, branch, number)
+VALUES (?1, ?2, ?3, ?4, ?5, (SELECT branch FROM turn WHERE id = ?1), (SELECT number FROM turn WHERE id = ?1));
 
 -- name: drop_flags
 -- Remove those of one turn.

@@ -14,6 +14,7 @@ from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -21,6 +22,8 @@ from turnledger.model.turn import Turn, TurnKind
 
 Row: TypeAlias = tuple[Any, ...]
 AnyId = TypeVar("AnyId", bound=Id)
+
+ID_BYTES = 16
 
 KINDS = (TurnKind.COMPLETED, TurnKind.INTERRUPTED, TurnKind.SETTLED)
 """Turn kinds by the number that stands for them in the table."""
@@ -42,24 +45,30 @@ def id_or_none(kind: type[AnyId], raw: bytes | None) -> AnyId | None:
     return None if raw is None else kind.trusted(raw)
 
 
+def ids_of(kind: type[AnyId], raw: bytes) -> tuple[AnyId, ...]:
+    """Ids that are kept as one value."""
+    if len(raw) % ID_BYTES:
+        raise StoreCorrupt("A stored list of ids cannot be read.")
+    return tuple(kind.trusted(raw[at : at + ID_BYTES]) for at in range(0, len(raw), ID_BYTES))
+
+
 def conversation_of(row: Row) -> Conversation:
-    id, owner, branch, key, state, internal, title, metadata, revision, created_at, touched_at, *rest = row
-    expires_after, reset_policy, former_key = rest
+    metadata, reset_policy = row[7], row[12]
     return Conversation(
-        id=ConversationId.trusted(id),
-        owner=owner,
-        branch=BranchId.trusted(branch),
-        conversation_key=key,
-        state=_CONVERSATION_STATES[state],
-        internal=bool(internal),
-        title=title,
+        id=ConversationId.trusted(row[0]),
+        owner=row[1],
+        branch=BranchId.trusted(row[2]),
+        conversation_key=row[3],
+        state=_CONVERSATION_STATES[row[4]],
+        internal=bool(row[5]),
+        title=row[6],
         metadata=msgspec.json.decode(metadata, type=dict[str, str]) if metadata else {},
-        revision=revision,
-        created_at=created_at,
-        touched_at=touched_at,
-        expires_after=expires_after,
+        revision=row[8],
+        created_at=row[9],
+        touched_at=row[10],
+        expires_after=row[11],
         reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
-        former_conversation_key=former_key,
+        former_conversation_key=row[13],
     )
 
 
@@ -82,17 +91,17 @@ def columns_of_conversation(conversation: Conversation) -> Row:
     )
 
 
-def branch_of(id: BranchId, row: Row) -> Branch:
-    conversation, fence, head, length, running, unsettled, pending, start, settled, *rest = row
-    last_ticket, instructed = rest
+def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
+    """A branch, and of which conversation if that is known: making an id takes as long as reading a row."""
+    _, raw, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed = row
     return Branch(
         id=id,
-        conversation=ConversationId.trusted(conversation),
+        conversation=conversation or ConversationId.trusted(raw),
         fence=fence,
-        head=id_or_none(TurnId, head),
+        head=None if head is None else TurnId.trusted(head),
         length=length,
-        running=id_or_none(TurnId, running),
-        unsettled=id_or_none(TurnId, unsettled),
+        running=None if running is None else TurnId.trusted(running),
+        unsettled=None if unsettled is None else TurnId.trusted(unsettled),
         pending=codec.items(codec.decode(PendingCalls, pending).items) if pending else (),
         start=start,
         settled=settled,
@@ -152,6 +161,11 @@ def _pending(items: tuple[Item, ...]) -> bytes | None:
 def turn_of(id: TurnId, branch: BranchId, columns: Row) -> Turn:
     number, parent, kind, created_at, committed_at, body = columns
     return Turn(id, branch, number, id_or_none(TurnId, parent), KINDS[kind], created_at, committed_at, body)
+
+
+def flags_of(rows: Iterable[Row]) -> dict[int, Flags]:
+    """The flags of one turn, by the places of its items."""
+    return {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
 
 
 def attempt_of(row: Row) -> Attempt:

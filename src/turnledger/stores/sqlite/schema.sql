@@ -22,7 +22,8 @@ CREATE TABLE conversation (
     expires_after INTEGER,
     swept INTEGER NOT NULL DEFAULT 0, -- 1 when it has ended and none of its turns and attempts is left
     reset_policy BLOB,              -- a JSON document; NULL for never
-    former_conversation_key TEXT    -- the one that named it until a reset
+    former_conversation_key TEXT,   -- the one that named it until a reset
+    switches BLOB                   -- the ids of the last few switches between branches; NULL for none
 ) STRICT;
 
 -- One conversation_key, one conversation.
@@ -99,8 +100,13 @@ CREATE TABLE item_flag (
     owner TEXT NOT NULL,
     to_model INTEGER NOT NULL,
     to_user INTEGER NOT NULL,
+    branch INTEGER,                 -- where the turn stands: the ref of its branch
+    number INTEGER,                 -- and its number there
     PRIMARY KEY (turn, place)
 ) STRICT, WITHOUT ROWID;
+
+-- All flags of a stretch of turns, however long that is.
+CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 
 -- How often an owner has changed flags: what was read under the same number still holds.
 CREATE TABLE flag_version (

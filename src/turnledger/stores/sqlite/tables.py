@@ -92,6 +92,13 @@ class SqliteTables(Overview):
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
         return bool(self._rows("move_conversation", now.raw, id.raw, was.raw))
 
+    async def switches(self, id: ConversationId) -> tuple[TurnId, ...]:
+        row = self._row("switches", id.raw)
+        return () if row is None else records.ids_of(TurnId, row[0])
+
+    async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None:
+        self._run("save_switches", b"".join(each.raw for each in switches), id.raw)
+
     async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
         return [records.conversation_of(row) for row in self._rows("lapsed_conversations", now, limit)]
 
@@ -122,6 +129,7 @@ class SqliteTables(Overview):
                 self._run("clear_branch", ref)
                 for (source,) in self._rows("drop_origin", ref):
                     self._run("sweep_again", source)
+                    removed += 1
         return removed
 
     # Branches.
@@ -130,9 +138,9 @@ class SqliteTables(Overview):
         row = self._row("branch", id.raw)
         return None if row is None else self._branch_of(id, row)
 
-    def _branch_of(self, id: BranchId, row: Row) -> Branch:
+    def _branch_of(self, id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
         self._refs[id] = row[0]
-        return records.branch_of(id, row[1:])
+        return records.branch_of(id, row, conversation)
 
     def _ref(self, id: BranchId) -> int:
         """What stands for the branch in its turns. Asked for once: mostly, the branch was read before."""
@@ -200,8 +208,8 @@ class SqliteTables(Overview):
         row = self._row("lane", id.raw, owner, lease.raw)
         if row is None:
             return None
-        conversation = records.conversation_of(row[:CONVERSATION_COLUMNS])
-        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2])
+        conversation = records.conversation_of(row)
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2], conversation.id)
         return conversation, branch, bool(row[-2]), row[-1] or 0
 
     # Turns.
@@ -263,11 +271,14 @@ class SqliteTables(Overview):
 
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         found = {turn: self._rows("flags", turn.raw, owner) for turn in turns}
-        return {
-            turn: {place: Flags(bool(to_model), bool(to_user)) for place, to_model, to_user in rows}
-            for turn, rows in found.items()
-            if rows
-        }
+        return {turn: records.flags_of(rows) for turn, rows in found.items() if rows}
+
+    async def flags_in(self, owner: str, stretches: Sequence[Stretch]) -> FlagsOf:
+        asked = [(self._ref(each.branch), each.after, each.through) for each in stretches]
+        found: dict[TurnId, list[Row]] = {}
+        for turn, *flags in self._rows("flags_in", msgspec.json.encode(asked).decode(), owner):
+            found.setdefault(TurnId.trusted(turn), []).append(tuple(flags))
+        return {turn: records.flags_of(rows) for turn, rows in found.items()}
 
     async def save_flags(self, owner: str, turn: TurnId, flags: Mapping[int, Flags]) -> None:
         self._run("drop_flags", turn.raw)

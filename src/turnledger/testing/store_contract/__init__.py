@@ -22,6 +22,7 @@ import pytest
 
 PARTS = (
     "all_or_nothing",
+    "beginnings",
     "branch_rows",
     "busy",
     "context",
@@ -59,6 +60,7 @@ PARTS = (
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
+from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
@@ -96,6 +98,7 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
 class StoreContract(
     AllOrNothing,
+    Beginnings,
     BranchRows,
     Busy,
     ContextShown,

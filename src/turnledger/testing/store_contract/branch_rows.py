@@ -71,6 +71,27 @@ class BranchRows(Contract):
         assert await read(stores[1], do("origin", found.branch)) is None
         assert await read(stores[1], do("origin", IDS.new(BranchId))) is None
 
+    async def test_switches_are_kept_beside_their_conversation(self, stores: list[Store]) -> None:
+        found, other = await begun(stores[0]), await begun(stores[0])
+        made = tuple(IDS.new(TurnId) for _ in range(3))
+        assert await read(stores[1], do("switches", found.id)) == ()
+        await write(stores[0], do("save_switches", found.id, made[:2]))
+        assert await read(stores[1], do("switches", found.id)) == made[:2]
+        await write(
+            stores[1],
+            do("save_switches", found.id, made[1:]),
+            do("save_conversation", replace(found, revision=2)),
+        )
+        assert await read(stores[0], do("switches", found.id)) == made[1:]
+        assert await read(stores[0], do("switches", other.id)) == ()
+
+        async def fails(_: Tables) -> None:
+            raise Superseded
+
+        with pytest.raises(Superseded):
+            await write(stores[0], do("save_switches", found.id, made), fails)
+        assert await read(stores[1], do("switches", found.id)) == made[1:]
+
     async def test_a_long_line_comes_back_as_it_was(self, stores: list[Store]) -> None:
         found = await begun(stores[0])
         turns = await grow(stores[0], found.branch, 1)

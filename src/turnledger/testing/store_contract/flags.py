@@ -15,6 +15,7 @@ from turnledger.engine.flagging import flag
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
 from turnledger.errors import ConversationDeleted, InvalidInput, TurnNotFound
+from turnledger.model.conversation import Stretch
 from turnledger.model.flags import Flags
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
@@ -304,6 +305,30 @@ class Flagged(Contract):
         assert await read(here, do("flags", "ann", ids)) == {first.id: {1: Flags(False, False)}}
         await write(there, do("save_flags", "ann", first.id, {}))
         assert await read(here, do("flags", "ann", ids)) == {}
+
+    async def test_flags_are_found_by_where_their_turns_stand(self, stores: list[Store]) -> None:
+        here, there = stores
+        found, other = await begun(here), await begun(here)
+        turns = [turn_row(found.branch, number) for number in range(1, 6)]
+        elsewhere = turn_row(other.branch, 2)
+        await write(here, *(do("add_turn", each) for each in (*turns, elsewhere)))
+        flags = {0: Flags(False, True), 5: Flags(True, False)}
+        for each in (*turns[:4], elsewhere):
+            await write(here, do("save_flags", "ann", each.id, flags))
+        await write(there, do("save_flags", "ann", turns[0].id, {}))
+
+        async def flagged(owner: str, *stretches: Stretch) -> list[TurnId]:
+            answer = await read(there, do("flags_in", owner, stretches))
+            assert all(each == flags for each in answer.values())
+            return sorted(answer)
+
+        line = Stretch(found.branch, 0, 5)
+        assert await flagged("ann", line) == [each.id for each in turns[1:4]]
+        assert await flagged("ann", Stretch(found.branch, 1, 3)) == [turns[1].id, turns[2].id]
+        assert await flagged("ann", Stretch(found.branch, 4, 5)) == await flagged("ann") == []
+        two = (Stretch(other.branch, 0, 2), Stretch(found.branch, 3, 5))
+        assert await flagged("ann", *two) == sorted([elsewhere.id, turns[3].id])
+        assert await flagged("eve", line) == []
 
     async def test_every_change_raises_the_version_of_its_owner(self, stores: list[Store]) -> None:
         here, there = stores

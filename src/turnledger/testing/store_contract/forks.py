@@ -78,6 +78,21 @@ class Forks(Contract):
         for limit in (1, 2, 3):
             assert await forked.turns(limit=limit) == [*expected, turn][-limit:]
 
+    async def test_the_details_of_a_fork_are_its_own(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="T", internal=True, expires_after=600)
+        await chain(chat, 1)
+        plain = await soon(chat.fork())
+        found = await plain.info()
+        assert (found.title, found.internal, found.expires_after) == (None, False, None)
+        aside = await soon(chat.fork(title="U", internal=True, expires_after=60))
+        assert [each.id for each in await there.ledger.conversations()] == [plain.id]
+        assert (await (await there.chat(aside)).info()).title == "U"
+        stage.clock.advance(60)
+        with pytest.raises(ConversationExpired):
+            await aside.turns()
+        assert len(await chat.turns()) == 1
+
     async def test_an_empty_conversation_can_be_forked(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         forked = await soon(chat.fork())

@@ -11,8 +11,9 @@ from turnledger.engine.lease import renew
 from turnledger.engine.ports import Store
 from turnledger.errors import LedgerClosed
 from turnledger.model.attempt import AttemptState
-from turnledger.model.conversation import Branch, Claim, ConversationState
+from turnledger.model.conversation import Branch, Claim, ConversationState, Stretch
 from turnledger.model.ids import LeaseId, TurnId
+from turnledger.testing.store_contract.branch_rows import branch_off, grow
 from turnledger.testing.store_contract.rows import (
     IDS,
     begun,
@@ -90,6 +91,20 @@ class HouseKeeping(Contract):
             assert len(turns) == left
             row = await read(stores[1], do("conversation", "ann", each.id))
             assert row is not None
+
+    async def test_branches_that_are_empty_are_cleared_a_few_at_a_time(self, stores: list[Store]) -> None:
+        """Each was made from the one before, as by one undo after another, and has nothing of its own."""
+        store = stores[0]
+        found = await begun(store)
+        [first] = await grow(store, found.branch, 1)
+        line = (Stretch(found.branch, 0, 1),)
+        made = [(await branch_off(store, found, first, *line))[0].id for _ in range(10)]
+        await write(store, do("save_conversation", replace(found, state=ConversationState.DELETED)))
+        removed = [(await write(stores[step % 2], do("purge_ended", 3)))[0] for step in range(5)]
+        assert removed == [3, 3, 3, 2, 0]
+        for branch in made:
+            assert await read(stores[1], do("origin", branch)) is None
+        assert await read(stores[1], do("turn", "ann", first.id)) is None
 
     async def test_lapsed_conversations_are_those_that_nobody_uses(self, stores: list[Store]) -> None:
         store = stores[0]

@@ -9,8 +9,11 @@ import pytest
 from turnledger.engine.commit import commit
 from turnledger.engine.conversations import update
 from turnledger.errors import RevisionConflict
+from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import Contract, Stage, exchange, soon
+
+every_fate = pytest.mark.parametrize("fate", Fate)
 
 
 class Metadata(Contract):
@@ -57,6 +60,29 @@ class Metadata(Contract):
             await chat.update(title="V", revision=1)
         assert conflict.value.current == 2
         assert await chat.info() == before
+
+    @every_fate
+    @pytest.mark.parametrize("revision", [None, 1])
+    async def test_an_update_whose_answer_is_lost_is_made_once(
+        self, stage: Stage, fate: Fate, revision: int | None
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="T", metadata={"a": "1"})
+        here.store.lose_answer(update, fate, fate)
+        updated = await soon(chat.update(title="U", metadata={"b": "2"}, revision=revision))
+        assert (updated.title, updated.metadata, updated.revision) == ("U", {"b": "2"}, 2)
+        assert await (await there.chat(chat)).info() == updated
+
+    async def test_an_update_that_changes_nothing_is_none(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="T")
+        before = await chat.info()
+        assert await chat.update(title="T", revision=1) == before
+        await (await there.chat(chat)).update(title="U", revision=1)
+        await (await there.chat(chat)).update(title="T", revision=2)
+        assert (await chat.update(title="T")).revision == 3
+        with pytest.raises(RevisionConflict):
+            await chat.update(title="T", revision=1)  # it was something else in between
 
     async def test_of_two_updates_of_one_revision_one_wins(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -10,7 +10,7 @@ from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.errors import BranchNotFound, ConversationBusy, TurnNotFound, TurnStopped
 from turnledger.model.ids import BranchId
-from turnledger.testing.gates import Fate
+from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Tool
 from turnledger.testing.store_contract.stage import (
     Contract,
@@ -201,6 +201,49 @@ class Moving(Contract):
         await soon(chat.switch(old))
         assert await chat.turns() == before
         await exchange(chat, "next", on_busy="reject")
+
+    @pytest.mark.parametrize("way", ["on", "back", "undo", "edit"])
+    async def test_a_switch_whose_answer_is_lost_is_not_done_again_over_a_later_move(
+        self, stage: Stage, way: str
+    ) -> None:
+        """Somebody else moves the conversation on, or back to where it was, before the one who switched it
+        learns that it was done."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns, first = await chain(chat, 2), await shown(chat)
+        await tell(chat.edit(turns[1].id, "second"))
+        second = await shown(chat)
+        await tell(chat.edit((await chat.turns())[1].id, "third"))
+        third, same = await shown(chat), await there.chat(chat)
+        here.store.lose_answer(begin, *[Fate.WRITTEN] * 3)
+        with here.store.hold(begin, When.AFTER) as gate:
+            switching = stage.start(chat.switch(first))
+            await stage.reach(gate, switching)
+            assert await shown(same) == first
+            if way == "undo":
+                await soon(same.undo())
+            elif way == "edit":
+                await tell(same.edit(turns[0].id, "other"))
+            else:
+                await soon(same.switch(second if way == "on" else third))
+            expected = await shown(same)
+        await soon(switching)
+        assert await shown(same) == expected
+        await exchange(chat, "next", on_busy="reject")
+
+    @every_fate
+    async def test_a_queued_switch_whose_answer_is_lost_is_done(self, stage: Stage, fate: Fate) -> None:
+        """Its branch is shown while it waits, and what runs there leads away from it."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turns, old = await chain(chat, 2), await shown(chat)
+        holder = await stage.hold(lambda model: chat.edit(turns[1].id, "other").run(model))
+        switching = await stage.line_up(chat, (await there.chat(chat)).switch(old))
+        there.store.lose_answer(begin, fate, fate)
+        await holder.finish()
+        await soon(switching)
+        assert await chat.turns() == turns
+        assert await stage.tickets(chat) == []
 
     async def test_a_branch_goes_on_where_it_was_left(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -260,7 +260,7 @@ class Superseding(Contract):
         here, there = await stage.processes()
         chat = await here.chat()
         process = here.ledger._process
-        request = begin_request(process, chat._target(), "q0")
+        request = begin_request(process, chat._target, "q0")
         await here.store.transact(begin, request)
         with pytest.raises(ConversationBusy):
             await exchange(await there.chat(chat), "q1", on_busy="reject")

@@ -231,6 +231,22 @@ class WhatHappened(Contract):
         assert await chat.attempts() == []
         assert kinds(await chat.turns()) == ["settled", "completed"]
 
+    async def test_why_a_settled_turn_failed_outlives_its_attempt(self, stage: Stage) -> None:
+        here = await stage.process(replace(LIMITS, attempts_kept=60.0))
+        chat = await here.chat()
+        await fail(chat, ScriptedModel([Tool("pay", "paid"), BOOM]))
+        await exchange(chat, "q")
+        settled, _ = await chat.turns()
+        told = await soon(chat.stop(settled.id))
+        assert told is not None
+        assert (told.state, told.turn) == (AttemptState.SETTLED, settled)
+        assert told.failure is not None
+        assert str(BOOM) in told.failure.message
+        stage.clock.advance(61)
+        await here.tend()
+        assert await chat.attempts() == []
+        assert await soon(chat.stop(settled.id)) == told
+
 
 def _stopping(runner: Runner) -> Runner:
     async def run(turn: RunningTurn) -> None:

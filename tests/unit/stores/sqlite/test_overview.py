@@ -66,7 +66,11 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
         ),
         ("INSERT INTO journal VALUES (randomblob(16), 0, x'7b7d')", "what it says is lost"),
         ("INSERT INTO event_log VALUES (randomblob(16), 0, x'00')", "There is a log of turn_"),
-        ("INSERT INTO item_flag VALUES (randomblob(16), 0, 'ann', 0, 0)", "There are flags of turn_"),
+        ("INSERT INTO item_flag VALUES (randomblob(16), 0, 'ann', 0, 0, 1, 1)", "There are flags of turn_"),
+        (
+            "INSERT INTO item_flag SELECT id, 0, 'ann', 0, 0, branch, number + 1 FROM turn LIMIT 1",
+            "nobody goes by them",
+        ),
         ("INSERT INTO attempt_input VALUES (9999, randomblob(16), x'7b7d')", "it is left over"),
         (
             "UPDATE attempt SET ended = 0 WHERE id = (SELECT id FROM attempt WHERE journaled = 0 LIMIT 1)",

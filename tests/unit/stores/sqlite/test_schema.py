@@ -84,7 +84,7 @@ def test_each_query_has_a_sentence_and_is_used() -> None:
 
 def test_named_queries_are_split_at_their_names() -> None:
     text = "-- about\n\n-- name: one\n-- Says.\nSELECT 1;\n\n-- name: two\n-- Says.\nSELECT\n  2;\n"
-    assert named_queries(text) == {"one": "SELECT 1;", "two": "SELECT\n  2;"}
+    assert named_queries(text) == {"one": "SELECT 1;", "two": "SELECT 2;"}
 
 
 @pytest.mark.parametrize("name", sorted(QUERIES))

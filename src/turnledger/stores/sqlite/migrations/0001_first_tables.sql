@@ -16,7 +16,8 @@ CREATE TABLE conversation (
     expires_after INTEGER,
     swept INTEGER NOT NULL DEFAULT 0,
     reset_policy BLOB,
-    former_conversation_key TEXT
+    former_conversation_key TEXT,
+    switches BLOB
 ) STRICT;
 
 CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, conversation_key)
@@ -84,8 +85,12 @@ CREATE TABLE item_flag (
     owner TEXT NOT NULL,
     to_model INTEGER NOT NULL,
     to_user INTEGER NOT NULL,
+    branch INTEGER,
+    number INTEGER,
     PRIMARY KEY (turn, place)
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 
 CREATE TABLE flag_version (
     owner TEXT PRIMARY KEY,

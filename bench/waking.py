@@ -1,0 +1,98 @@
+"""How soon a reader of events in another process is woken: `python -m bench.waking [--rounds N]`.
+
+Another process runs turns; this one reads their events from the file that they share. Two times are taken:
+from leaving the block of a turn, whose commit is part of it, until its last event is here; and, of one long
+turn, from emitting a delta until it is here, which waits for its turn to write down what it has told. Both
+processes read the same monotonic clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from random import Random
+from statistics import quantiles
+
+from turnledger import Chat, Ledger, Limits, TextDelta, TurnFinished
+
+WITHOUT_TIMERS = Limits(lease_time=10_000.0)
+"""So that nothing but the notice of the other's write ends a wait."""
+LONGEST_PAUSE = 0.1
+"""Seconds, chosen anew each time, so that what is told falls anywhere between two looks of the reader."""
+
+
+async def tell(path: Path, rounds: int) -> None:
+    """Run turns, each when a line comes; print its id, then when it emitted its deltas and was left."""
+    random = Random(1)
+    async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
+        chat = await ledger.conversation(conversation_key="lane")
+        for deltas in (*[1] * rounds, rounds):
+            emitted: list[float] = []
+            async with chat.turn("Tell me.") as turn:
+                print(turn.id, flush=True)
+                await asyncio.to_thread(sys.stdin.readline)
+                for _ in range(deltas):
+                    await asyncio.sleep(random.uniform(0, LONGEST_PAUSE))
+                    emitted.append(time.monotonic())
+                    turn.emit("word ")
+                await asyncio.sleep(random.uniform(0, LONGEST_PAUSE))
+                left = time.monotonic()
+            print(json.dumps([emitted, left]), flush=True)
+
+
+async def listen(chat: Chat, teller: Process) -> tuple[list[float], float]:
+    """Read the next turn of the teller; return how long each of its deltas took, and its end."""
+    assert teller.stdin is not None
+    assert teller.stdout is not None
+    turn = (await teller.stdout.readline()).decode().strip()
+    heard: list[float] = []
+    end = 0.0
+    async for event in chat.events(turn):
+        if event.number == 1:
+            teller.stdin.write(b"\n")
+        elif isinstance(event, TextDelta):
+            heard.append(time.monotonic())
+        elif isinstance(event, TurnFinished):
+            end = time.monotonic()
+    emitted, left = json.loads(await teller.stdout.readline())
+    return [at - since for at, since in zip(heard, emitted, strict=True)], end - left
+
+
+async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
+    """Read the turns of another process; return the seconds that their ends took, and the deltas of one."""
+    path = folder / "waking.db"
+    async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
+        chat = await ledger.conversation(conversation_key="lane")
+        command = ["-m", "bench.waking", "--tell", str(path), "--rounds", str(rounds)]
+        teller = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
+        ends = [(await listen(chat, teller))[1] for _ in range(rounds)]
+        deltas, _ = await listen(chat, teller)
+        await teller.wait()
+    return ends, deltas
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.waking", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    parser.add_argument("--tell", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.tell is not None:
+        asyncio.run(tell(options.tell, options.rounds))
+        return
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        ends, deltas = asyncio.run(measure(Path(folder).resolve(), options.rounds))
+    print(f"{'an event from another process, milliseconds':44} {'p50':>7} {'p99':>7}")
+    for name, times in (("the end of a turn, its commit included", ends), ("a delta of a long turn", deltas)):
+        cuts = quantiles(times, n=100, method="inclusive")
+        print(f"{name:44} {1000 * cuts[49]:7.1f} {1000 * cuts[98]:7.1f}")
+
+
+if __name__ == "__main__":
+    main()
