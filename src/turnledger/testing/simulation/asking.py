@@ -24,7 +24,6 @@ from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import LEASE_TIME, Work
 from turnledger.testing.simulation.world import Ask, Kind, ModelFailed, Seen
 
-
 Attend: TypeAlias = Callable[[ConversationId, TurnId], None]
 
 
@@ -139,6 +138,7 @@ class Asking:
         do = self._scene.servers.do
         copies = 2 if ask.idempotency_key and self._random.random() < 0.3 else 1
         tries = self._random.choice((1, 3, 4)) if ask.idempotency_key else 1
+        answer: Turn | None = None
         for _ in range(tries):
             given_up_after = self._random.choice((None, None, None, 0.01, 1.0, 15.0))
             await asyncio.gather(*(do(self._handle(ask), given_up_after) for _ in range(copies)))
@@ -178,8 +178,13 @@ class Asking:
         if generation is not None and generation == names.generation(name):
             self._world.opened.setdefault((name, generation), set()).add(chat.id)
         if ask.resent is not None:
-            how = {"sent": ask.resent.sent, "on_divergence": ask.resent.on_divergence}
-            return chat.resent(ask.resent.messages, on_event=told.append, **how, **ask.options)
+            return chat.resent(
+                ask.resent.messages,
+                sent=ask.resent.sent,
+                on_divergence=ask.resent.on_divergence,
+                on_event=told.append,
+                **ask.options,
+            )
         if ask.kind is Kind.REGENERATE:
             return chat.regenerate(ask.instead_of, on_event=told.append, **ask.options)
         if ask.kind is Kind.EDIT and ask.instead_of is not None:

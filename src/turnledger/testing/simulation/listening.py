@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 
 from turnledger.errors import ConversationDeleted, TurnledgerError, TurnNotFound
 from turnledger.ledger import Ledger
@@ -72,14 +71,14 @@ class Listening:
         async def read(ledger: Ledger) -> None:
             try:
                 chat = await ledger.conversation(listener.conversation)
-                async with aclosing(chat.events(listener.turn, after=listener.last)) as events:
-                    async for event in events:
-                        is_holder = world.holders.get(listener.turn) == ledger._process.lease
-                        listener.hear(event, in_its_process=is_holder)
-                        if not listener.is_over:
-                            if len(listener.heard) % most == 0:
-                                return
-                            await asyncio.sleep(pace)
+                async for event in chat.events(listener.turn, after=listener.last):
+                    is_holder = world.holders.get(listener.turn) == ledger._process.lease
+                    listener.hear(event, in_its_process=is_holder)
+                    if listener.is_over:
+                        continue
+                    if len(listener.heard) % most == 0:
+                        return
+                    await asyncio.sleep(pace)
                 listener.is_over = True
             except ConversationDeleted:
                 listener.is_over = True

@@ -32,14 +32,14 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
             began_on = _line_at_begin(world, by_branch, turn.id)
             yield from _broken_by(turn, ask.resent, told, began_on)
             lane, target = world.places[turn.id]
-            if ask.resent.on_divergence is OnDivergence.REJECT and lane != target:
-                if not _is_question(ask.resent, began_on):
-                    yield f"{turn.id} is on a branch of its own, and was not to be"
+            may_branch = ask.resent.on_divergence is OnDivergence.BRANCH
+            if lane != target and not may_branch and not _is_question(ask.resent, began_on):
+                yield f"{turn.id} is on a branch of its own, and was not to be"
 
 
 def _broken_by(turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Turn]) -> Iterator[str]:
     meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
-    is_sure = not _begins_as_settled(sent, began_on)
+    is_sure = not _begins_as_unfinished(sent, began_on)
     if is_sure and resent.is_whole and (not resent.cut or _is_recognisable(resent, began_on)):
         if not agrees(meant, told):
             yield f"{turn.id} stands on {_texts(told)}, and its client meant {_texts(meant)}"
@@ -60,11 +60,11 @@ def _is_recognisable(resent: Resent, began_on: Sequence[Turn]) -> bool:
     )
 
 
-def _begins_as_settled(sent: Sequence[Words], began_on: Sequence[Turn]) -> bool:
-    """Whether what was sent may begin with a question that was asked again and settled further down: it is
-    taken to stand there, as if the rest had been trimmed, when its first answer was edited."""
-    settled = [turn for turn in began_on if turn.kind is TurnKind.SETTLED]
-    return any(words == sent[0] for words, _ in _entries(settled))
+def _begins_as_unfinished(sent: Sequence[Words], began_on: Sequence[Turn]) -> bool:
+    """Whether what was sent may begin with a question that was asked again, further down, and did not end
+    well: when its first answer was edited, it is taken to stand there, as if the rest had been trimmed."""
+    unfinished = [turn for turn in began_on if turn.kind is not TurnKind.COMPLETED]
+    return any(words == sent[0] for words, _ in _entries(unfinished))
 
 
 def _is_question(resent: Resent, began_on: Sequence[Turn]) -> bool:
