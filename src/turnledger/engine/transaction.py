@@ -341,7 +341,7 @@ class RunningTurn:
         if not self.live.is_heard:
             return
         if state is AttemptState.SETTLED:
-            # What was told of it later is not how it ended.
-            state, turn = AttemptState.FAILED, None
+            # What was told of it later is not how it ended: it failed, or was stopped and discarded.
+            state, turn = AttemptState.DISCARDED if failure is None else AttemptState.FAILED, None
         items = untold(self.live.items, turn.output) if turn is not None else ()
         self.live.finish(items, state, failure)

@@ -1,4 +1,4 @@
-"""Agreement: whether what one side holds can be told by what the other side holds, some of which is optional."""
+"""Agreement: whether one side holds what the other side tells, some of which it may leave out."""
 
 from __future__ import annotations
 

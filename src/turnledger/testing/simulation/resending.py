@@ -1,5 +1,5 @@
-"""Resending: chat-completions clients. Each has a copy of its own of what it was shown, and sends it again each
-time: whole or trimmed, edited, or cut off behind an earlier question."""
+"""Resending: chat-completions clients. Each has a copy of its own of what it was shown, and sends it again
+each time: whole or trimmed, edited, or cut off behind an earlier question."""
 
 from __future__ import annotations
 

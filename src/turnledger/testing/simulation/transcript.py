@@ -87,8 +87,13 @@ def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message
 
 
 def words_of(messages: Iterable[Message]) -> list[Words]:
-    """What these messages say, one after the other."""
+    """What these messages say, one after the other. Of results only their place is told: which call was
+    answered, and by whom, others may have decided."""
     return [
-        (message["role"], "".join((message["content"] or "").split()), len(message.get("tool_calls", ())))
+        (
+            message["role"],
+            "" if message["role"] == "tool" else "".join((message["content"] or "").split()),
+            len(message.get("tool_calls", ())),
+        )
         for message in messages
     ]

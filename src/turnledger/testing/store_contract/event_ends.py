@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.ending import end
 from turnledger.engine.recording import record
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import (
@@ -17,7 +18,7 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TurnFinished
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Fate
+from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel
 from turnledger.testing.store_contract.readers import (
     BOOM,
@@ -131,6 +132,20 @@ async def is_discarded_and_settled(stage: Stage, chat: Chat, told: Callable[[Eve
     await exchange(chat, "next")
 
 
+async def is_discarded_and_settled_before_it_knows(
+    stage: Stage, chat: Chat, told: Callable[[Event], None]
+) -> None:
+    process = next(each for each in stage._processes if each.ledger._process is chat._process)
+    other = next(each for each in stage._processes if each is not process)
+    with process.store.hold(end, When.AFTER) as gate:
+        process.store.lose_answer(end, Fate.WRITTEN)
+        ending = stage.start(is_discarded(stage, chat, told))
+        await stage.reach(gate, ending)
+        await exchange(await other.chat(chat), "next")
+    await soon(ending)
+    assert (await chat.turns())[0].kind is TurnKind.SETTLED
+
+
 ENDS = [
     (completes, AttemptState.COMPLETED),
     (answers_in_one_go, AttemptState.COMPLETED),
@@ -147,6 +162,7 @@ ENDS = [
     (fails_and_is_resumed, AttemptState.FAILED),
     (is_discarded, AttemptState.DISCARDED),
     (is_discarded_and_settled, AttemptState.DISCARDED),
+    (is_discarded_and_settled_before_it_knows, AttemptState.DISCARDED),
 ]
 every_end = pytest.mark.parametrize(("act", "state"), ENDS, ids=[act.__name__ for act, _ in ENDS])
 
