@@ -1,4 +1,4 @@
-"""Listening: clients that read what turns tell while they run, in any process, and come again when cut off."""
+"""Listening: clients that read what turns tell while they run, in any process, and come back when cut off."""
 
 from __future__ import annotations
 

@@ -87,13 +87,10 @@ def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message
 
 
 def words_of(messages: Iterable[Message]) -> list[Words]:
-    """What these messages say, one after the other. Of results only their place is told: which call was
-    answered, and by whom, others may have decided."""
+    """What these messages say, one after the other. Results are left out: somebody else may have answered the
+    call before, or moved on without an answer, and then that is what is told of it."""
     return [
-        (
-            message["role"],
-            "" if message["role"] == "tool" else "".join((message["content"] or "").split()),
-            len(message.get("tool_calls", ())),
-        )
+        (message["role"], "".join((message["content"] or "").split()), len(message.get("tool_calls", ())))
         for message in messages
+        if message["role"] != "tool"
     ]
