@@ -32,7 +32,7 @@ class Resending:
         copy = self._copies.get((client, name))
         if copy is None or self._random.random() < 0.15:
             copy = [message for turn in await self._asking.shown(name) for message in shown_as(turn)]
-        tokens = [token, f"{token}b"] if self._random.random() < 0.4 else [token]
+        tokens = [token, f"b{token}"] if self._random.random() < 0.4 else [token]
         tabs = [self._draw(copy, each) for each in tokens]
         asking = (self._ask(tab, name, each) for tab, each in zip(tabs, tokens, strict=True))
         answers = await asyncio.gather(*asking)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -132,18 +132,43 @@ async def is_discarded_and_settled(stage: Stage, chat: Chat, told: Callable[[Eve
     await exchange(chat, "next")
 
 
-async def is_discarded_and_settled_before_it_knows(
-    stage: Stage, chat: Chat, told: Callable[[Event], None]
+async def _before_it_knows(
+    stage: Stage,
+    chat: Chat,
+    ending: Coroutine[Any, Any, None],
+    meanwhile: Callable[[Chat], Awaitable[object]],
 ) -> None:
+    """Let something happen in another process when a turn has ended, and its holder has not heard of it."""
     process = next(each for each in stage._processes if each.ledger._process is chat._process)
     other = next(each for each in stage._processes if each is not process)
     with process.store.hold(end, When.AFTER) as gate:
         process.store.lose_answer(end, Fate.WRITTEN)
-        ending = stage.start(is_discarded(stage, chat, told))
-        await stage.reach(gate, ending)
-        await exchange(await other.chat(chat), "next")
-    await soon(ending)
+        task = stage.start(ending)
+        await stage.reach(gate, task)
+        await meanwhile(await other.chat(chat))
+    await soon(task)
+
+
+async def is_discarded_and_settled_before_it_knows(
+    stage: Stage, chat: Chat, told: Callable[[Event], None]
+) -> None:
+    discarding = is_discarded(stage, chat, told)
+    await _before_it_knows(stage, chat, discarding, lambda other: exchange(other, "next"))
     assert (await chat.turns())[0].kind is TurnKind.SETTLED
+
+
+async def fails_and_is_resumed_before_it_knows(
+    stage: Stage, chat: Chat, told: Callable[[Event], None]
+) -> None:
+    model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
+
+    async def fail() -> None:
+        with pytest.raises(RuntimeError):
+            await chat.run(model, "q", idempotency_key="i", on_event=told)
+
+    await _before_it_knows(stage, chat, fail(), lambda other: other.run(model, "q", idempotency_key="i"))
+    [attempt] = await chat.attempts()
+    assert attempt.attempt.state is AttemptState.RESUMED
 
 
 ENDS = [
@@ -160,6 +185,7 @@ ENDS = [
     (fails_and_is_settled, AttemptState.FAILED),
     (fails_and_is_forgotten, AttemptState.FAILED),
     (fails_and_is_resumed, AttemptState.FAILED),
+    (fails_and_is_resumed_before_it_knows, AttemptState.FAILED),
     (is_discarded, AttemptState.DISCARDED),
     (is_discarded_and_settled, AttemptState.DISCARDED),
     (is_discarded_and_settled_before_it_knows, AttemptState.DISCARDED),
