@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from turnledger.engine.matching import Sent
 from turnledger.engine.resending import OnDivergence
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
@@ -39,7 +40,7 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
 
 def _broken_by(turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Turn]) -> Iterator[str]:
     meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
-    is_sure = not _begins_as_unfinished(sent, began_on)
+    is_sure = resent.sent is Sent.FULL or not _may_begin_elsewhere(resent, sent, began_on)
     if is_sure and resent.is_whole and (not resent.cut or _is_recognisable(resent, began_on)):
         if not agrees(meant, told):
             yield f"{turn.id} stands on {_texts(told)}, and its client meant {_texts(meant)}"
@@ -60,11 +61,13 @@ def _is_recognisable(resent: Resent, began_on: Sequence[Turn]) -> bool:
     )
 
 
-def _begins_as_unfinished(sent: Sequence[Words], began_on: Sequence[Turn]) -> bool:
-    """Whether what was sent may begin with a question that was asked again, further down, and did not end
-    well: when its first answer was edited, it is taken to stand there, as if the rest had been trimmed."""
-    unfinished = [turn for turn in began_on if turn.kind is not TurnKind.COMPLETED]
-    return any(words == sent[0] for words, _ in _entries(unfinished))
+def _may_begin_elsewhere(resent: Resent, sent: Sequence[Words], began_on: Sequence[Turn]) -> bool:
+    """Whether the first message that was sent stands at another place of the line, too, as when a question is
+    asked again: nobody can tell a copy that begins there from one that was trimmed."""
+    entries = _entries(began_on)
+    places = [place for place, (words, _) in enumerate(entries) if words == sent[0]]
+    is_first = bool(places) and all(is_optional for _, is_optional in entries[: places[0]])
+    return len(places) > (1 if resent.cut or is_first else 0)
 
 
 def _is_question(resent: Resent, began_on: Sequence[Turn]) -> bool:
