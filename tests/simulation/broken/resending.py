@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import begin, resending
 from turnledger.engine.matching import Continuation, Divergence, Sent, decide
+from turnledger.engine.resending import Resending
 from turnledger.engine.seen import HistoryMoved
+from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn
 
 # What it means is decided on the line as it is when the lane is free.
@@ -16,11 +20,26 @@ from turnledger.model.turn import Turn
 
 @broken
 def reads_a_resent_history_before_it_waits_only() -> list[Patch]:
+    true = Resending.reread
+    read: dict[TurnId, Any] = {}
+
+    async def read_once(self: Resending, request: Any, conversation: Any) -> Any:
+        if request.attempt not in read:
+            read[request.attempt] = await true(self, request, conversation)
+        first = read[request.attempt]
+        return replace(
+            request,
+            input=first.input,
+            instructions=first.instructions,
+            diverge=first.diverge,
+            seen=first.seen,
+        )
+
     def check_seen(branch: Any, request: Any) -> None:
         if request.reread is not None and request.seen is None:
             raise HistoryMoved(branch.conversation)
 
-    return [(begin, "_check_seen", check_seen)]
+    return [(Resending, "reread", read_once), (begin, "_check_seen", check_seen)]
 
 
 # Nothing is doubled.
