@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
+from turnledger.model.attempt import OnBusy
 from turnledger.model.flags import SHOWN
+from turnledger.testing.simulation.asking import Asking
+from turnledger.testing.simulation.briefing import SILENT, Briefing
 from turnledger.testing.simulation.promises import Line
 from turnledger.testing.simulation.scene import Scene
 from turnledger.testing.simulation.servers import Work
 from turnledger.testing.simulation.world import World
 
 
-def flag(scene: Scene, name: str) -> Work:
+async def flag_and_ask(scene: Scene, asking: Asking, name: str, token: str) -> None:
+    """Flag something, and ask: what is hidden by now is not shown, be it all of the rest or a part."""
+    await scene.servers.do(_flag(scene, name))
+    ask = asking.draw(token)
+    if ask.briefing is SILENT:
+        ask = replace(ask, briefing=Briefing(turns=scene.random.choice((None, 2))))
+    await asking.ask(replace(ask, conversation=name, fails_at=(-1,), on_busy=OnBusy.QUEUE))
+
+
+def _flag(scene: Scene, name: str) -> Work:
     """Show or hide something of a turn that the client sees, to the model or to the user."""
     random, world = scene.random, scene.world
 

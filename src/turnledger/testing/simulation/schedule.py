@@ -14,7 +14,7 @@ from turnledger.testing.simulation import deeds
 from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.checker import Violation, check
 from turnledger.testing.simulation.faults import CALM, Medium, Weather
-from turnledger.testing.simulation.flagging import flag
+from turnledger.testing.simulation.flagging import flag_and_ask
 from turnledger.testing.simulation.listening import Listening
 from turnledger.testing.simulation.names import Names
 from turnledger.testing.simulation.resending import Resending
@@ -151,7 +151,7 @@ class Schedule:
             case "resend":
                 await self._resending.resend(client, name, token)
             case "flag":
-                await do(flag(scene, name))
+                await flag_and_ask(scene, asking, name, token)
             case "delete":
                 await do(deeds.delete(scene, name))
 
