@@ -114,7 +114,6 @@ def test_a_running_turn_can_do_this() -> None:
         "call",
         "emit",
         "history",
-        "id",
         "input",
         "instructions",
         "items",
