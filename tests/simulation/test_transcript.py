@@ -52,6 +52,12 @@ def test_a_call_that_is_left_is_shown_and_a_result_that_was_stated_is_not() -> N
     assert [each["id"] for each in shown[1]["tool_calls"]] == ["c"]
 
 
-def test_white_space_says_nothing_and_neither_do_results() -> None:
-    messages = [{"role": "user", "content": " a b "}, {"role": "tool", "tool_call_id": "c", "content": "x"}]
-    assert words_of(messages) == [("user", "ab", 0)]
+def test_pieces_say_the_same_as_the_whole_and_results_say_nothing() -> None:
+    whole = [{"role": "user", "content": " a b "}, {"role": "assistant", "content": "c d"}]
+    pieces = [
+        {"role": "user", "content": "a b"},
+        {"role": "assistant", "content": "c "},
+        {"role": "tool", "tool_call_id": "c", "content": "x"},
+        {"role": "assistant", "content": "d"},
+    ]
+    assert words_of(whole) == words_of(pieces) == [("user", "a b"), ("assistant", "c"), ("assistant", "d")]

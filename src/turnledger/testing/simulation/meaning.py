@@ -14,10 +14,10 @@ from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.agreement import agrees, begins_with
 from turnledger.testing.simulation.promises import Line
-from turnledger.testing.simulation.transcript import Resent, Words, answered_with, asked_with, words_of
+from turnledger.testing.simulation.transcript import Message, Resent, Word, asked_with, shown_as, words_of
 from turnledger.testing.simulation.world import World
 
-Entry = tuple[Words, bool]
+Entry = tuple[Word, bool]
 
 
 def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
@@ -29,7 +29,7 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
             is_here = turn.branch == line.branch.id and turn.kind is not TurnKind.SETTLED
             if ask is None or ask.resent is None or not is_here:
                 continue
-            told = [*_entries(line.turns[:place]), *((words, False) for words in words_of(asked_with(turn)))]
+            told = [*_entries(line.turns[:place]), *((word, False) for word in words_of(asked_with(turn)))]
             began_on = _line_at_begin(world, by_branch, turn.id)
             yield from _broken_by(turn, ask.resent, told, began_on)
             lane, target = world.places[turn.id]
@@ -40,12 +40,13 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
 
 def _broken_by(turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Turn]) -> Iterator[str]:
     meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
-    is_sure = resent.sent is Sent.FULL or not _may_begin_elsewhere(resent, sent, began_on)
+    stands_on = [word for word, _ in told]
+    is_sure = resent.sent is Sent.FULL or not _may_begin_elsewhere(resent, began_on)
     if is_sure and resent.is_whole and (not resent.cut or _is_recognisable(resent, began_on)):
         if not agrees(meant, told):
-            yield f"{turn.id} stands on {_texts(told)}, and its client meant {_texts(meant)}"
+            yield f"{turn.id} stands on '{_text(stands_on)}', and its client meant '{_text(meant)}'"
     elif not agrees(sent, told, may_begin_late=True):
-        yield f"{turn.id} stands on {_texts(told)}, and its client sent {_texts(sent)}"
+        yield f"{turn.id} stands on '{_text(stands_on)}', and its client sent '{_text(sent)}'"
 
 
 def _is_recognisable(resent: Resent, began_on: Sequence[Turn]) -> bool:
@@ -61,13 +62,18 @@ def _is_recognisable(resent: Resent, began_on: Sequence[Turn]) -> bool:
     )
 
 
-def _may_begin_elsewhere(resent: Resent, sent: Sequence[Words], began_on: Sequence[Turn]) -> bool:
+def _may_begin_elsewhere(resent: Resent, began_on: Sequence[Turn]) -> bool:
     """Whether the first message that was sent stands at another place of the line, too, as when a question is
     asked again: nobody can tell a copy that begins there from one that was trimmed."""
-    entries = _entries(began_on)
-    places = [place for place, (words, _) in enumerate(entries) if words == sent[0]]
-    is_first = bool(places) and all(is_optional for _, is_optional in entries[: places[0]])
+    first = _told(resent.meant[resent.cut])
+    line = [(message, turn.kind) for turn in began_on for message in shown_as(turn)]
+    places = [place for place, (message, _) in enumerate(line) if _told(message) == first]
+    is_first = bool(places) and all(kind is not TurnKind.COMPLETED for _, kind in line[: places[0]])
     return len(places) > (1 if resent.cut or is_first else 0)
+
+
+def _told(message: Message) -> list[Word]:
+    return words_of([message])
 
 
 def _is_question(resent: Resent, began_on: Sequence[Turn]) -> bool:
@@ -86,11 +92,9 @@ def _line_at_begin(world: World, by_branch: Mapping[BranchId, Line], turn: TurnI
 def _entries(turns: Iterable[Turn]) -> list[Entry]:
     """What these turns say; of one that did not end well, a client may hold any part or nothing."""
     return [
-        (words, turn.kind is not TurnKind.COMPLETED)
-        for turn in turns
-        for words in (*words_of(asked_with(turn)), *words_of(answered_with(turn)))
+        (word, turn.kind is not TurnKind.COMPLETED) for turn in turns for word in words_of(shown_as(turn))
     ]
 
 
-def _texts(words: Iterable[Words | Entry]) -> list[str]:
-    return [each[0][1] + "?" * each[1] if isinstance(each[0], tuple) else str(each[1]) for each in words]
+def _text(words: Iterable[Word]) -> str:
+    return " ".join(text for _, text in words)

@@ -13,8 +13,8 @@ from turnledger.model.pairing import NOT_ANSWERED
 from turnledger.model.turn import Turn
 
 Message: TypeAlias = dict[str, Any]
-Words: TypeAlias = tuple[str, str, int]
-"""What can be compared of a message: role, text without white space, how many calls."""
+Word: TypeAlias = tuple[str, str]
+"""What can be compared: a question as a whole, a word of an answer, or a call; and which of them."""
 
 
 @dataclass(frozen=True)
@@ -86,11 +86,15 @@ def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message
     return messages
 
 
-def words_of(messages: Iterable[Message]) -> list[Words]:
-    """What these messages say, one after the other. Results are left out: somebody else may have answered the
-    call before, or moved on without an answer, and then that is what is told of it."""
-    return [
-        (message["role"], "".join((message["content"] or "").split()), len(message.get("tool_calls", ())))
-        for message in messages
-        if message["role"] != "tool"
-    ]
+def words_of(messages: Iterable[Message]) -> list[Word]:
+    """What these messages say, word by word, in however many pieces an answer is told. Results are left out:
+    somebody else may have answered the call before, or moved on without an answer."""
+    words: list[Word] = []
+    for message in messages:
+        role, text = message["role"], message["content"] or ""
+        if role == "assistant":
+            words += [(role, word) for word in text.split()]
+            words += [("call", call["function"]["name"]) for call in message.get("tool_calls", ())]
+        elif role == "user":
+            words.append((role, text.strip()))
+    return words
