@@ -14,7 +14,7 @@ from turnledger.model.turn import Turn
 
 Message: TypeAlias = dict[str, Any]
 Word: TypeAlias = tuple[str, str]
-"""What can be compared: a question as a whole, a word of an answer, or a call; and which of them."""
+"""What can be compared: a question as a whole, or a word of an answer; and whose it is."""
 
 
 @dataclass(frozen=True)
@@ -87,14 +87,13 @@ def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message
 
 
 def words_of(messages: Iterable[Message]) -> list[Word]:
-    """What these messages say, word by word, in however many pieces an answer is told. Results are left out:
-    somebody else may have answered the call before, or moved on without an answer."""
+    """What these messages say, word by word, in however many pieces an answer is told. Calls and results are
+    left out: those of the other side may be there or not, and somebody else may have answered a call before."""
     words: list[Word] = []
     for message in messages:
         role, text = message["role"], message["content"] or ""
         if role == "assistant":
             words += [(role, word) for word in text.split()]
-            words += [("call", call["function"]["name"]) for call in message.get("tool_calls", ())]
         elif role == "user":
             words.append((role, text.strip()))
     return words
