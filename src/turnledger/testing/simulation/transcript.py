@@ -88,7 +88,7 @@ def _messages(items: Iterable[Item], *, is_answer: bool = False) -> list[Message
 
 def words_of(messages: Iterable[Message]) -> list[Word]:
     """What these messages say, word by word, in however many pieces an answer is told. Calls and results are
-    left out: those of the other side may be there or not, and somebody else may have answered a call before."""
+    left out: those of the other side may be there or not, and another may have answered a call before."""
     words: list[Word] = []
     for message in messages:
         role, text = message["role"], message["content"] or ""
