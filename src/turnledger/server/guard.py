@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import secrets
 from collections.abc import Callable
 
 from starlette.types import Scope
 
+from turnledger.model.ids import SystemEntropy
 from turnledger.server.errors import Refused
 from turnledger.server.settings import Settings
 
@@ -35,9 +35,12 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
 
 
+_random_bits = SystemEntropy()
+
+
 def new_request_id() -> str:
     """An id for a request that brought none."""
-    return f"req_{secrets.token_hex(12)}"
+    return f"req_{_random_bits(96):024x}"
 
 
 def is_loopback(host: str) -> bool:
