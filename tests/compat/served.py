@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import httpx2
 import msgspec
@@ -38,6 +38,7 @@ from turnledger.testing.gates import Gate, GatedStore
 from turnledger.testing.upstream import ScriptedUpstream, Step
 
 T = TypeVar("T")
+Raw: TypeAlias = AbstractContextManager[httpx2.Response]
 
 PATIENCE = 20.0
 """Seconds after which a test that waits has failed."""
@@ -130,6 +131,11 @@ class Served:
         assert answer.status_code == 200, answer.text
         return answer.content
 
+    def raw(self, body: dict[str, Any], conversation: str | None = None, **headers: str) -> Raw:
+        """A chat completion as bytes on the wire: a context manager around the response."""
+        named = self._options(conversation, headers)["default_headers"]
+        return self.http.stream("POST", "/v1/chat/completions", json={"model": MODEL, **body}, headers=named)
+
     # From inside.
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -142,7 +148,11 @@ class Served:
 
     def release(self, gate: Gate) -> None:
         """Let everybody through the gate."""
-        self._loop.call_soon_threadsafe(gate.release)
+
+        async def release() -> None:
+            gate.release()
+
+        self.do(release())
 
     def chat(self, conversation_key: str) -> Chat:
         """The conversation of a key that has one."""
