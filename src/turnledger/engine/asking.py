@@ -129,10 +129,8 @@ def begin_request(
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
-    if context is not ALL and not isinstance(context, Context):
-        raise InvalidInput(
-            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
-        )
+    if context is not ALL:
+        _check_context(context)
     primes = _primes(limits, priming) if priming else ()
     if idempotency_key is not None:
         check_idempotency_key(idempotency_key)
@@ -162,6 +160,13 @@ def begin_request(
         if idempotency_key
         else None,
     )
+
+
+def _check_context(context: Context) -> None:
+    if not isinstance(context, Context):
+        raise InvalidInput(
+            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
+        )
 
 
 def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:

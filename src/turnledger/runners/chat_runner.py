@@ -80,12 +80,14 @@ class ChatRunner:
         async with self._model.stream(asked) as batches:
             async for payloads in batches:
                 shown: list[bytes] = []
-                for payload in payloads:
-                    answer.take(chunk_of(payload))
-                    (shown if answer.finish_reason is None else held).append(payload)
-                if shown and on_payloads is not None:
-                    self.answer_id = answer.id
-                    on_payloads(shown)
+                try:
+                    for payload in payloads:
+                        answer.take(chunk_of(payload))
+                        (shown if answer.finish_reason is None else held).append(payload)
+                finally:  # also what came before one that breaks the answer off
+                    if shown and on_payloads is not None:
+                        self.answer_id = answer.id
+                        on_payloads(shown)
 
 
 class _Answer:
