@@ -8,13 +8,12 @@ from collections.abc import Awaitable, Sequence
 
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bind_contextvars
 
 from turnledger.ledger import OWNER, Ledger
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
-from turnledger.server.logs import log, unexpected
+from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
 from turnledger.server.routes import health
@@ -23,6 +22,8 @@ from turnledger.server.settings import Settings
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
+LOGGED_PATH = 200
+"""So much of a path is logged."""
 
 
 def make_app(ledger: Ledger, models: Models, settings: Settings) -> App:
@@ -119,7 +120,7 @@ class App:
         state = scope.setdefault("state", {})
         state["owner"] = OWNER
         state["request_id"] = request_id = self._guard.request_id(head)
-        bind_contextvars(request_id=request_id)
+        current_request.set(request_id)
         answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
         try:
             self._guard.check(head)
@@ -176,15 +177,16 @@ class App:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         self.service.metrics.answered(status)
-        state = scope["state"]
-        log.info(
-            "request",
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            ms=round(seconds * 1000, 1),
-            **{name: state[name] for name in ("turn", "conversation") if name in state},
-        )
+        if log.is_enabled_for("info"):
+            state = scope["state"]
+            log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:LOGGED_PATH],
+                status=status,
+                ms=round(seconds * 1000, 1),
+                **{name: state[name] for name in ("turn", "conversation") if name in state},
+            )
 
 
 class Outgoing:

@@ -6,10 +6,13 @@ import asyncio
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tests.unit.server.asgi import HOST, Streaming, ask, breaks, endpoint, is_busy, serving
+from tests.unit.model.shapes import repeatable
+from tests.unit.server.asgi import HOST, Reply, Streaming, ask, breaks, echo, endpoint, is_busy, serving
 from turnledger.server.app import App
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.settings import ServerLimits, Settings
@@ -213,3 +216,42 @@ async def test_there_are_no_web_sockets() -> None:
     async with serving() as app:
         await app({"type": "websocket"}, None, send)  # type: ignore[arg-type]
     assert [message["type"] for message in told] == ["websocket.close"]
+
+
+LOOKED_AT = [
+    b"host",
+    b"origin",
+    b"sec-fetch-site",
+    b"content-type",
+    b"content-length",
+    b"transfer-encoding",
+    b"x-request-id",
+    b"access-control-request-method",
+    b"access-control-request-headers",
+    b"via",
+]
+
+
+@repeatable
+@given(
+    st.sampled_from(["GET", "POST", "OPTIONS", "HEAD", "DELETE", "BREW"]),
+    st.sampled_from(["/echo", "/healthz", "/readyz", "/api/turns/x"]) | st.text(),
+    st.lists(
+        st.tuples(st.sampled_from(LOOKED_AT), st.binary() | st.sampled_from([b"1", b"application/json"]))
+    ),
+    st.lists(st.binary(), min_size=1),
+)
+def test_nothing_that_is_sent_breaks_it(
+    method: str, path: str, headers: list[tuple[bytes, bytes]], parts: list[bytes]
+) -> None:
+    async def sent() -> Reply:
+        settings = Settings(origins=("http://page",))
+        async with serving(settings, echo(settings)) as app:
+            given_host = [] if any(name == b"host" for name, _ in headers) else [HOST]
+            return await ask(app, path, method=method, headers=[*given_host, *headers], parts=parts)
+
+    reply = asyncio.run(sent())
+    assert 200 <= reply.status < 500
+    assert reply.is_whole
+    for name, value in reply.headers:
+        assert not set(name + value) & set(b"\r\n\0")

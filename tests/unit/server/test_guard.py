@@ -51,7 +51,9 @@ async def test_a_name_that_was_bound_to_this_machine_from_outside_is_refused(hos
 
 async def test_a_request_names_one_host() -> None:
     assert (await reply_to()).code == "host_not_allowed"
-    assert (await reply_to(HOST, HOST)).code == "host_not_allowed"
+    for other in (HOST, (b"host", b"evil.example")):
+        reply = await reply_to(HOST, other)
+        assert (reply.status, reply.code) == (400, "ambiguous_headers")
 
 
 async def test_a_server_for_other_machines_may_be_asked_by_address_but_not_by_any_name() -> None:
@@ -87,7 +89,20 @@ async def test_a_page_of_another_origin_is_refused(origin: bytes) -> None:
 
 async def test_two_origins_are_one_too_many() -> None:
     both = [OWN, (b"origin", PAGE)]
-    assert (await reply_to(HOST, *both, settings=Settings(origins=(PAGE.decode(),)))).status == 403
+    for order in (both, both[::-1]):
+        reply = await reply_to(HOST, *order, settings=Settings(origins=(PAGE.decode(),)))
+        assert (reply.status, reply.code) == (400, "ambiguous_headers")
+        assert reply.header(b"access-control-allow-origin") is None
+
+
+@pytest.mark.parametrize("name", [b"content-type", b"content-length", b"sec-fetch-site"])
+async def test_what_is_checked_may_be_there_once(name: bytes) -> None:
+    reply = await reply_to(HOST, (name, b"0"), (name, b"1"))
+    assert (reply.status, reply.code) == (400, "ambiguous_headers")
+
+
+async def test_other_headers_may_be_repeated() -> None:
+    assert (await reply_to(HOST, (b"accept", b"a"), (b"accept", b"b"))).status == 200
 
 
 @pytest.mark.parametrize("site", [b"cross-site", b"same-site"])
