@@ -213,7 +213,7 @@ def check_body_type(body_type: bytes) -> None:
     charset = rest.replace(b" ", b"").replace(b'"', b"")
     if kind.strip() != b"application/json" or charset not in {b"", b"charset=utf-8"}:
         message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
-        raise Refused(415, "unsupported_media_type", message, headers=[(b"connection", b"close")])
+        raise Refused(415, "unsupported_media_type", message)
 
 
 def _is_address(host: str) -> bool:

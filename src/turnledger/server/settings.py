@@ -22,6 +22,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the body of one request."""
     body_wait: Seconds = 30.0
     """How long a body may take to arrive."""
+    send_wait: Seconds = 30.0
+    """How long a slow client may take for the end of an answer."""
     requests: Count = 10_000
     """Requests that may be open at once, streams included."""
     queue_length: Count = ENGINE.queue_length

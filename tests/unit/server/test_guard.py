@@ -185,7 +185,6 @@ async def test_what_a_page_can_send_without_asking_is_refused(
     headers = [HOST, length, *([(b"content-type", body_type)] if body_type is not None else [])]
     reply = await reply_to(*headers, method="POST", path="/echo", parts=[b"{}"])
     assert (reply.status, reply.code) == (415, "unsupported_media_type")
-    assert reply.header(b"connection") == b"close"  # its body is not read
 
 
 async def test_no_body_needs_no_type() -> None:

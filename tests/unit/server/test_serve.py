@@ -83,6 +83,32 @@ def test_what_is_not_http_is_refused_and_logged_without_its_text() -> None:
         assert "secret" not in log
 
 
+@pytest.mark.parametrize(
+    ("kind", "chunked", "refused"),
+    [
+        ("application/json", False, "413"),
+        ("application/json", True, "413"),
+        ("text/plain", False, "415"),
+        ("text/plain", True, "415"),
+    ],
+)
+def test_who_sends_more_than_is_wanted_still_gets_the_answer(kind: str, chunked: bool, refused: str) -> None:
+    with started(STREAMING, "0") as server, server.connect() as connection:
+        size = 20_000_000
+        length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
+        head = ["POST /echo HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", length, "", ""]
+        connection.sendall("\r\n".join(head).encode())
+        if chunked:
+            connection.sendall(b"%x\r\n" % size)
+        connection.sendall(b"x" * size)  # as clients do that look at the answer only then
+        if chunked:
+            connection.sendall(b"\r\n0\r\n\r\n")
+        assert read_until(connection, "}}").startswith(f"HTTP/1.1 {refused} ")
+        connection.sendall(request("/healthz", "Connection: close"))
+        assert '{"status":"ok"}' in rest_of(connection)
+        assert server.end(signal.SIGTERM)[0] == 0
+
+
 def test_a_port_in_use_is_told_with_the_remedy() -> None:
     with bind(Settings(port=0)) as first:
         first.listen()
