@@ -29,7 +29,6 @@ LOGGED_PATH = 200
 def make_app(ledger: Ledger, models: Models, settings: Settings) -> App:
     """The application over an open ledger, which stays its opener's to close."""
     service = Service(ledger, models, settings)
-    service.watch()
     return App(service, all_endpoints(service))
 
 
