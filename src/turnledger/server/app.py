@@ -16,7 +16,7 @@ from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import health
+from turnledger.server.routes import chats, completions, health, models, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 
@@ -26,15 +26,23 @@ LOGGED_PATH = 200
 """So much of a path is logged."""
 
 
-def make_app(ledger: Ledger, models: Models, settings: Settings) -> App:
+def make_app(ledger: Ledger, known: Models, settings: Settings) -> App:
     """The application over an open ledger, which stays its opener's to close."""
-    service = Service(ledger, models, settings)
+    service = Service(ledger, known, settings)
     return App(service, all_endpoints(service))
 
 
 def all_endpoints(service: Service) -> list[Endpoint]:
     """Everything that the server answers."""
-    return with_description([*health.endpoints(service)])
+    return with_description(
+        [
+            *completions.endpoints(service),
+            *models.endpoints(service),
+            *turns.endpoints(service),
+            *chats.endpoints(service),
+            *health.endpoints(service),
+        ]
+    )
 
 
 class App:

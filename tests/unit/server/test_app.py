@@ -41,10 +41,10 @@ async def test_a_path_may_have_parameters() -> None:
     async def show(request: Request) -> Response:
         return JSONResponse(request.path_params)
 
-    async with serving(None, endpoint("/api/turns/{turn_id}/events", show)) as app:
-        assert (await ask(app, "/api/turns/turn_1/events")).json == {"turn_id": "turn_1"}
-        assert (await ask(app, "/api/turns/turn_1/events", method="POST")).status == 405
-        assert (await ask(app, "/api/turns/a/b/events")).status == 404
+    async with serving(None, endpoint("/test/{turn_id}/events", show)) as app:
+        assert (await ask(app, "/test/turn_1/events")).json == {"turn_id": "turn_1"}
+        assert (await ask(app, "/test/turn_1/events", method="POST")).status == 405
+        assert (await ask(app, "/test/a/b/events")).status == 404
 
 
 async def test_endpoints_are_told_who_asks() -> None:

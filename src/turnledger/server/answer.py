@@ -1,0 +1,54 @@
+"""An answer: one response in either of its forms, a JSON object or a stream of chunks, and its errors.
+
+An error is a response of its own while nothing has been sent, and stands in the stream once that has begun:
+a stream that just ends looks to the official client like one that ended well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from turnledger.server.chat_wire import DONE, as_event
+from turnledger.server.errors import error_body, kind_of
+from turnledger.server.outlet import Outlet
+
+_JSON = (b"content-type", b"application/json")
+_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+
+
+class Answer:
+    """What one request is told."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self.outlet = outlet
+        self._headers: dict[bytes, bytes] = {}
+
+    def header(self, name: bytes, value: str) -> None:
+        """Set a header; in vain once the answer has begun."""
+        self._headers[name] = value.encode("latin-1")
+
+    def whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """Answer with one JSON object."""
+        length = (b"content-length", b"%d" % len(body))
+        self.outlet.begin(status, [*self._headers.items(), _JSON, length, *headers])
+        self.outlet.end(body)
+
+    def chunk(self, payload: bytes) -> None:
+        """Answer with one more chunk of a stream."""
+        if not self.outlet.has_begun:
+            self.outlet.begin(200, [*self._headers.items(), *_STREAM])
+        self.outlet.write(b"data: " + payload + b"\n\n")
+
+    def done(self, last: Iterable[bytes]) -> None:
+        """End a stream well."""
+        if not self.outlet.has_begun:
+            self.outlet.begin(200, [*self._headers.items(), *_STREAM])
+        self.outlet.end(b"".join([*map(as_event, last), DONE]))
+
+    def fail(self, problem: BaseException) -> None:
+        """Tell what went wrong."""
+        if self.outlet.has_begun:
+            self.outlet.end(as_event(error_body(problem)))
+        else:
+            kind = kind_of(problem)
+            self.whole(error_body(problem), kind.status, kind.headers)

@@ -1,0 +1,63 @@
+"""POST /v1/chat/completions: in a conversation every request is a turn; without one it is passed through.
+
+The task that answers the request runs the turn: what the model says goes to the client as it comes, with no
+other task in between. What tells the client that it is done leaves after the commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec.structs import replace
+from starlette.types import Receive, Scope, Send
+
+from turnledger.errors import TurnledgerError
+from turnledger.runners.chat_model import Asked
+from turnledger.server import logs
+from turnledger.server.answer import Answer
+from turnledger.server.body import read_body
+from turnledger.server.chat_request import chat_request
+from turnledger.server.conversing import Conversing
+from turnledger.server.errors import ClientGone, shutting_down
+from turnledger.server.outlet import Outlet
+from turnledger.server.passthrough import pass_through
+from turnledger.server.service import Service
+
+
+class ChatCompletions:
+    """The endpoint, as a plain ASGI application."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        outlet = Outlet(send, receive)
+        answer = Answer(outlet)
+        try:
+            await self._answer(scope, receive, answer)
+        except ClientGone:
+            raise
+        except TurnledgerError as problem:
+            answer.fail(problem)
+        except asyncio.CancelledError:
+            answer.fail(shutting_down())
+            raise
+        except Exception as problem:
+            logs.unexpected(problem, request_id=scope["state"]["request_id"])
+            answer.fail(problem)
+        finally:
+            await outlet.close(self._service.settings.limits.send_wait)
+
+    async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
+        service, state = self._service, scope["state"]
+        limits = service.settings.limits
+        body = await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
+        asked = chat_request(scope["path"], scope["headers"], body)
+        model, name = service.models.find(asked.model)
+        if name != asked.model:
+            asked = replace(asked, settings={**asked.settings, "model": name})
+        if asked.has_conversation:
+            await Conversing(service, state, asked, model, answer).run()
+        else:
+            question = Asked(asked.messages, asked.settings, asked.stream_options)
+            await pass_through(question, model, answer, stream=asked.stream)

@@ -1,0 +1,52 @@
+"""The events of a turn on the wire, each with its number, so that a reader can go on where it was cut off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from starlette.types import Receive, Send
+
+from turnledger.errors import TurnledgerError
+from turnledger.model import codec
+from turnledger.model.event import Event
+from turnledger.server.errors import error_body, shutting_down
+from turnledger.server.outlet import Outlet
+
+_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+
+
+def event_bytes(event: Event) -> bytes:
+    """One event, with its number to go on from and its kind."""
+    kind = str(event.__struct_config__.tag).encode()
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, kind, codec.encode(event))
+
+
+def error_event(problem: BaseException) -> bytes:
+    """What went wrong in a stream of events."""
+    return b"event: error\ndata: %s\n\n" % error_body(problem)
+
+
+async def send_events(events: AsyncIterator[Event], receive: Receive, send: Send, patience: float) -> None:
+    """Send events until there are no more, or the client goes. What is wrong before the first one is raised;
+    after that it stands in the stream, as the event `error`. A slow client reads slowly: no turn waits."""
+    outlet = Outlet(send, receive)
+    try:
+        async with outlet.until_gone():
+            async for event in events:
+                if not outlet.has_begun:
+                    outlet.begin(200, _HEADERS)
+                await outlet.flow(event_bytes(event))
+            if not outlet.has_begun:  # it was withdrawn before it began
+                outlet.begin(200, _HEADERS)
+            outlet.end()
+    except TurnledgerError as problem:
+        if not outlet.has_begun:
+            raise
+        outlet.end(error_event(problem))
+    except asyncio.CancelledError:
+        if outlet.has_begun:
+            outlet.end(error_event(shutting_down()))
+        raise
+    finally:
+        await outlet.close(patience)

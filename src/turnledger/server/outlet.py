@@ -1,0 +1,148 @@
+"""The outlet: the way to one client, which never makes a turn wait.
+
+What is written leaves at once while the client keeps up. When it does not, a task of its own waits for it,
+and what is written meanwhile is kept, up to a bound: a client that falls further behind is cut off. The turn
+goes on; its client can read the rest from the turn's events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from contextlib import asynccontextmanager
+from types import coroutine
+from typing import Any, TypeAlias
+
+from starlette.types import Message, Receive, Send
+
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+BACKLOG = 1024 * 1024
+"""Bytes that may wait for a slow client."""
+
+
+class Outlet:
+    """One response. `begin` once, `write` any number of times, `end` once; none of them waits."""
+
+    def __init__(self, send: Send, receive: Receive, *, backlog: int = BACKLOG) -> None:
+        self._send = send
+        self._receive = receive
+        self._backlog_limit = backlog
+        self._backlog: list[Message] = []
+        self._backlog_bytes = 0
+        self._sending: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._is_ended = False
+        self.has_begun = False
+        self.is_broken = False
+        """Whether the client is gone, or was cut off, before it had everything."""
+
+    def watch(self, on_broken: Callable[[], object]) -> None:
+        """Notice when the client goes; `on_broken` is called then, once. The body of the request has been
+        read before."""
+        self._watching = asyncio.create_task(self._watch(on_broken), name="turnledger client")
+
+    async def _watch(self, on_broken: Callable[[], object]) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        # The server also says so when the response is complete.
+        if not self._is_ended:
+            self.is_broken = True
+            on_broken()
+
+    @asynccontextmanager
+    async def until_gone(self) -> AsyncIterator[None]:
+        """Do something for this client alone: when it goes, that is cancelled, and nothing is raised."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - for the type checker
+        self.watch(task.cancel)
+        try:
+            yield
+            if self.is_broken:
+                await asyncio.sleep(0)  # the cancellation is on its way, and nobody else shall get it
+        except asyncio.CancelledError:
+            if not self.is_broken or task.uncancel():
+                raise
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """Send the status and the headers."""
+        self.has_begun = True
+        self._put({"type": "http.response.start", "status": status, "headers": list(headers)}, 0)
+
+    def write(self, body: bytes) -> None:
+        """Send a piece of the body."""
+        self._put({"type": "http.response.body", "body": body, "more_body": True}, len(body))
+
+    async def flow(self, body: bytes) -> None:
+        """Send a piece of the body, and wait until the client has room for the next."""
+        self.write(body)
+        if self._sending is not None:
+            await asyncio.wait((self._sending,))
+
+    def end(self, body: bytes = b"") -> None:
+        """Send the last piece."""
+        self._is_ended = not self.is_broken
+        self._put({"type": "http.response.body", "body": body, "more_body": False}, len(body))
+
+    def _put(self, message: Message, size: int) -> None:
+        if self.is_broken:
+            return
+        if self._sending is None:
+            step = self._send(message)
+            assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers send by coroutine functions
+            try:
+                waits_for = step.send(None)
+            except StopIteration:
+                return
+            except OSError:
+                self.is_broken = True
+                return
+            self._sending = asyncio.create_task(self._catch_up(step, waits_for), name="turnledger outlet")
+        elif self._backlog_bytes + size > self._backlog_limit:
+            self.is_broken = True
+            self._backlog.clear()
+            self._sending.cancel()
+        else:
+            self._backlog.append(message)
+            self._backlog_bytes += size
+
+    async def _catch_up(self, step: Coroutine[Any, Any, None], waits_for: Any) -> None:
+        try:
+            await _resumed(step, waits_for)
+            while self._backlog:
+                messages, self._backlog = self._backlog, []
+                self._backlog_bytes = 0
+                for message in messages:
+                    await self._send(message)
+        except OSError:
+            self.is_broken = True
+        finally:
+            self._sending = None
+
+    async def close(self, patience: float) -> bool:
+        """Wait until everything has left, at most so many seconds; whether it has."""
+        sending = self._sending
+        if sending is not None:
+            await asyncio.wait((sending,), timeout=patience)
+            if not sending.done():
+                self.is_broken = True
+                sending.cancel()
+        if self._watching is not None:
+            self._watching.cancel()
+        return self._is_ended and not self.is_broken
+
+
+@coroutine
+def _resumed(step: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
+    """Go on with a coroutine that was started outside a task, and waits for this."""
+    while True:
+        try:
+            yield waits_for
+        except BaseException as problem:
+            resume: Callable[[], Any] = lambda problem=problem: step.throw(problem)  # type: ignore[misc]  # noqa: E731
+        else:
+            resume = lambda: step.send(None)  # noqa: E731
+        try:
+            waits_for = resume()
+        except StopIteration:
+            return

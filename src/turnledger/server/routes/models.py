@@ -1,0 +1,38 @@
+"""/v1/models: which models there are."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from turnledger.server.endpoint import Endpoint
+from turnledger.server.errors import Refused
+from turnledger.server.service import Service
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`GET /v1/models` and `GET /v1/models/{model}`."""
+
+    async def listing(_: Request) -> Response:
+        return JSONResponse({"object": "list", "data": await service.models.listing()})
+
+    async def one(request: Request) -> Response:
+        name = unquote(request.path_params["model"])
+        for each in await service.models.listing():
+            if each["id"] == name:
+                return JSONResponse(each)
+        raise Refused(404, "model_not_found", "There is no model of this name. GET /v1/models lists them.")
+
+    return [
+        Endpoint(method="GET", path="/v1/models", answer=listing, summary="List the models.", tag="models"),
+        Endpoint(
+            method="GET",
+            path="/v1/models/{model:path}",
+            answer=one,
+            summary="One model.",
+            tag="models",
+            answers={200: "The model.", 404: "There is none of this name."},
+        ),
+    ]

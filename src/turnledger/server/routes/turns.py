@@ -1,0 +1,94 @@
+"""/api/turns/{id}: stop a turn wherever it runs, and follow it by its events."""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from turnledger.engine.ending import Ended
+from turnledger.errors import InvalidInput
+from turnledger.model.attempt import OnStop
+from turnledger.server.body import decode_body, read_body
+from turnledger.server.endpoint import Endpoint
+from turnledger.server.event_stream import send_events
+from turnledger.server.service import Service
+from turnledger.server.wire_json import encode
+
+
+class StopBody(msgspec.Struct):
+    """What the body of a stop may say."""
+
+    policy: OnStop | None = None
+
+
+_stop_decoder = msgspec.json.Decoder(StopBody)
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`POST /api/turns/{turn}/stop` and `GET /api/turns/{turn}/events`."""
+
+    async def stop(request: Request) -> Response:
+        limits, turn = service.settings.limits, request.path_params["turn"]
+        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        policy = decode_body(body, _stop_decoder).policy if body.strip() else None
+        chat = await service.ledger.chat_of(turn, owner=request.state.owner)
+        return Response(ended_body(await chat.stop(turn, policy=policy)), media_type="application/json")
+
+    return [
+        Endpoint(
+            method="POST",
+            path="/api/turns/{turn}/stop",
+            answer=stop,
+            summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
+            tag="turns",
+            body={"type": "object", "properties": {"policy": {"enum": [*OnStop, None]}}},
+            answers={200: "How it ended.", 404: "There is no such turn."},
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/turns/{turn}/events",
+            answer=TurnEvents(service),
+            summary="Follow a turn, or read what it told: each event has its number.",
+            tag="turns",
+            headers={
+                "Last-Event-ID": "The number of the last event that was heard: those after it are sent."
+            },
+            media_type="text/event-stream",
+            answers={200: "The events, up to `turn.finished`.", 404: "There is no such turn."},
+        ),
+    ]
+
+
+def ended_body(ended: Ended | None) -> bytes:
+    """How a turn ended; null where there was nothing to stop any more."""
+    if ended is None:
+        return encode({"state": None, "committed": False, "failure": None})
+    return encode({"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure})
+
+
+class TurnEvents:
+    """The stream, as a plain ASGI application."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        service, request = self._service, Request(scope, receive)
+        turn = request.path_params["turn"]
+        after = after_of(request.headers.get("last-event-id") or "0")
+        chat = await service.ledger.chat_of(turn, owner=request.state.owner)
+        service.metrics.stream_opened()
+        try:
+            events = chat.events(turn, after=after)
+            await send_events(events, receive, send, service.settings.limits.send_wait)
+        finally:
+            service.metrics.stream_closed()
+
+
+def after_of(given: str) -> int:
+    """The number in a `Last-Event-ID`; raises InvalidInput if it is none."""
+    if not given.isascii() or not given.isdigit() or len(given) > 15:
+        raise InvalidInput("Last-Event-ID is the number of an event, as its id line told it.")
+    return int(given)
