@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Sequence
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from turnledger.errors import TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
@@ -141,7 +142,8 @@ class App:
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
-            await self._answer_problem(answer, shutting_down(), request_id)
+            if not answer.status:  # else the endpoint has told it in its stream
+                await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
             await self._answer_problem(answer, problem, request_id)
         finally:
@@ -150,8 +152,10 @@ class App:
     async def _answer_problem(self, answer: Outgoing, problem: BaseException, request_id: str) -> None:
         if not answer.status:
             await answer_error(answer, problem, request_id)
-        else:
+        elif isinstance(problem, TurnledgerError):
             # Half an answer cannot be taken back: the server cuts the connection of one that is not whole.
+            log.warning("answer_cut", code=problem.code)
+        else:
             unexpected(problem, request_id=request_id)
 
     def _find(self, scope: Scope) -> ASGIApp:

@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 
 from tests.unit.model.shapes import repeatable
 from tests.unit.server.asgi import HOST, Reply, Streaming, ask, breaks, echo, endpoint, is_busy, serving
+from turnledger.errors import QueueFull
 from turnledger.server.app import App
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.settings import ServerLimits, Settings
@@ -67,14 +68,21 @@ async def test_an_exception_is_a_500_that_says_nothing(caplog: pytest.LogCapture
 
 async def test_an_exception_in_the_middle_of_an_answer_cuts_it(caplog: pytest.LogCaptureFixture) -> None:
     class Half:
+        def __init__(self, problem: Exception) -> None:
+            self.problem = problem
+
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": []})
-            raise ValueError("broken")
+            raise self.problem
 
-    async with serving(None, endpoint("/half", Half())) as app:
-        reply = await ask(app, "/half")
-        assert (reply.status, reply.body, reply.is_whole) == (200, b"", False)
-        assert len(caplog.records) == 1
+    async with serving(
+        None, endpoint("/half", Half(ValueError())), endpoint("/busy", Half(QueueFull()))
+    ) as app:
+        for path, told in (("/half", "internal_error"), ("/busy", "answer_cut")):
+            caplog.clear()
+            reply = await ask(app, path)
+            assert (reply.status, reply.body, reply.is_whole) == (200, b"", False)
+            assert [record.getMessage() for record in caplog.records] == [told]
 
 
 async def test_a_cancelled_request_of_a_server_that_goes_on_is_nobodys_business() -> None:
