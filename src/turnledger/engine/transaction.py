@@ -363,8 +363,8 @@ class RunningTurn:
         self.turn = turn
         if not self.live.is_heard:
             return
-        if state is AttemptState.SETTLED:
-            # What was told of it later is not how it ended.
-            state, turn = AttemptState.FAILED, None
+        if state in (AttemptState.SETTLED, AttemptState.RESUMED):
+            # What became of it later is not how it ended: it failed, or was stopped and discarded.
+            state, turn = AttemptState.DISCARDED if failure is None else AttemptState.FAILED, None
         items = untold(self.live.items, turn.output) if turn is not None else ()
         self.live.finish(items, state, failure)
