@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnledger.engine.branching import Place
+from turnledger.engine.deliveries import Deliveries
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
@@ -65,6 +66,7 @@ class Process:
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun and do not run yet."""
         self.flushing = Flushing(self)
+        self.deliveries = Deliveries(self)
         self.looks = JointLooks(store)
         self.readers = 0
         """Event streams that are being read here."""
