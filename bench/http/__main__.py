@@ -69,7 +69,7 @@ def started(*command: str) -> Iterator[Running]:
             raise RuntimeError(f"{command} did not start: {line!r}")
         yield Running(process, int(found[1] or found[2]))
     finally:
-        process.kill()
+        process.terminate()
         process.wait()
 
 

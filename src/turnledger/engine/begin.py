@@ -157,6 +157,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return queued
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
+    if request.seen is not None and request.seen.flagged != flagged:
+        raise HistoryMoved(conversation.id)
     begun = await _take_lane(tables, conversation, branch, request, verdict)
     return replace(begun, flagged=flagged) if flagged else begun
 

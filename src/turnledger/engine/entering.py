@@ -79,6 +79,7 @@ async def enter(
     fresh = request.target.fresh
     if fresh is not None and fresh.id == running.conversation.id:
         running.has_created = True
+    running.is_resent = request.reread is not None
     process.register(running)
     return running
 

@@ -71,7 +71,9 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
             instructed=instructed or msgspec.UNSET,
             details=msgspec.Raw(details) if details else msgspec.UNSET,
         )
-        return cls(id, branch, number, parent, kind, created_at, committed_at, codec.encode(body))
+        turn = cls(id, branch, number, parent, kind, created_at, committed_at, codec.encode(body))
+        turn.__dict__["_decoded"] = (len(input), (*input, *output))  # at hand, so it need not be decoded
+        return turn
 
     @cached_property
     def _body(self) -> TurnBody:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems
 from turnledger.model.item import Item
@@ -61,7 +63,7 @@ class ChatRunner:
     async def __call__(self, turn: RunningTurn, /) -> None:
         self.held = []
         self.completion = b""
-        asked = Asked(turn.messages, self._settings, self._stream_options)
+        asked = Asked(msgspec.Raw(turn.messages_json), self._settings, self._stream_options)
         answer = _Answer(turn)
         if self._stream:
             await self._follow(asked, answer)

@@ -7,13 +7,12 @@ was led to. Browsers say where a request comes from, in headers that pages canno
 from __future__ import annotations
 
 import ipaddress
-import itertools
 import re
-import secrets
-from collections.abc import Iterator
+from collections.abc import Callable
 
 from starlette.types import Scope
 
+from turnledger.model.ids import SystemEntropy
 from turnledger.server.errors import Refused
 from turnledger.server.settings import Settings
 
@@ -38,10 +37,12 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
 
 
-def request_ids() -> Iterator[str]:
-    """Ids for requests that bring none, not to be met again in another process or after a restart."""
-    prefix = secrets.token_hex(8)
-    return (f"req_{prefix}{count:06x}" for count in itertools.count(1))
+_random_bits = SystemEntropy()
+
+
+def new_request_id() -> str:
+    """An id for a request that brought none."""
+    return f"req_{_random_bits(96):024x}"
 
 
 def is_loopback(host: str) -> bool:
@@ -116,18 +117,18 @@ class Head:
 class Guard:
     """The checks, made for one server's settings."""
 
-    def __init__(self, settings: Settings, ids: Iterator[str] | None = None) -> None:
+    def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
         self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
         self._origins = frozenset(origin.encode() for origin in settings.origins)
         self._is_open = settings.insecure
         # No name leads a browser from a foreign page to a literal address, so these need no list.
         self._takes_addresses = not is_loopback(settings.host)
-        self._ids = ids or request_ids()
+        self._make_id = make_id
 
     def request_id(self, head: Head) -> str:
         """The id that the request brought, if it is harmless wherever it may be shown; else a new one."""
         given = head.request_id
-        return given.decode() if given and _REQUEST_ID.fullmatch(given) else next(self._ids)
+        return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
 
     def check(self, head: Head) -> None:
         """Raise Refused unless the request may come in."""
