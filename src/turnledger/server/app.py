@@ -104,7 +104,9 @@ class App:
         return True
 
     def hurry(self) -> None:
-        """Cancel the open requests at once."""
+        """Cancel the open requests at once, but each once: what they do then to end well goes on."""
+        if self._hurries:
+            return
         if self._open:
             log.warning("requests_cancelled", requests=len(self._open))
         self._hurries = True

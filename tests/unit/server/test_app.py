@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.requests import Request
@@ -171,6 +172,7 @@ async def test_a_cancelled_request_that_was_not_answered_yet_is_told_why() -> No
 
 async def test_a_request_that_does_not_end_holds_nobody_up_for_ever() -> None:
     stream, released = Streaming(), asyncio.Event()
+    cancelled: list[int] = []
 
     async def stubborn(_: Request) -> Response:
         stream.began.set()
@@ -178,15 +180,27 @@ async def test_a_request_that_does_not_end_holds_nobody_up_for_ever() -> None:
             try:
                 await released.wait()
             except asyncio.CancelledError:
-                continue
+                cancelled.append(1)
         return JSONResponse({})
 
     async with serving(None, endpoint("/stubborn", stubborn)) as app:
         asked = asyncio.create_task(ask(app, "/stubborn"))
         await stream.began.wait()
         assert not await app.drain(0, cleaning=0)
+        app.hurry()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert cancelled == [1]  # what it does to end well is not cut off in its turn
         released.set()
         await asked
+
+
+async def test_no_request_blocks_the_loop() -> None:
+    async with serving() as app:
+        await ask(app, "/readyz")  # what is imported on first use is
+        with blockbuster_ctx():
+            for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/nothing"):
+                assert (await ask(app, path)).status in {200, 404}
 
 
 async def test_an_idle_server_ends_at_once() -> None:
