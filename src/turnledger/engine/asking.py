@@ -55,6 +55,8 @@ class TurnOptions(TypedDict, total=False):
     attach: bool
     """Whether to raise TurnAttached at once if an attempt of the same request is running, so that its
     events can be followed, instead of waiting for its outcome."""
+    body_digest: bytes
+    """What else must be equal for two requests with one idempotency_key to be the same."""
     on_busy: OnBusy | str
     """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: OnStop | str
@@ -110,6 +112,7 @@ def begin_request(
     priming: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
+    body_digest: bytes = b"",
     retry: Retry | None = None,
     attach: bool = False,
     on_busy: OnBusy | str = OnBusy.QUEUE,
@@ -155,7 +158,7 @@ def begin_request(
         diverge=place,
         attaches=attach,
         retry=None if retry is None or idempotency_key else check_retry(retry),
-        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
+        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes) + body_digest)
         if idempotency_key
         else None,
     )
