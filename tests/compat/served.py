@@ -22,6 +22,7 @@ import uvloop
 from openai import AsyncOpenAI, OpenAI
 
 from turnledger.chat import Chat
+from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
 from turnledger.engine.system_clock import SystemClock
 from turnledger.ledger import Ledger
@@ -154,6 +155,10 @@ class Served:
 
         self.do(release())
 
+    def tend(self) -> None:
+        """Do what the ledger does on its timer."""
+        self.do(self.ledger._tending.tend())
+
     def chat(self, conversation_key: str) -> Chat:
         """The conversation of a key that has one."""
         return self.do(self.ledger.conversation(conversation_key=conversation_key, create=False))
@@ -206,6 +211,7 @@ def serving(
     store: str = "memory:",
     timeouts: Timeouts | None = None,
     settings: Settings | None = None,
+    limits: Limits | None = None,
 ) -> Iterator[Served]:
     """Start a server, and end it. The upstream is asked once for each request: nothing is retried behind the
     scenes."""
@@ -217,7 +223,7 @@ def serving(
     started = threading.Event()
     options = settings or Settings(port=0, grace=0.0)
     running = asyncio.run_coroutine_threadsafe(
-        _serve(served, options, store, timeouts or Timeouts(), started.set, ended), loop
+        _serve(served, options, store, timeouts or Timeouts(), limits, started.set, ended), loop
     )
     running.add_done_callback(lambda _: started.set())
     try:
@@ -239,6 +245,7 @@ async def _serve(
     settings: Settings,
     store: str,
     timeouts: Timeouts,
+    limits: Limits | None,
     started: Callable[[], None],
     ended: asyncio.Event,
 ) -> None:
@@ -246,7 +253,7 @@ async def _serve(
         upstream = Upstream(served.upstream.url, timeouts=timeouts, retries=Retries(limit=0))
         models = Models({DEMO: Found(DemoModel(pace=0, slow_pace=0, patience=0), DEMO)}, upstream)
         served.store = GatedStore(await open_store(store))
-        served.ledger = await Ledger.over(served.store, clock=served.clock)
+        served.ledger = await Ledger.over(served.store, clock=served.clock, limits=limits)
         served.app = make_app(served.ledger, models, settings)
         with bind(settings) as listening:
             served.url = url_of(listening)

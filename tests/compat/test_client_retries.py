@@ -14,7 +14,9 @@ from tests.compat.conftest import Serve
 from tests.compat.retrying import AsyncRetrying, Fault, Line, Retrying
 from tests.compat.served import MODEL, Served
 from tests.compat.talking import Way, assistant, both_ways, heard, user, whole
-from turnledger.testing.gates import Gate
+from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.limits import Limits
+from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT, Status
 
 Retry: TypeAlias = Callable[..., Retrying]
@@ -173,6 +175,21 @@ def test_a_resent_history_is_retried_likewise(serve: Serve, retrying: Retry, way
     told = way(retrying(served, Line(Fault.DROPPED), commit), [user("first"), assistant("One."), user("Hi")])
     assert (told.text, told.state) == ("Hello.", "continued")
     assert served.history("k")[2:] == HELLO
+
+
+@pytest.mark.parametrize("fate", Fate)
+def test_a_commit_of_unknown_outcome_is_not_repeated_if_it_happened(
+    serve: Serve, store_url: str, retrying: Retry, fate: Fate
+) -> None:
+    served = serve(["Hello."], ["Hello, again."], limits=Limits(doubt_patience=0), store=store_url)
+    served.store.lose_answer(commit, fate)
+    served.store.refuse(resolve_doubt)
+    line = Line()
+    told = whole(retrying(served, line, served.tend), "Hi")
+    assert line.tries == ["0", "1"]
+    assert told.is_replayed is (fate is Fate.WRITTEN)
+    assert served.history("k") == [("user", "Hi"), ("assistant", told.text)]
+    assert len(served.upstream.received) == (1 if fate is Fate.WRITTEN else 2)
 
 
 @both_ways

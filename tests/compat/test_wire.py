@@ -6,15 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
+import openai
 import pytest
 
 from tests.compat.conftest import Serve
 from tests.compat.served import Served
-from tests.compat.talking import Way, both_ways, user
+from tests.compat.talking import Way, both_ways, user, whole
 from tests.compat.test_client_tools import TWO_CALLS
-from turnledger.engine.commit import commit
+from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.limits import Limits
 from turnledger.errors import StoreFull
-from turnledger.testing.gates import Gate
+from turnledger.testing.gates import Fate, Gate
 from turnledger.testing.upstream import CUT
 
 HI: dict[str, Any] = {"messages": [user("Hi")], "stream": True}
@@ -106,3 +108,33 @@ def test_no_answer_comes_before_its_commit(serve: Serve, threads: ThreadPoolExec
         assert not asking.done()
         served.release(gate)
     assert asking.result().text == "Hello."
+
+
+@both_ways
+@pytest.mark.parametrize("fate", Fate)
+def test_an_outcome_that_becomes_known_in_time_is_an_answer(
+    serve: Serve, store_url: str, way: Way, fate: Fate
+) -> None:
+    served = serve(["Hello."], store=store_url)
+    served.store.lose_answer(commit, fate)
+    assert way(served.client("k"), "Hi").text == "Hello."
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+@both_ways
+@pytest.mark.parametrize("fate", Fate)
+def test_an_outcome_that_stays_unknown_is_told_as_such(serve: Serve, way: Way, fate: Fate) -> None:
+    served = serve(["Hello."], ["Next."], limits=Limits(doubt_patience=0))
+    client = served.client("k")
+    served.store.lose_answer(commit, fate)
+    served.store.refuse(resolve_doubt)
+    with pytest.raises(openai.APIError) as problem:
+        way(client, "Hi")
+    assert problem.value.code == "commit_outcome_unknown"
+    if way is whole:
+        assert isinstance(problem.value, openai.InternalServerError)
+        assert problem.value.status_code == 503
+    served.tend()
+    way(client, "next")
+    committed = [("user", "Hi"), ("assistant", "Hello.")] if fate is Fate.WRITTEN else []
+    assert served.history("k") == [*committed, ("user", "next"), ("assistant", "Next.")]

@@ -67,6 +67,7 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 
 def test_a_ledger_can_do_this() -> None:
     assert public(Ledger) == {
+        "at_work",
         "chat_of",
         "check",
         "close",
@@ -123,6 +124,7 @@ def test_a_running_turn_can_do_this() -> None:
         "instructions",
         "items",
         "messages",
+        "messages_json",
         "number",
         "open_calls",
         "put",
@@ -136,6 +138,7 @@ def test_a_running_turn_can_do_this() -> None:
         "finish",
         "has_created",
         "interrupt",
+        "line_after",
         "lose_lane",
         "take_back_cancellation",
         "to_commit",

@@ -58,6 +58,8 @@ class TurnOptions(TypedDict, total=False):
     attach: bool
     """Whether to raise TurnAttached at once if an attempt of the same request is running, so that its
     events can be followed, instead of waiting for its outcome."""
+    body_digest: bytes
+    """What else must be equal for two requests with one idempotency_key to be the same."""
     on_busy: OnBusy | str
     """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: OnStop | str
@@ -113,7 +115,11 @@ def begin_request(
     priming: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
+<<<<<<< HEAD
     request_digest: bytes = b"",
+=======
+    body_digest: bytes = b"",
+>>>>>>> wt-chat
     retry: Retry | None = None,
     attach: bool = False,
     on_busy: OnBusy | str = OnBusy.QUEUE,
@@ -130,10 +136,8 @@ def begin_request(
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
-    if context is not ALL and not isinstance(context, Context):
-        raise InvalidInput(
-            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
-        )
+    if context is not ALL:
+        _check_context(context)
     primes = _primes(limits, priming) if priming else ()
     if idempotency_key is not None:
         check_idempotency_key(idempotency_key)
@@ -161,10 +165,17 @@ def begin_request(
         diverge=place,
         attaches=attach,
         retry=None if retry is None or idempotency_key else check_retry(retry),
-        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
+        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes) + body_digest)
         if idempotency_key
         else None,
     )
+
+
+def _check_context(context: Context) -> None:
+    if not isinstance(context, Context):
+        raise InvalidInput(
+            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
+        )
 
 
 def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:

@@ -90,6 +90,13 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         """The turn as chat clients see it, made at the first look."""
         return projection.shown(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
 
+    @property
+    def says_plainly(self) -> bool:
+        """Whether it answers with text of which nothing is hidden; it may be shown an answer though not."""
+        return "shown" not in self.__dict__ and any(
+            item.role == "assistant" and item.text.strip() for item in self.output
+        )
+
     def hiding(self, places: frozenset[int]) -> Turn:
         """The same turn, of which chat clients are not shown the items at these places."""
         turn = msgspec.structs.replace(self)

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Sequence
 
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bind_contextvars
 
+from turnledger.errors import TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
-from turnledger.server.logs import log, unexpected
+from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
 from turnledger.server.routes import chats, completions, health, models, turns
@@ -23,6 +23,8 @@ from turnledger.server.settings import Settings
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
+LOGGED_PATH = 200
+"""So much of a path is logged."""
 
 
 def make_app(ledger: Ledger, known: Models, settings: Settings) -> App:
@@ -102,7 +104,9 @@ class App:
         return True
 
     def hurry(self) -> None:
-        """Cancel the open requests at once."""
+        """Cancel the open requests at once, but each once: what they do then to end well goes on."""
+        if self._hurries:
+            return
         if self._open:
             log.warning("requests_cancelled", requests=len(self._open))
         self._hurries = True
@@ -126,8 +130,8 @@ class App:
         state = scope.setdefault("state", {})
         state["owner"] = OWNER
         state["request_id"] = request_id = self._guard.request_id(head)
-        bind_contextvars(request_id=request_id)
-        answer = Answer(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
+        current_request.set(request_id)
+        answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
         try:
             self._guard.check(head)
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
@@ -140,18 +144,24 @@ class App:
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
+<<<<<<< HEAD
             if not answer.status:  # who has begun an answer has ended it himself
+=======
+            if not answer.status:  # else the endpoint has told it in its stream
+>>>>>>> wt-chat
                 await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
             await self._answer_problem(answer, problem, request_id)
         finally:
             self._note(scope, answer.status, time.perf_counter() - began)
 
-    async def _answer_problem(self, answer: Answer, problem: BaseException, request_id: str) -> None:
+    async def _answer_problem(self, answer: Outgoing, problem: BaseException, request_id: str) -> None:
         if not answer.status:
             await answer_error(answer, problem, request_id)
-        else:
+        elif isinstance(problem, TurnledgerError):
             # Half an answer cannot be taken back: the server cuts the connection of one that is not whole.
+            log.warning("answer_cut", code=problem.code)
+        else:
             unexpected(problem, request_id=request_id)
 
     def _find(self, scope: Scope) -> ASGIApp:
@@ -184,18 +194,19 @@ class App:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         self.service.metrics.answered(status)
-        state = scope["state"]
-        log.info(
-            "request",
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            ms=round(seconds * 1000, 1),
-            **{name: state[name] for name in ("turn", "conversation") if name in state},
-        )
+        if log.is_enabled_for("info"):
+            state = scope["state"]
+            log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:LOGGED_PATH],
+                status=status,
+                ms=round(seconds * 1000, 1),
+                **{name: state[name] for name in ("turn", "conversation") if name in state},
+            )
 
 
-class Answer:
+class Outgoing:
     """A `send` that adds the headers which every answer carries, and knows what was sent. No coroutine of
     its own stands between a stream and its connection."""
 

@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope
 from turnledger.server.errors import ClientGone, Refused
 
 CLOSE = ((b"connection", b"close"),)
-"""What is left of a body that is not wanted is not read, so the connection cannot be used again."""
+"""For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
+sent: to close on a sender throws away the answer, so the server reads on, and keeps nothing."""
 
 Decoded = TypeVar("Decoded")
 
@@ -65,11 +66,18 @@ def _malformed(body: bytes, problem: Exception) -> str:
     if isinstance(problem, RecursionError):
         return "The JSON of the body is nested too deeply."
     if isinstance(problem, UnicodeDecodeError):
-        return f"The body is not UTF-8: {_place(body, problem.start)}."
+        return f"The body is not UTF-8: {_place(body, _end_of_text(body))}."
     told, _, position = str(problem).partition("(byte ")
     offset = int(position.rstrip(")")) if position.rstrip(")").isdigit() else len(body)
     told = told.removeprefix("JSON is malformed:").strip()
     return f"The body is not JSON: {told[:1].lower()}{told[1:]} at {_place(body, offset)}."
+
+
+def _end_of_text(body: bytes) -> int:
+    try:
+        return len(body.decode())
+    except UnicodeDecodeError as problem:
+        return problem.start
 
 
 def _place(body: bytes, offset: int) -> str:
@@ -90,4 +98,4 @@ def _announced(scope: Scope) -> int | None:
 
 def _too_large(limit: int) -> Refused:
     message = f"The body is larger than {limit} bytes. Send less, or raise the server's limit `body_bytes`."
-    return Refused(413, "body_too_large", message, headers=CLOSE)
+    return Refused(413, "body_too_large", message)

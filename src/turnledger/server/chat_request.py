@@ -119,7 +119,12 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     elif len(named) > (b"x-stainless-retry-count" in named) + (b"idempotency-key" in named):
         raise InvalidInput(f"{_words(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
+<<<<<<< HEAD
     idempotency_key, retry = _text(named, b"idempotency-key"), _count(named)
+=======
+    retry = _count(named)
+    is_repeatable = retry is not None or b"idempotency-key" in named
+>>>>>>> wt-chat
     return ChatRequest(
         model=known.model,
         messages=known.messages,
@@ -133,8 +138,12 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         policies=_policies(named),
         idempotency_key=idempotency_key,
         retry=retry,
+<<<<<<< HEAD
         fingerprint=b"" if retry is None else _fingerprint(path, given or "", fields),
         settings_digest=b"" if idempotency_key is None else _fingerprint(path, "", settings),
+=======
+        fingerprint=_fingerprint(path, given or "", fields) if is_repeatable else b"",
+>>>>>>> wt-chat
     )
 
 

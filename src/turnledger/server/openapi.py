@@ -29,6 +29,7 @@ ERROR_SCHEMA = {
         }
     },
 }
+ERROR_CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
@@ -49,7 +50,7 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI document of these endpoints."""
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(path_of(endpoint), {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -62,17 +63,19 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
+def path_of(endpoint: Endpoint) -> str:
+    """The path as it is written for people: without how its parameters are matched."""
+    return re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
+
+
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
-        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}_{endpoint.path}").strip("_"),
+        "operationId": re.sub(r"[\W_]+", "_", f"{endpoint.method.lower()}_{path_of(endpoint)}").strip("_"),
         "tags": [endpoint.tag],
         "responses": {str(status): _response(endpoint, status) for status in endpoint.answers},
     }
-    operation["responses"]["default"] = {
-        "description": "An error.",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-    }
+    operation["responses"]["default"] = {"description": "An error.", "content": ERROR_CONTENT}
     if parameters := _parameters(endpoint):
         operation["parameters"] = parameters
     if endpoint.body is not None:
@@ -82,14 +85,15 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _response(endpoint: Endpoint, status: int) -> dict[str, Any]:
-    return {"description": endpoint.answers[status], "content": {endpoint.media_type: {}}}
+    content: dict[str, Any] = {endpoint.media_type: {}} if status < 400 else ERROR_CONTENT
+    return {"description": endpoint.answers[status], "content": content}
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     text = {"type": "string"}
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": text}
-        for name in re.findall(r"{(\w+)(?::\w+)?}", endpoint.path)
+        for name in re.findall(r"{(\w+)}", path_of(endpoint))
     ]
     others = [
         {"name": name, "in": place, "required": False, "description": meaning, "schema": text}

@@ -100,7 +100,7 @@ async def test_a_stream_that_fails_at_any_point_leaves_the_history_untouched(cha
         upstream(scripted.url) as patient,
     ):
         before = await chat.run(ChatRunner(patient, {}), "a")
-        run = ChatRunner(model, {}, on_payload=lambda payload, _: shown.append(payload))
+        run = ChatRunner(model, {}, on_payloads=shown.extend)
         with pytest.raises(fault.error) as caught:
             await chat.run(run, "b")
         assert type(caught.value) is fault.error
