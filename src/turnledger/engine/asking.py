@@ -50,9 +50,6 @@ class TurnOptions(TypedDict, total=False):
     """How much of the stored history is shown: all of it by default."""
     idempotency_key: str | None
     """Names this request, so that it happens once however often it is made."""
-    request_digest: bytes
-    """What the caller asks for besides, that a turn does not know of: with another one, the same
-    idempotency_key is refused with IdempotencyMismatch."""
     retry: Retry | None
     """Which try of a request this is, for clients that retry by themselves and name no idempotency_key."""
     attach: bool
@@ -115,11 +112,7 @@ def begin_request(
     priming: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
-<<<<<<< HEAD
-    request_digest: bytes = b"",
-=======
     body_digest: bytes = b"",
->>>>>>> wt-chat
     retry: Retry | None = None,
     attach: bool = False,
     on_busy: OnBusy | str = OnBusy.QUEUE,
@@ -141,9 +134,7 @@ def begin_request(
     primes = _primes(limits, priming) if priming else ()
     if idempotency_key is not None:
         check_idempotency_key(idempotency_key)
-    where: tuple[object, ...] = () if place is None else (place.after, place.replaces)
-    if request_digest:
-        where += (request_digest,)
+    where = () if place is None else (place.after, place.replaces)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,

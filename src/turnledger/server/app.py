@@ -144,11 +144,7 @@ class App:
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
-<<<<<<< HEAD
-            if not answer.status:  # who has begun an answer has ended it himself
-=======
             if not answer.status:  # else the endpoint has told it in its stream
->>>>>>> wt-chat
                 await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
             await self._answer_problem(answer, problem, request_id)

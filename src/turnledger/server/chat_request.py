@@ -94,9 +94,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     retry: int | None = None
     """How often its client has tried before, if it says so."""
     fingerprint: bytes = b""
-    """What must be equal for it to be the same request again, if its client counts its tries."""
-    settings_digest: bytes = b""
-    """What must be equal besides its messages, if it has an idempotency_key."""
+    """What must be equal for it to be the same request again."""
 
     @property
     def has_conversation(self) -> bool:
@@ -119,12 +117,8 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     elif len(named) > (b"x-stainless-retry-count" in named) + (b"idempotency-key" in named):
         raise InvalidInput(f"{_words(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
-<<<<<<< HEAD
-    idempotency_key, retry = _text(named, b"idempotency-key"), _count(named)
-=======
     retry = _count(named)
     is_repeatable = retry is not None or b"idempotency-key" in named
->>>>>>> wt-chat
     return ChatRequest(
         model=known.model,
         messages=known.messages,
@@ -136,14 +130,9 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         conversation_key=conversation_key,
         must_exist=_expects(named),
         policies=_policies(named),
-        idempotency_key=idempotency_key,
+        idempotency_key=_text(named, b"idempotency-key"),
         retry=retry,
-<<<<<<< HEAD
-        fingerprint=b"" if retry is None else _fingerprint(path, given or "", fields),
-        settings_digest=b"" if idempotency_key is None else _fingerprint(path, "", settings),
-=======
         fingerprint=_fingerprint(path, given or "", fields) if is_repeatable else b"",
->>>>>>> wt-chat
     )
 
 

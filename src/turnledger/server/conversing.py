@@ -110,13 +110,9 @@ class Conversing:
             options["on_failure"] = policies.on_failure
         if asked.idempotency_key is not None:
             options["idempotency_key"] = asked.idempotency_key
-<<<<<<< HEAD
-            options["request_digest"] = asked.settings_digest
-=======
             options["body_digest"] = asked.fingerprint
         elif asked.retry is not None:
             options["retry"] = Retry(asked.fingerprint, asked.retry)
->>>>>>> wt-chat
         return self._ledger.resent(
             _messages(asked.messages),
             conversation=asked.conversation,

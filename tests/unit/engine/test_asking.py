@@ -84,7 +84,7 @@ async def test_what_cannot_be_done_is_refused_at_once(
 async def test_requests_differ_by_what_their_caller_asks_for_besides(chat: Chat) -> None:
     digests = (b"", b"one", b"other", b"one")
     requests = [
-        begin_request(chat._process, chat._target, "Hello", idempotency_key="i", request_digest=digest)
+        begin_request(chat._process, chat._target, "Hello", idempotency_key="i", body_digest=digest)
         for digest in digests
     ]
     plain, one, other, again = [request.key and request.key.fingerprint for request in requests]
