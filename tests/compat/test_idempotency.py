@@ -42,6 +42,14 @@ def test_a_committed_answer_is_replayed(serve: Serve, store_url: str, way: Way, 
 
 
 @both_ways
+def test_the_conversation_may_be_named_by_its_id_the_next_time(serve: Serve, way: Way) -> None:
+    served = serve(["One."])
+    first = way(served.client("k"), "Hi", **KEY)
+    assert same(first, way(served.client(first.conversation), "Hi", **KEY))
+    assert len(served.shown("k")["turns"]) == 1
+
+
+@both_ways
 def test_calls_and_refusals_are_replayed_as_they_were(serve: Serve, way: Way) -> None:
     served = serve(["Look.", *TWO_CALLS], [Refusal("No.")])
     client = served.client("k")

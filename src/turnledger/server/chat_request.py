@@ -117,8 +117,9 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     elif len(named) > (b"x-stainless-retry-count" in named) + (b"idempotency-key" in named):
         raise InvalidInput(f"{_words(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
-    retry = _count(named)
-    is_repeatable = retry is not None or b"idempotency-key" in named
+    retry, has_key = _count(named), b"idempotency-key" in named
+    # Where there is a key, the ledger itself compares the conversations, by whatever name they go.
+    place = "" if has_key else given or ""
     return ChatRequest(
         model=known.model,
         messages=known.messages,
@@ -132,7 +133,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         policies=_policies(named),
         idempotency_key=_text(named, b"idempotency-key"),
         retry=retry,
-        fingerprint=_fingerprint(path, given or "", fields) if is_repeatable else b"",
+        fingerprint=_fingerprint(path, place, fields) if has_key or retry is not None else b"",
     )
 
 
