@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import MutableMapping
 from contextlib import suppress
@@ -33,8 +34,10 @@ from turnledger.server.answer import Answer
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.chat_wire import Chunks, completion
 from turnledger.server.service import Service
+from turnledger.server.wire_json import encode
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Conversing:
@@ -211,7 +214,11 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
 
 def renamed(payload: bytes, was: str, now: str) -> bytes:
     """A payload with another id. Nothing else changes: what its model says is passed on byte for byte."""
-    if was:
-        return payload.replace(b'"%s"' % was.encode(), b'"%s"' % now.encode(), 1)
-    fields = msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
-    return msgspec.json.encode({"id": now, **{name: each for name, each in fields.items() if name != "id"}})
+    name = b'"id":"%s"' % was.encode(errors="replace")
+    # Within a text the quotes would be escaped: where it stands once, it is the id of the answer.
+    if was and payload.count(name) == 1:
+        return payload.replace(name, b'"id":"%s"' % now.encode())
+    try:
+        return encode({**_fields_decoder.decode(payload), "id": now})
+    except msgspec.DecodeError:  # half a character, whose other half is in the next chunk
+        return json.dumps({**json.loads(payload), "id": str(now)}).encode()

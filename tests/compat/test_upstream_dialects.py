@@ -1,0 +1,124 @@
+"""Upstreams speak chat completions each in its own way: every answer is kept, and told by its turn's id."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import MODEL
+from tests.compat.talking import streamed, user, whole
+from turnledger.testing.upstream import Data, End
+
+HELLO = [("user", "Hi"), ("assistant", "Hello.")]
+MARK_ONLY = End(None)
+"""The script brings its own finish_reason."""
+
+
+def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None, **fields: Any) -> Data:
+    """A chunk; fields that are None are left out, and others stand first."""
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish_reason}]
+    whole = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+    fields = {**fields, **{name: value for name, value in whole.items() if name not in fields}}
+    return Data(json.dumps({name: value for name, value in fields.items() if value is not None}).encode())
+
+
+FIRST, LAST = {"role": "assistant", "content": "Hel"}, {"content": "lo."}
+STREAMS: dict[str, list[Data]] = {
+    "text and end in one chunk": [chunk(FIRST), chunk(LAST, "stop")],
+    "all in one chunk": [chunk({"role": "assistant", "content": "Hello."}, "stop")],
+    "filter results before the first chunk": [
+        chunk(id="", prompt_filter_results=[{"prompt_index": 0}]),
+        chunk(FIRST),
+        chunk(LAST),
+        chunk({}, "stop"),
+    ],
+    "no id": [chunk(FIRST, id=None), chunk(LAST, id=None), chunk({}, "stop", id=None)],
+    "another id in each chunk": [chunk(FIRST, id="a"), chunk(LAST, id="b"), chunk({}, "stop", id="c")],
+    "an id that needs escapes": [chunk(each, id='a"b/ü') for each in (FIRST, LAST)]
+    + [chunk({}, "stop", id='a"b/ü')],
+    "an id that stands elsewhere, too": [
+        chunk(FIRST, model="m", id="m"),
+        chunk(LAST, model="m", id="m"),
+        chunk({}, "stop", model="m", id="m"),
+    ],
+    "an id that is the name of a field": [
+        chunk(FIRST, object="chat.completion.chunk", id="object"),
+        chunk(LAST, "stop", object="chat.completion.chunk", id="object"),
+    ],
+    "usage unasked": [chunk(FIRST), chunk(LAST), chunk({}, "stop"), chunk(usage={"total_tokens": 1})],
+    "nulls and nothings": [
+        chunk({"role": "assistant", "content": "", "tool_calls": None, "refusal": None}),
+        chunk({"content": "Hel", "function_call": None, "reasoning_content": "Hm."}),
+        chunk({"content": None}),
+        chunk({**LAST, "tool_calls": []}),
+        chunk({"content": ""}, "stop"),
+    ],
+}
+
+
+@pytest.mark.parametrize("script", STREAMS.values(), ids=STREAMS)
+def test_a_stream_is_kept_and_told_under_the_id_of_its_turn(serve: Serve, script: list[Data]) -> None:
+    served = serve([*script, MARK_ONLY])
+    with served.client("k").chat.completions.create(
+        model=MODEL, messages=[user("Hi")], stream=True
+    ) as chunks:
+        told = list(chunks)
+    [turn] = served.shown("k")["turns"]
+    assert {each.id for each in told} == {turn["id"]}
+    assert {each.object for each in told} == {"chat.completion.chunk"}
+    assert {each.model for each in told} == {"m"}
+    assert "".join(each.choices[0].delta.content or "" for each in told if each.choices) == "Hello."
+    assert [each.choices[0].finish_reason for each in told if each.choices][-1] == "stop"
+    assert served.history("k") == HELLO
+
+
+@pytest.mark.parametrize("name", ["x", "", None, 'a"b/ü', "m", "object"])
+def test_a_whole_answer_is_told_under_the_id_of_its_turn(serve: Serve, name: str | None) -> None:
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
+    answer = {"object": "chat.completion", "model": "m", "id": name, "created": 1, "choices": [choice]}
+    served = serve([Data(json.dumps(answer).encode())])
+    told = served.client("k").chat.completions.create(model=MODEL, messages=[user("Hi")])
+    [turn] = served.shown("k")["turns"]
+    assert (told.id, told.model, told.object) == (turn["id"], "m", "chat.completion")
+    assert served.history("k") == HELLO
+
+
+@pytest.mark.parametrize("name", ["x", None, 'a"b'])
+def test_a_character_in_two_halves_is_kept_as_one(serve: Serve, name: str | None) -> None:
+    halves = [
+        chunk({"role": "assistant", "content": "Hello \ud83c"}, id=name),
+        chunk({"content": "\udf0d"}, "stop", id=name),
+    ]
+    served = serve([*halves, MARK_ONLY])
+    text = streamed(served.client("k"), "Hi").text
+    assert text.encode("utf-16", "surrogatepass").decode("utf-16") == "Hello 🌍"
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello 🌍")]
+
+
+def test_an_end_without_the_mark_of_the_end_is_one_if_the_model_said_how_it_ended(serve: Serve) -> None:
+    served = serve(["Hello.", End("stop", done=False)])
+    assert streamed(served.client("k"), "Hi").text == "Hello."
+    assert served.history("k") == HELLO
+
+
+@pytest.mark.parametrize("reason", ["length", "content_filter", "made_up"])
+def test_every_finish_reason_is_told_and_told_again(serve: Serve, reason: str) -> None:
+    served = serve(["Hello.", End(reason)], ["Hello.", End(reason)])
+    for number, way in enumerate((whole, streamed)):
+        for _ in range(2):
+            told = way(served.client("k"), "Hi", extra_headers={"Idempotency-Key": str(number)})
+            assert (told.text, told.finish_reason) == ("Hello.", reason)
+
+
+@pytest.mark.parametrize("text", ["Grüße, 世界 🌍", "a\u2028b\x00c", 'q"\\/\r\n\t', "[DONE]", "data: x\n\n"])
+def test_any_text_comes_through(serve: Serve, text: str) -> None:
+    served = serve(otherwise=[*text])
+    client = served.client("k")
+    for way in (whole, streamed):
+        assert way(client, text).text == text
+    assert served.history("k") == [("user", text), ("assistant", text)] * 2
+    seen = served.upstream.received[-1].body["messages"]
+    assert [each["content"] for each in seen] == [text] * 3
