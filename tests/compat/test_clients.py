@@ -7,6 +7,7 @@ from typing import Any
 
 import openai
 import pytest
+from pydantic import BaseModel
 
 from tests.compat.conftest import Serve
 from tests.compat.served import MODEL
@@ -83,6 +84,53 @@ class TestSynchronous:
         for text, remembered in [("Hello", "nothing before"), ("And now?", 'the last one "Hello"')]:
             answer = client.chat.completions.create(model="demo", messages=[user(text)])
             assert remembered in (answer.choices[0].message.content or "")
+
+    def test_messages_go_back_as_the_client_has_them(self, serve: Serve) -> None:
+        served = serve(["One."], ["Two."], ["Three."])
+        client, messages = served.client("k"), [user("first")]
+        for text in ("second", "third"):
+            answer = client.chat.completions.create(model=MODEL, messages=messages)
+            messages += [answer.choices[0].message, user(text)]
+        response = client.chat.completions.with_raw_response.create(model=MODEL, messages=messages)
+        assert response.headers["x-conversation-state"] == "continued"
+        assert [turn["number"] for turn in served.shown("k")["turns"]] == [1, 2, 3]
+
+    def test_messages_in_parts_with_images_and_names(self, serve: Serve) -> None:
+        served = serve(["A cat."], ["Black."])
+        client = served.client("k")
+        image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+        parts = [{"type": "text", "text": "What is this?"}, image]
+        messages: Any = [
+            {"role": "developer", "content": [{"type": "text", "text": "Be brief."}]},
+            {"role": "user", "content": parts, "name": "ann"},
+        ]
+        answer = client.chat.completions.create(model=MODEL, messages=messages)
+        seen = served.upstream.received[-1].body["messages"]
+        assert [part["type"] for part in seen[1]["content"]] == ["text", "image_url"]
+        assert seen[1]["content"][1]["image_url"]["url"] == image["image_url"]["url"]
+        messages += [{"role": "assistant", "content": answer.choices[0].message.content}, user("Its colour?")]
+        response = client.chat.completions.with_raw_response.create(model=MODEL, messages=messages)
+        assert response.headers["x-conversation-state"] == "continued"
+        seen = served.upstream.received[-1].body["messages"]
+        assert [each["role"] for each in seen] == ["developer", "user", "assistant", "user"]
+
+    def test_structured_answers_are_parsed(self, serve: Serve) -> None:
+        class City(BaseModel):
+            name: str
+
+        served = serve(['{"name":', ' "Rome"}'])
+        answer = served.client("k").chat.completions.parse(**ASKED, response_format=City)
+        assert answer.choices[0].message.parsed == City(name="Rome")
+        asked = served.upstream.received[-1].body["response_format"]
+        assert asked["json_schema"]["name"] == "City"
+
+    def test_a_response_can_be_streamed_as_bytes(self, serve: Serve) -> None:
+        served = serve(["Hello."])
+        completions = served.client("k").chat.completions.with_streaming_response
+        with completions.create(**ASKED, stream=True) as response:
+            assert response.headers["x-conversation-state"] == "created"
+            lines = [line for line in response.iter_lines() if line]
+        assert lines[-1] == "data: [DONE]"
 
 
 class TestAsynchronous:
