@@ -198,3 +198,15 @@ def test_a_commit_that_fails_is_told_as_an_error(serve: Serve, way: Way) -> None
     check_untouched(served, before)
     assert way(client, "second").text == "Two."
     assert len(served.history("k")) == 4
+
+
+@pytest.mark.parametrize("policy", ["settle", "keep", "forget"])
+def test_what_becomes_of_a_failed_turn_can_be_said(serve: Serve, policy: str) -> None:
+    served = serve(["Hel", CUT], ["Next."])
+    with pytest.raises(openai.APIError) as problem:
+        streamed(served.client("k", X_Turn_On_Failure=policy), "Hi")
+    assert problem.value.code == "model_unavailable"
+    kept = [("user", "Hi"), ("assistant", "Hel")] if policy == "keep" else []
+    assert served.history("k") == kept
+    whole(served.client("k"), "next")
+    assert served.history("k") == [*kept, ("user", "next"), ("assistant", "Next.")]

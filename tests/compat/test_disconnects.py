@@ -1,0 +1,72 @@
+"""A client that goes away: what becomes of its turn, and who else counts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from openai import OpenAI, Stream
+from openai.types.chat import ChatCompletionChunk
+
+from tests.compat.conftest import Serve
+from tests.compat.served import MODEL, Served
+from tests.compat.talking import heard, user
+from turnledger.testing.gates import Gate
+
+ASKED: Any = {
+    "model": MODEL,
+    "messages": [user("Hi")],
+    "stream": True,
+    "extra_headers": {"Idempotency-Key": "i"},
+}
+
+
+def begin(client: OpenAI) -> tuple[Stream[ChatCompletionChunk], ChatCompletionChunk]:
+    """Ask, or attach to what runs, and hear the first chunk."""
+    chunks = client.chat.completions.create(**ASKED)
+    return chunks, next(chunks)
+
+
+def leave(served: Served, client: OpenAI, chunks: Stream[ChatCompletionChunk]) -> None:
+    """Go away, and wait until the server has noticed."""
+    others = len(served.server.server_state.connections) - 1
+    chunks.close()
+    client.close()
+    served.until(lambda: len(served.server.server_state.connections) == others)
+
+
+@pytest.mark.parametrize("policy", ["discard", "keep"])
+def test_a_turn_goes_on_while_somebody_else_reads_it(serve: Serve, policy: str) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking, reading = [served.client("k", X_Turn_On_Disconnect=policy) for _ in range(2)]
+    asked, first = begin(asking)
+    attached, early = begin(reading)
+    assert early.id == first.id
+    leave(served, asking, asked)
+    served.release(gate)
+    assert heard([early, *attached]).text == "Hello."
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+def test_a_turn_goes_on_when_only_the_other_reader_leaves(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking, reading = [served.client("k", X_Turn_On_Disconnect="discard") for _ in range(2)]
+    asked, first = begin(asking)
+    attached, _ = begin(reading)
+    leave(served, reading, attached)
+    served.release(gate)
+    assert heard([first, *asked]).text == "Hello."
+
+
+def test_a_turn_ends_when_its_last_reader_leaves(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking, reading = [served.client("k", X_Turn_On_Disconnect="discard") for _ in range(2)]
+    asked, first = begin(asking)
+    attached, _ = begin(reading)
+    leave(served, asking, asked)
+    leave(served, reading, attached)
+    assert served.do(served.chat("k").outcome(first.id)).turn is None
+    assert served.turns("k") == b"[]"
