@@ -24,7 +24,7 @@ _RESET = struct.pack("ii", 1, 0)
 @dataclass(frozen=True)
 class Fault:
     """What happens to one connection, once its client has sent or received so many bytes. These bytes arrive,
-    and not one more."""
+    and not one more. Having received 0, it happens when the server begins to answer."""
 
     sent: int | None = None
     received: int | None = None
@@ -150,8 +150,10 @@ class _Line:
             while True:
                 limit = self._limit(way)
                 if limit is not None and passed >= limit:
+                    held = await reader.read(1) if limit == 0 and way == "received" else b""
                     if await self._fail():
                         return
+                    writer.write(held)
                     continue
                 piece = await reader.read(_PIECE if limit is None else limit - passed)
                 await self.flows.wait()
