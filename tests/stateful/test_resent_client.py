@@ -44,10 +44,11 @@ class Client:
         self.mine: list[Message] = []
         self.trimmed: list[str] = []
         self.unfinished: set[str] = set()
+        self.hidden: set[str] = set()
         self._numbers = count()
 
     def fresh(self, word: str) -> str:
-        return f"{word}{next(self._numbers)}."
+        return f"{word}{next(self._numbers)}, and that is all."
 
     def spelt(self, message: Message) -> Message:
         """The message as this client happens to write it this time."""
@@ -76,6 +77,8 @@ class Client:
         body = [*self.system(), *map(self.spelt, messages)]
         if self.chat_has_turns and not any(each["role"] == "assistant" for each in messages):
             options.setdefault("sent", "full")
+        if options.get("sent") == "full":
+            self.trimmed = []
         await self.run(body, script, **options)
 
     chat_has_turns = False
@@ -88,7 +91,7 @@ class Client:
         """Send them, have them answered in some way, and take over the answer."""
         self.mine = messages
         if self.pick.randrange(5) == 0:
-            name = self.fresh("look")
+            name = f"look_for_another_number_{next(self._numbers)}"
             await self.send(messages, Ask(name, call_id=name), **options)
             function = {"name": name, "arguments": "{}"}
             call = {"id": name, "type": "function", "function": function}
@@ -117,7 +120,7 @@ class Client:
         places = [
             place
             for place, each in enumerate(self.mine)
-            if each["role"] == "user" and self._is_answered(place)
+            if each["role"] == "user" and self._is_answered(place) and self._can_end_at(place)
         ]
         if places:
             place = self.pick.choice(places)
@@ -127,19 +130,73 @@ class Client:
     def _is_answered(self, place: int) -> bool:
         return place + 1 < len(self.mine) and self.mine[place + 1]["role"] == "assistant"
 
+    def _can_end_at(self, place: int) -> bool:
+        """Results of calls that are not there cannot be the beginning of a whole history."""
+        return self.mine[0]["role"] != "tool" or any(
+            each["role"] == "assistant" for each in self.mine[:place]
+        )
+
     async def edit(self) -> None:
-        places = [place for place, each in enumerate(self.mine) if each["role"] == "user"]
+        places = [
+            place
+            for place, each in enumerate(self.mine)
+            if each["role"] == "user" and self._can_end_at(place)
+        ]
         if places:
             await self.ask([*self.mine[: self.pick.choice(places)], self.question()])
 
     async def edit_answer(self) -> None:
+        # What the first answer of a trimmed copy was, if it is edited, an interrupted turn may leave open.
         places = [
-            place for place, each in enumerate(self.mine) if each["role"] == "assistant" and each["content"]
+            place
+            for place, each in enumerate(self.mine)
+            if each["role"] == "assistant" and each["content"] and (place or not self.unfinished)
         ]
         if places:
             place = self.pick.choice(places)
             self.mine[place] = {"role": "assistant", "content": self.fresh("better")}
             await self.next()
+
+    async def edit_in_place(self) -> None:
+        """Edit a question, keep what follows it, and maybe edit a later one, too."""
+        places = [place for place, each in enumerate(self.mine) if each["role"] == "user"]
+        if places and self._has_answer():
+            place = self.pick.choice(places)
+            self.mine[place] = self.question()
+            later = [each for each in places if each > place]
+            if later and self.pick.randrange(2):
+                end = self.pick.choice(later)
+                if any(each["role"] == "assistant" for each in self.mine[:end]):
+                    self.mine = self.mine[:end]
+            await self.next()
+
+    async def bring_along(self) -> None:
+        """Add exchanges that the ledger has never seen, and ask."""
+        for _ in range(self.pick.randrange(1, 3)):
+            self.mine += [self.question(), {"role": "assistant", "content": self.fresh("elsewhere")}]
+        await self.next()
+
+    async def hide(self) -> None:
+        """Somebody hides an item. This client shows what the ledger shows, or still has its own copy."""
+        turns = await self.chat.turns(limit=1_000)
+        turn = self.pick.choice(turns) if turns else None
+        if turn is None or turn.kind is not TurnKind.COMPLETED:
+            return
+        before = await self.visible()
+        await self.chat.flag(turn.id, self.pick.randrange(len(turn.items)), to_user=False)
+        gone = before - await self.visible()
+        left = [each for each in self.mine if not gone & {*tokens(each), each.get("tool_call_id")}]
+        self.hidden |= gone
+        if self.pick.randrange(3):
+            self.mine = left
+        if self._has_answer():
+            await self.next()
+
+    async def visible(self) -> set[str]:
+        return {token for each in messages_of(await self.chat.history()) for token in tokens(each)}
+
+    def _has_answer(self) -> bool:
+        return any(each["role"] == "assistant" for each in self.mine)
 
     async def delete(self) -> None:
         places = [
@@ -153,6 +210,16 @@ class Client:
                 self._trim(place + 2)  # a client that trims looks the same
             else:
                 del self.mine[place : place + 2]
+            await self.next()
+
+    async def delete_one(self) -> None:
+        """Delete a question or an answer, and not the other."""
+        places = [place for place, each in enumerate(self.mine) if each["role"] != "tool" and each["content"]]
+        place = self.pick.choice(places) if places else 0
+        roles = [each["role"] for each in self.mine]
+        # The first of two answers in a row looks like both, cut short.
+        if "assistant" in roles[:place] and roles[place - 1 : place + 1] != ["assistant", "assistant"]:
+            del self.mine[place]
             await self.next()
 
     async def trim(self) -> None:
@@ -196,12 +263,22 @@ class Client:
         self.mine += held
         await self.next()
 
-    async def agrees(self, *, may_replace: bool) -> None:
+    async def hide_again(self, turns: list[Turn]) -> None:
+        """What is asked or told again is a turn of its own, of which nothing is hidden yet."""
+        for turn in turns:
+            for place, item in enumerate(turn.items):
+                if self.hidden & {token for each in messages_of([item]) for token in tokens(each)}:
+                    await self.chat.flag(turn.id, place, to_user=False)
+
+    async def agrees(self) -> None:
         turns = await self.chat.turns(limit=1_000)
+        await self.hide_again(turns)
         self.chat_has_turns = bool(turns)
-        seen = self.unfinished | {
-            token for turn in turns if turn.kind is not TurnKind.COMPLETED for token in said_in(turn)
-        }
+        seen = (
+            self.unfinished
+            | self.hidden
+            | {token for turn in turns if turn.kind is not TurnKind.COMPLETED for token in said_in(turn)}
+        )
         told = [
             token
             for turn in turns
@@ -213,20 +290,14 @@ class Client:
         trimmed = [token for token in self.trimmed if token not in seen]
         assert told[len(told) - len(held) :] == held
         before = told[: len(told) - len(held)]
-        # An edit within a turn made of several exchanges takes the place of all of it: of what
-        # was trimmed, that turn's own part goes with it.
-        assert before == trimmed[: len(before)]
-        assert may_replace or before == trimmed
-        self.trimmed = before
+        assert before == trimmed
 
 
 STEPS = (
     *(Client.next, Client.next, Client.regenerate, Client.edit, Client.edit_answer, Client.delete),
     *(Client.trim, Client.fail_and_retry, Client.fail_and_move_on, Client.interrupted),
+    *(Client.trim, Client.edit_in_place, Client.bring_along, Client.hide, Client.delete_one),
 )
-
-
-REPLACING = (Client.regenerate, Client.edit, Client.edit_answer, Client.delete)
 
 
 async def live(steps: list[int], seed: int) -> None:
@@ -234,7 +305,7 @@ async def live(steps: list[int], seed: int) -> None:
         client = Client(await ledger.conversation(), Random(seed))
         for step in steps:
             await STEPS[step](client)
-            await client.agrees(may_replace=STEPS[step] in REPLACING)
+            await client.agrees()
         assert await ledger.check() == []
 
 

@@ -8,7 +8,7 @@ head wins over reading from the beginning, and the longer agreement over the sho
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from heapq import nlargest
 from operator import itemgetter
@@ -17,19 +17,15 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from turnledger.engine.resent import BACKWARDS, FORWARDS, Resent
+from turnledger.engine.windows import Line, Spot, common_lengths, find, is_telling, windows, words_of_request
 from turnledger.errors import NoNewInput
 from turnledger.model.ids import TurnId
-from turnledger.model.projection import SILENT, Call, Entry, Said, Shown, bare, canonical, said
+from turnledger.model.item import Item
+from turnledger.model.projection import SILENT, Said, Shown, bare, said
 from turnledger.model.turn import Turn, TurnKind
 
 MOST_PLACES = 16
 """So many ways of reading are followed at once."""
-MOST_WINDOWS = 4
-"""So many places in the line are tried as the beginning of a trimmed request."""
-GLANCE = 32
-"""So many letters of the beginning and of the end of an answer are compared when it is searched for."""
-NO_CHANCE = 2
-"""So many messages in a row that agree are no chance."""
 ABSENT_TURNS = 64
 """So many turns may be absent from a client's copy before it is searched for in the whole line."""
 
@@ -56,18 +52,17 @@ class Regeneration(msgspec.Struct, frozen=True):
 
 
 class Divergence(msgspec.Struct, frozen=True):
-    """An edit: messages[new:] are input on a new branch after this turn, or from the very beginning."""
+    """An edit: messages[new:] are input on a new branch after this turn, or from the very beginning; behind
+    `kept`, what the client has trimmed of the turn that was edited."""
 
     after: TurnId | None
     new: int
     instructions: int = 0
+    kept: tuple[Item, ...] = ()
 
 
 Meaning: TypeAlias = Continuation | Regeneration | Divergence
 _Way = TypeVar("_Way")
-_Words: TypeAlias = tuple[str, str, tuple[Call, ...]]
-_Form: TypeAlias = Callable[[Shown], tuple[Entry, ...]]
-_EXCHANGED = (("user", "assistant"), ("assistant", "user"))
 
 
 class _Origin(NamedTuple):
@@ -78,20 +73,13 @@ class _Origin(NamedTuple):
 
 
 class _Reach(msgspec.Struct, frozen=True):
-    """How far a request and the line agree: up to a place in the one, and so many turns of the other."""
+    """How far a request and the line agree: up to a place in the one, and so many turns of the other. `kept`
+    is what of the next turn stays, where it is known that the request begins within that."""
 
     place: int
     common: int
     regenerated: int | None = None
-
-
-class _Window(NamedTuple):
-    """Where a request could begin: in a turn, maybe only in what is left of it; and how much it has in common
-    with the line from there, as far as that is seen at a glance."""
-
-    turn: int
-    cut: Shown | None
-    length: int
+    kept: tuple[Item, ...] | None = None
 
 
 def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: Sent | None = None) -> Meaning:
@@ -100,8 +88,10 @@ def decide(turns: Sequence[Turn], messages: Sequence[Mapping[str, Any]], sent: S
     request = Resent(messages)
     first = request.first
     answered = _end_of_answers(request)
-    if sent is Sent.NEW or not turns or (sent is None and answered == first):
+    if sent is Sent.NEW or not turns:
         return _continuation(request, first)
+    if sent is None and answered == first:
+        return _continuation(request, _behind_questions(turns, request))
     if sent is Sent.FULL:
         return _meaning(turns, request, _read_on(turns, request, 0, None))
     found = _ending_at_head(turns, request, answered)
@@ -122,12 +112,14 @@ def _continuation(request: Resent, new: int) -> Continuation:
 def _meaning(turns: Sequence[Turn], request: Resent, reach: _Reach) -> Meaning:
     if reach.regenerated is not None:
         return Regeneration(turns[reach.regenerated].id, request.first)
-    if _is_head(turns, reach.common):
-        return _continuation(request, reach.place)
+    common, kept = reach.common, reach.kept
+    if kept is None or turns[common].kind is TurnKind.SETTLED:
+        if _is_head(turns, common):
+            return _continuation(request, reach.place)
+        common, kept = _with_unseen(turns, common, is_answer=request.answers(reach.place)), ()
     if not _has_input(request, reach.place):
         raise NoNewInput
-    common = _with_settled(turns, reach.common)
-    return Divergence(turns[common - 1].id if common else None, reach.place, request.first)
+    return Divergence(turns[common - 1].id if common else None, reach.place, request.first, kept)
 
 
 def _end_of_answers(request: Resent) -> int:
@@ -137,6 +129,22 @@ def _end_of_answers(request: Resent) -> int:
         if message.get("role") == "assistant" and said(message).role == "assistant":
             return place
     return request.first
+
+
+def _behind_questions(turns: Sequence[Turn], request: Resent) -> int:
+    """Where a request without answers is new: all of it, unless the line ends with questions whose answers
+    its client may not know of, and it begins with these."""
+    left = len(turns)
+    while left and not _is_answered(turns[left - 1]):
+        left -= 1
+    found = _ending_at_head(turns[left:], request, request.first)
+    return request.first if found is None or found[0].asked >= 0 else found[0].place
+
+
+def _is_answered(turn: Turn) -> bool:
+    """Whether every client knows of an answer in the turn."""
+    answers = (entry for entry in turn.shown.entries if entry.role == "assistant")
+    return turn.kind is TurnKind.COMPLETED and next(answers, None) is not None
 
 
 def _has_input(request: Resent, new: int) -> bool:
@@ -155,17 +163,24 @@ def _is_input(message: Mapping[str, Any]) -> bool:
     )
 
 
+def may_be_absent(turn: Turn) -> bool:
+    """Whether a client may not know of the turn: it did not end well, or nothing of it is shown."""
+    return turn.kind is not TurnKind.COMPLETED or not turn.shown.entries
+
+
 def _is_head(turns: Sequence[Turn], common: int) -> bool:
     """Whether nothing follows but what a client may not know of."""
-    return all(turns[index].kind is not TurnKind.COMPLETED for index in range(len(turns) - 1, common - 1, -1))
+    return all(may_be_absent(turns[index]) for index in range(len(turns) - 1, common - 1, -1))
 
 
-def _with_settled(turns: Sequence[Turn], common: int) -> int:
-    """A branch never leaves out a settled turn that its client could not have seen."""
+def _with_unseen(turns: Sequence[Turn], common: int, *, is_answer: bool) -> int:
+    """A branch never leaves out a turn that its client could not have seen: a settled or a hidden one, unless
+    this has answered the calls that are to be answered anew."""
     index = common
-    while index < len(turns) and turns[index].kind is not TurnKind.COMPLETED:
+    while index < len(turns) and may_be_absent(turns[index]):
+        kind = turns[index].kind
         index += 1
-        if turns[index - 1].kind is TurnKind.SETTLED:
+        if kind is TurnKind.SETTLED or (kind is TurnKind.COMPLETED and not is_answer):
             common = index
     return common
 
@@ -206,10 +221,11 @@ def _read_back(
         turn = turns[left]
         reached = _step(request, turn, places)
         if may_ask and turn.kind is not TurnKind.SETTLED:
-            question = request.past(turn.shown.input, request.end, BACKWARDS)
-            if question is not None and question < request.end:
-                reached[question] = _Origin(request.end, before + left)
-            may_ask = turn.kind is not TurnKind.COMPLETED
+            for way in turn.shown.ways:
+                question = request.past(way.input, request.end, BACKWARDS)
+                if question is not None and question < request.end:
+                    reached[question] = _Origin(request.end, before + left)
+            may_ask = may_be_absent(turn)
         arrived = [origin for place, origin in reached.items() if request.is_over(place, BACKWARDS)]
         if arrived:
             return max(arrived), before + left
@@ -262,45 +278,69 @@ def _asks_again(request: Resent, turn: Turn, shown: Shown, place: int) -> bool:
     """Whether the request ends with the input of this turn."""
     if turn.kind is TurnKind.SETTLED or request.is_over(place, FORWARDS):
         return False
-    found = request.past(shown.input, place, FORWARDS)
-    return found is not None and found > place and request.is_over(found, FORWARDS)
+    ends = (request.past(way.input, place, FORWARDS) for way in shown.ways)
+    return any(end is not None and end > place and request.is_over(end, FORWARDS) for end in ends)
 
 
 def _longest_agreement(turns: Sequence[Turn], request: Resent) -> _Reach:
     """Read forwards from the beginning and from where a trimmed request could begin; the longest wins."""
-    ranked = [
-        (_read_on(turns, request, window.turn, window.cut), window.length)
-        for window in _windows(turns, request)
-    ]
-    reach, length = max(ranked, key=lambda each: (each[0].place, each[1]))
+    ranked = [(_read_from(turns, request, spot), length) for spot, length in windows(turns, request)]
+    # Within the turn where they part, what agrees is seen at a glance only.
+    reach, length = max(ranked, key=lambda each: (max(each[0].place - request.first, each[1]), each[0].place))
     if reach.place == request.first and not length:
         return _begun_with_a_cut(turns, request) or _edited_at_the_edge(turns, request) or reach
     return reach
 
 
+def _read_from(turns: Sequence[Turn], request: Resent, spot: Spot) -> _Reach:
+    """Read forwards from a place in the line. Where they part within its turn, what was trimmed of that stays
+    before what was sent."""
+    cut = spot.cut(turns) if spot.place or spot.piece else None
+    reach = _read_on(turns, request, spot.turn, cut)
+    if cut is None or reach.common > spot.turn:
+        return reach
+    return msgspec.structs.replace(reach, kept=spot.before(turns))
+
+
 def _begun_with_a_cut(turns: Sequence[Turn], request: Resent) -> _Reach | None:
-    """Read on from the answer that a trimmed request begins with a part of: clients trim by letters, too, and
-    whoever pressed stop saw less of it, or more. Of several such answers the one with most behind it wins,
-    then the last."""
+    """Read on from the answer that a trimmed request begins with a part of. Of several such answers the one
+    with most behind it wins, then the last."""
+    heard, behind = _first_in_a_row(request)
+    best, furthest = None, (request.first, 0)
+    for length, spot in _cut_answers(turns, request):
+        cut = spot.cut(turns, tuple(each.text for each in heard if each.text))
+        reach = _read_on(turns, request, spot.turn, cut)
+        if reach.place == request.first and (length or is_telling(request)):
+            reach = _parted_behind(turns, spot, request.first, behind)
+        if (reach.place, length) > furthest or (best is None and reach.kept is not None):
+            best, furthest = reach, (reach.place, length)
+    return best
+
+
+def _parted_behind(turns: Sequence[Turn], spot: Spot, first: int, behind: int) -> _Reach:
+    """Line and request part within the turn of a cut answer: that stays as it is stored, and what follows it
+    is new. Without the calls that end the turn it is another answer."""
+    following = spot._replace(place=spot.place + 1)
+    if following.place < len(turns[spot.turn].shown.entries):
+        return _Reach(behind, spot.turn, kept=following.before(turns))
+    return _Reach(first, spot.turn, kept=spot.before(turns))
+
+
+def _cut_answers(turns: Sequence[Turn], request: Resent) -> list[tuple[int, Spot]]:
+    """The answers that a request may begin with a part of, and how much agrees behind each, most first:
+    clients trim by letters, too, and whoever pressed stop saw less of an answer, or more."""
     heard, behind = _first_in_a_row(request)
     text = bare("".join(each.text for each in heard))
     if not text or heard[0].role != "assistant":
-        return None
-    line, origins, _ = _line_of(turns, _visible)
-    lengths = [*_common_lengths(list(_words_of_request(Resent(request.messages, behind))), line), 0]
+        return []
+    line = Line.of(turns)
+    lengths = [*common_lengths(words_of_request(Resent(request.messages, behind)), line.words), 0]
     begins = (
         (lengths[at + 1], at)
-        for at, (index, place, _) in enumerate(origins)
-        if line[at][0] == "assistant" and _is_part(turns[index], turns[index].shown.entries[place], text)
+        for at, spot in enumerate(line.spots)
+        if line.words[at][0] == "assistant" and _is_part(turns[spot.turn], spot, text)
     )
-    best, furthest = None, (request.first, 0)
-    for length, at in nlargest(MOST_PLACES, begins):
-        index, place, _ = origins[at]
-        cut = _cut(turns[index].shown, _visible, place, 0, tuple(each.text for each in heard if each.text))
-        reach = _read_on(turns, request, index, cut)
-        if (reach.place, length) > furthest:
-            best, furthest = reach, (reach.place, length)
-    return best if furthest[0] > request.first else None
+    return [(length, line.spots[at]) for length, at in nlargest(MOST_PLACES, begins)]
 
 
 def _first_in_a_row(request: Resent) -> tuple[list[Said], int]:
@@ -313,140 +353,61 @@ def _first_in_a_row(request: Resent) -> tuple[list[Said], int]:
     return heard, place
 
 
-def _is_part(turn: Turn, answer: Entry, text: str) -> bool:
+def _is_part(turn: Turn, answer: Spot, text: str) -> bool:
     """Whether this is how an answer begins or ends; of one that was stopped, a client may have seen more."""
-    whole = answer.bare
+    whole = turn.shown.entries[answer.place].bare
     is_longer = turn.kind is not TurnKind.COMPLETED and bool(whole) and text.startswith(whole)
     return whole.startswith(text) or whole.endswith(text) or is_longer
 
 
 def _edited_at_the_edge(turns: Sequence[Turn], request: Resent) -> _Reach | None:
-    """A trimmed request whose first message was edited still shows, by what follows it, where it stands."""
-    heard, place = _first_in_a_row(request)
-    following = request.next(place, FORWARDS)
-    if following is None or (heard[0].role, following[0].role) not in _EXCHANGED:
+    """A trimmed request whose first message was edited, or all that one role says there, still shows by what
+    follows where it stands."""
+    heard, behind = _first_in_a_row(request)
+    first = request.next(request.first, FORWARDS)
+    if first is None:
         return None
-    rest = Resent(request.messages, place)
-    back = _ending_at_head(turns, rest, _end_of_answers(rest))
-    begin = _begin_of_longest(turns, rest) if back is None else back[1]
-    if begin is None:
-        return None
-    # An answer stands in the turn before the question that follows it.
-    return _Reach(request.first, begin if heard[0].role == "user" else max(0, begin - 1))
+    for count, place in {1: first[1], len(heard): behind}.items():
+        rest = Resent(request.messages, place)
+        if rest.next(place, FORWARDS) is None:
+            break
+        back = _ending_at_head(turns, rest, _end_of_answers(rest))
+        spot = find(turns, rest, None if back is None else back[1])
+        if spot is None and back is None:
+            spot = next(
+                (cut for length, cut in _cut_answers(turns, rest) if length or is_telling(rest)), None
+            )
+        if spot is not None:
+            edited = _said_before(turns, spot, heard[0].role, count)
+            return _Reach(request.first, edited.turn, kept=edited.before(turns))
+        if back is not None and place == behind:
+            return _Reach(request.first, back[1])
+    return None
 
 
-def _begin_of_longest(turns: Sequence[Turn], request: Resent) -> int | None:
-    """The turn where most of the request stands, of several the first; None when that is so little that it
-    may be chance."""
-    length, turn = max((window.length, -window.turn) for window in _windows(turns, request))
-    return -turn if length >= NO_CHANCE else None
+def _said_before(turns: Sequence[Turn], spot: Spot, role: str, count: int) -> Spot:
+    """Where the last so many messages of this role before a message begin; that message itself where another
+    speaks before it. What was answered here, in however many messages, is shown as one."""
+    if spot.piece:
+        before = spot._replace(piece=0)
+    elif spot.place:
+        before = spot._replace(place=spot.place - 1)
+    else:
+        before = _end_before(turns, spot)
+    entry = turns[before.turn].shown.told(before.form)[before.place]
+    if entry.role != role or before == spot:
+        return spot
+    if before.place >= len(turns[before.turn].shown.asked(before.form)):
+        return before
+    return before._replace(piece=max(0, (spot.piece or len(entry.pieces)) - count))
 
 
-def _windows(turns: Sequence[Turn], request: Resent) -> Iterable[_Window]:
-    """Where in the line the request could begin: at the beginning, and where most of it stands in a row."""
-    sent = list(_words_of_request(request))
-    for form in (_visible, _whole) if any(turn.shown.whole for turn in turns) else (_visible,):
-        line, origins, ends = _line_of(turns, form)
-        begins, skipped = sent[:1], 0
-        if sent and sent[0] in ends and sent[0] not in line:
-            begins[0], skipped = ends[sent[0]]
-        lengths = _common_lengths(begins + sent[1:], line)
-        best = nlargest(MOST_WINDOWS, ((length, at) for at, length in enumerate(lengths) if length and at))
-        yield _Window(0, None, lengths[0] if lengths else 0)
-        for length, at in best:
-            index, place, piece = origins[at]
-            piece += skipped
-            cut = _cut(turns[index].shown, form, place, piece) if place or piece else None
-            yield _Window(index, cut, length)
-
-
-def _line_of(
-    turns: Sequence[Turn], form: _Form
-) -> tuple[list[_Words], list[tuple[int, int, int]], dict[_Words, tuple[_Words, int]]]:
-    """What the turns say, message by message; the turn, entry and piece of each; and the ends of answers."""
-    line: list[_Words] = []
-    origins: list[tuple[int, int, int]] = []
-    ends: dict[_Words, tuple[_Words, int]] = {}
-    for index, turn in enumerate(turns):
-        for place, entry in enumerate(form(turn.shown)):
-            for piece, words in enumerate(_words_of_entry(entry)):
-                line.append(words)
-                origins.append((index, place, piece))
-            ends.update(_ends_of_answer(entry))
-    return line, origins, ends
-
-
-def _ends_of_answer(entry: Entry) -> Iterable[tuple[_Words, tuple[_Words, int]]]:
-    """The ends of an answer of several messages, and how many are missing: a request may begin with one."""
-    if entry.role == "assistant" and len(entry.pieces) > 1:
-        whole = _words(entry.role, "".join(entry.pieces), entry.calls)
-        for piece in range(1, len(entry.pieces)):
-            yield _words(entry.role, "".join(entry.pieces[piece:]), entry.calls), (whole, piece)
-
-
-def _visible(shown: Shown) -> tuple[Entry, ...]:
-    return shown.entries
-
-
-def _whole(shown: Shown) -> tuple[Entry, ...]:
-    return shown.whole or shown.entries
-
-
-def _cut(shown: Shown, form: _Form, place: int, piece: int, pieces: tuple[str, ...] | None = None) -> Shown:
-    """What is left of a turn from a piece of an entry on; `pieces`, if given, are what is left of that."""
-    entries = form(shown)
-    entry = entries[place]
-    left = entry.pieces[piece:] if pieces is None else pieces
-    begins = msgspec.structs.replace(entry, pieces=left, call_ids=entry.call_ids[piece:])
-    asked = len(shown.input)
-    if place < asked:
-        return Shown((begins, *entries[place + 1 : asked]), entries[asked:], None, None)
-    return Shown((), (begins, *entries[place + 1 :]), None, None)
-
-
-def _words_of_entry(entry: Entry) -> list[_Words]:
-    if entry.role == "assistant":
-        return [_words(entry.role, "".join(entry.pieces), entry.calls)]
-    return [_words(entry.role, piece, ()) for piece in entry.pieces or ("",)]
-
-
-def _words_of_request(request: Resent) -> Iterable[_Words]:
-    """The same for a request, whose answers are joined like those of a turn."""
-    place = request.first
-    answer: tuple[str, tuple[Call, ...]] = ("", ())
-    while (found := request.next(place, FORWARDS)) is not None:
-        what, place = found
-        if what.role == "assistant":
-            answer = (answer[0] + what.text, answer[1] + what.calls)
-            continue
-        if answer != ("", ()):
-            yield _words("assistant", *answer)
-            answer = ("", ())
-        yield _words(what.role, what.text, ())
-    if answer != ("", ()):
-        yield _words("assistant", *answer)
-
-
-def _words(role: str, text: str, calls: Sequence[Call]) -> _Words:
-    """What is compared at a glance: of answers, which clients split and join, how they begin and end."""
-    if role == "assistant":
-        text = bare(text[: 2 * GLANCE])[:GLANCE] + bare(text[-2 * GLANCE :])[-GLANCE:]
-    return role, text, tuple((name, canonical(arguments)) for name, arguments in calls) if calls else ()
-
-
-def _common_lengths(sent: Sequence[_Words], line: Sequence[_Words]) -> list[int]:
-    """For each place of the line, how much of the request stands there: linear, however often messages
-    repeat (the Z algorithm)."""
-    both: list[_Words | None] = [*sent, None, *line]
-    lengths = [0] * len(both)
-    left = right = 0
-    for place in range(1, len(both)):
-        length = min(right - place, lengths[place - left]) if place < right else 0
-        while (
-            place + length < len(both) and both[length] is not None and both[length] == both[place + length]
-        ):
-            length += 1
-        lengths[place] = length
-        if place + length > right:
-            left, right = place, place + length
-    return lengths[len(sent) + 1 :]
+def _end_before(turns: Sequence[Turn], spot: Spot) -> Spot:
+    """The last entry of the turns before that of this spot, as far as a client knows of these."""
+    for index in range(spot.turn - 1, -1, -1):
+        entries = turns[index].shown.told(spot.form)
+        if entries and not (may_be_absent(turns[index]) and entries[-1].role == "user"):
+            return Spot(index, spot.form, len(entries) - 1, 0)
+        if not may_be_absent(turns[index]):
+            break
+    return spot

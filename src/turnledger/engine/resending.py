@@ -23,10 +23,11 @@ from turnledger.engine.idempotency import Key
 from turnledger.engine.matching import Continuation, Meaning, Regeneration, Sent, decide
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
-from turnledger.engine.resent import BACKWARDS, Resent
 from turnledger.engine.seen import Seen
+from turnledger.engine.tail import Base, flags_of
 from turnledger.errors import HistoryDiverged, MalformedItems
 from turnledger.model.conversation import Branch
+from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
@@ -50,14 +51,15 @@ class CurrentRequest:
     now: int
 
 
-async def current(tables: Tables, request: CurrentRequest) -> Branch | None:
-    """The branch that a conversation shows; None for one that is not there yet, and may be made."""
+async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | None, int]:
+    """The branch that a conversation shows, and the flag version of the owner; no branch for one that is not
+    there yet, and may be made."""
     target = request.target
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id in (None, target.fresh.id):
-        return None
+        return None, 0
     conversation = await check_live(tables, found, request.now)
-    return await tables.branch(conversation.branch)
+    return await tables.branch(conversation.branch), await tables.flag_version(target.owner)
 
 
 class Resending:
@@ -94,11 +96,12 @@ class Resending:
         process, target = self._process, request.target
         if conversation is not None:
             target = replace(target, id=conversation)
-        branch = await process.store.read(current, CurrentRequest(target, process.clock.now_ms()))
+        now = process.clock.now_ms()
+        branch, flagged = await process.store.read(current, CurrentRequest(target, now))
         if branch is None:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
-        turns = process.shown_turns.of(branch.id, await process.snapshot(branch)) if branch.length else ()
+        turns = await self._seen_by_user(branch, target.owner, flagged) if branch.length else ()
         meaning = self._decide(turns, branch)
         leading = items_of_messages(self._messages[: meaning.instructions])
         process.limits.check_size("What is given as instructions", leading)
@@ -111,34 +114,62 @@ class Resending:
             seen=Seen(branch.id, branch.head, is_instructed=leading == in_force),
         )
 
+    async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
+        """The turns of a branch as chat.history shows them."""
+        process = self._process
+        history = await process.snapshot(branch)
+        if not flagged:
+            return process.shown_turns.of(branch.id, history)
+        base = Base(branch, branch.head, branch.length, (), branch.id, branch.instructed, owner, flagged)
+        hidden = hidden_from_user(await flags_of(process, base, history))
+        return process.shown_turns.of(branch.id, history, hidden)
+
     def _decide(self, turns: Sequence[Turn], branch: Branch) -> Meaning:
         meaning = decide(turns, self._messages, self._sent)
+        if isinstance(meaning, matching.Divergence) and self._on_divergence is OnDivergence.REJECT:
+            raise HistoryDiverged
         # Settled turns that are carried along close the calls of the last common turn: where results for
         # them are new, that turn is told anew, too.
-        while isinstance(meaning, matching.Divergence) and meaning.after is not None:
+        if isinstance(meaning, Regeneration):
+            asked = _turn(turns, meaning.turn)
+            input = _told(asked, asked.input)
+            again = matching.Divergence(asked.parent, len(self._messages), meaning.instructions, input)
+            told = self._told_anew(again, turns, branch)
+            return meaning if told is again else told
+        if isinstance(meaning, matching.Divergence):
+            return self._told_anew(meaning, turns, branch)
+        return meaning
+
+    def _told_anew(
+        self, meaning: matching.Divergence, turns: Sequence[Turn], branch: Branch
+    ) -> matching.Divergence:
+        while meaning.after is not None and self._answers(meaning):
             last = _turn(turns, meaning.after)
             later = (turn.kind is TurnKind.SETTLED for turn in turns[last.number :])
             is_closed = branch.unsettled is not None or any(later)
-            places = Resent(self._messages).through(last.kind, last.shown, meaning.new, BACKWARDS)
-            if not is_closed or not places or not left_open(last.items) or not self._answers(meaning.new):
+            if not is_closed or not left_open(last.items):
                 break
             before = turns[last.number - 2].id if last.number > 1 else None
-            meaning = matching.Divergence(before, max(places), meaning.instructions)
+            meaning = replace(meaning, after=before, kept=(*_told(last, last.items), *meaning.kept))
         return meaning
 
-    def _answers(self, place: int) -> bool:
-        return place < len(self._messages) and self._messages[place].get("role") == "tool"
+    def _answers(self, meaning: matching.Divergence) -> bool:
+        if meaning.kept:
+            return meaning.kept[0].is_result
+        return meaning.new < len(self._messages) and self._messages[meaning.new].get("role") == "tool"
 
     def _input(
         self, meaning: Continuation | matching.Divergence, turns: Sequence[Turn], branch: Branch
     ) -> tuple[Item, ...]:
-        """What is new of the messages."""
+        """What is new of the messages, behind what was kept of the turn that it replaces."""
         waiting = branch.pending
+        kept = meaning.kept if isinstance(meaning, matching.Divergence) else ()
         if isinstance(meaning, matching.Divergence):
-            waiting = left_open(_turn(turns, meaning.after).items) if meaning.after else ()
+            before = _turn(turns, meaning.after).items if meaning.after else ()
+            waiting = left_open((*before, *kept))
         input = items_of_messages(_under_stored_ids(self._messages, meaning.new, waiting), waiting)
+        check_resent(input := (*kept, *input))
         self._process.limits.check_size("The input", input)
-        check_resent(input)
         return input
 
     def _divergence(self, meaning: Meaning, turns: Sequence[Turn]) -> Divergence | None:
@@ -148,10 +179,15 @@ class Resending:
         branch = self._process.ids.new(BranchId)
         if isinstance(meaning, Regeneration):
             return Divergence(branch=branch, replaces=meaning.turn, regenerates=True)
-        if self._on_divergence is OnDivergence.REJECT:
-            raise HistoryDiverged
         common = _turn(turns, meaning.after).number if meaning.after else 0
         return Divergence(branch=branch, replaces=turns[common].id)
+
+
+def _told(turn: Turn, items: Sequence[Item]) -> tuple[Item, ...]:
+    """The first items of a turn as input of another one: without what is hidden, but for calls that are to be
+    answered."""
+    asks = left_open(items)
+    return tuple(item for place, item in enumerate(items) if place not in turn.shown.hidden or item in asks)
 
 
 def _turn(turns: Sequence[Turn], id: TurnId) -> Turn:

@@ -57,6 +57,11 @@ class Resent:
         found = self.next(place, BACKWARDS)
         return found is not None and found[1] == place - 1
 
+    def answers(self, place: int) -> bool:
+        """Whether a result stands here."""
+        found = self.next(place, FORWARDS)
+        return found is not None and found[0].role == "tool"
+
     def past_echoes(self, turns: Sequence[Turn], left: int, place: int) -> tuple[int, int]:
         """Read backwards while turns stand here as they were shown: the common case, for which nothing is
         projected. Returns the turns left and the place."""
@@ -90,7 +95,7 @@ class Resent:
             begin = place if step > 0 else place - size
             if begin >= self.first and self.messages[begin : begin + size] == shown.echo:
                 return {place + step * size}
-        forms = (shown.entries,) if shown.whole is None else (shown.entries, shown.whole)
+        forms = shown.forms
         if kind is TurnKind.COMPLETED:
             return {found for form in forms if (found := self.past(form, place, step)) is not None}
         return set().union(*(self._past_parts(form, place, step) for form in forms))

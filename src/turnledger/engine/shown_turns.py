@@ -7,20 +7,27 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from turnledger.engine.history import History
+from turnledger.model.flags import Hidden, gone_in
 from turnledger.model.ids import BranchId
 from turnledger.model.turn import Turn
 
 
 class ShownTurns:
-    """For each branch its turns, which remember how they are shown; bounded by the bytes of their bodies."""
+    """For each branch its turns, which remember how they are shown; bounded by the bytes of their bodies.
+
+    What is hidden of a turn may change at any time, and depends on its neighbours: so turns are kept as they
+    are, and beside them, for each branch, those of which something is hidden.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
         self._bytes = 0
         self._kept: OrderedDict[BranchId, tuple[list[Turn], int]] = OrderedDict()
+        self._hiding: dict[BranchId, dict[int, Turn]] = {}
 
-    def of(self, branch: BranchId, history: History) -> Sequence[Turn]:
-        """The turns of a history, those that were asked for before as the same objects."""
+    def of(self, branch: BranchId, history: History, hidden: Hidden | None = None) -> Sequence[Turn]:
+        """The turns of a history as their user sees them, without what is hidden and its halves; those
+        that were asked for before as the same objects."""
         turns, size = self._kept.pop(branch, ([], 0))
         self._bytes -= size
         if len(turns) > len(history) or (turns and turns[-1].id != history[len(turns) - 1].id):
@@ -34,10 +41,29 @@ class ShownTurns:
         self._kept[branch] = (turns, size)
         self._bytes += size
         while self._bytes > self._max_bytes and len(self._kept) > 1:
-            _, (_, dropped) = self._kept.popitem(last=False)
+            forgotten, (_, dropped) = self._kept.popitem(last=False)
+            self._hiding.pop(forgotten, None)
             self._bytes -= dropped
         # A copy: the list may grow while the caller is still reading.
-        return tuple(turns)
+        return self._without(branch, turns, hidden) if hidden else tuple(turns)
+
+    def _without(self, branch: BranchId, turns: Sequence[Turn], hidden: Hidden) -> Sequence[Turn]:
+        flagged = [index for index, turn in enumerate(turns) if turn.id in hidden]
+        if not flagged:
+            return tuple(turns)
+        # The other half of what is hidden stands next to it, if not in the same turn.
+        first = max(0, flagged[0] - 1)
+        near = turns[first : flagged[-1] + 2]
+        gone = gone_in([turn.items for turn in near], [hidden.get(turn.id, ()) for turn in near])
+        before = self._hiding.get(branch, {})
+        hiding: dict[int, Turn] = {}
+        for index, places in enumerate(map(frozenset, gone), first):
+            if places:
+                known = before.get(index)
+                is_same = known and known.id == turns[index].id and known.shown.hidden == places
+                hiding[index] = known if known and is_same else turns[index].hiding(places)
+        self._hiding[branch] = hiding
+        return tuple(hiding.get(index, turn) for index, turn in enumerate(turns))
 
     def _shared(self, history: History) -> list[Turn]:
         """As much as another branch has of this history: an edit leaves all before it as it was."""
@@ -58,4 +84,5 @@ class ShownTurns:
     def forget(self, branch: BranchId) -> None:
         """Keep nothing of a branch that was deleted."""
         _, size = self._kept.pop(branch, ([], 0))
+        self._hiding.pop(branch, None)
         self._bytes -= size

@@ -54,17 +54,25 @@ def with_their_halves(items: Sequence[Item], hidden: Collection[int]) -> set[int
     return gone
 
 
-def without_hidden(
-    parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
-) -> list[tuple[Item, ...]]:
-    """The parts of a history without the places hidden in each, and without the halves of those: a call may
-    be answered in a later part than it stands in."""
+def gone_in(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]) -> list[set[int]]:
+    """The places in each part of a history that cannot be shown when these are hidden: a call may be answered
+    in a later part than it stands in."""
     firsts = list(accumulate(map(len, parts), initial=0))
     asked = {first + place for first, places in zip(firsts, hidden, strict=False) for place in places}
     gone = with_their_halves([item for part in parts for item in part], asked)
     return [
-        tuple(item for place, item in enumerate(part, first) if place not in gone)
+        {place for place in range(len(part)) if first + place in gone}
         for first, part in zip(firsts, parts, strict=False)
+    ]
+
+
+def without_hidden(
+    parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
+) -> list[tuple[Item, ...]]:
+    """The parts of a history without the places hidden in each, and without the halves of those."""
+    return [
+        tuple(item for place, item in enumerate(part) if place not in gone)
+        for part, gone in zip(parts, gone_in(parts, hidden), strict=True)
     ]
 
 

@@ -7,8 +7,10 @@ time. Texts are compared and not hashed: fresh from JSON they have no hash yet, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from enum import Enum, auto
 from functools import cached_property
+from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
 from unicodedata import normalize
 
@@ -16,12 +18,14 @@ import msgspec
 
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
-from turnledger.model.pairing import NOT_ANSWERED
+from turnledger.model.pairing import NOT_ANSWERED, left_open
 
 Call: TypeAlias = tuple[str, str]
 """The name of a tool and its arguments, as they were written."""
 SILENT = ""
 """The role of what is never matched: instructions, notes, and messages that say nothing."""
+MOST_HIDDEN = 4
+"""Of so many hidden items of a turn, a client may hold any; of more, all or none."""
 _ROLES = {"system": SILENT, "developer": SILENT, "function": "tool"}
 
 
@@ -66,6 +70,14 @@ class Entry(msgspec.Struct, frozen=True, dict=True):
         ]
 
 
+class Form(Enum):
+    """How a client may hold a turn."""
+
+    SEEN = auto()  # as this API shows it
+    WHOLE = auto()  # with calls that were answered on this side, and their results
+    HELD = auto()  # as it was shown before some of it was hidden
+
+
 class Shown(msgspec.Struct, frozen=True, dict=True):
     """A turn as clients may hold it: with or without what was done for them on this side."""
 
@@ -75,10 +87,34 @@ class Shown(msgspec.Struct, frozen=True, dict=True):
     """All of it, server-executed calls and their results included; None when there are none."""
     echo: list[dict[str, Any]] | None
     """What most clients send back letter by letter; None when it can be told in more than one way."""
+    held: tuple[Shown, ...] = ()
+    """The same with what is hidden, all of it or some: who was shown it before may have it still."""
+    hidden: frozenset[int] = frozenset()
+    """The places among the items of the turn that are hidden."""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
         return self.input + self.output
+
+    @property
+    def ways(self) -> tuple[Shown, ...]:
+        """Without what is hidden, and with it."""
+        return (self, *self.held)
+
+    @cached_property
+    def forms(self) -> tuple[tuple[Entry, ...], ...]:
+        """All that a client may hold for the whole of it."""
+        forms = (form for way in self.ways for form in (way.entries, way.whole) if form is not None)
+        return tuple(dict.fromkeys(forms))
+
+    def asked(self, form: Form) -> tuple[Entry, ...]:
+        """The input of it, as it is told."""
+        return self.held[0].input if form is Form.HELD and self.held else self.input
+
+    def told(self, form: Form) -> tuple[Entry, ...]:
+        if form is Form.WHOLE and self.whole is not None:
+            return self.whole
+        return self.held[0].entries if form is Form.HELD and self.held else self.entries
 
     @cached_property
     def plain(self) -> tuple[str, str] | None:
@@ -148,15 +184,75 @@ def plain_text(message: Mapping[str, Any], role: str) -> str | None:
     return comparable(content)
 
 
-def shown(input: Sequence[Item], output: Sequence[Item], *, is_complete: bool = True) -> Shown:
-    """A committed turn as clients may hold it; one that did not end well they hold in many ways."""
+def shown(
+    input: Sequence[Item],
+    output: Sequence[Item],
+    *,
+    is_complete: bool = True,
+    hidden: frozenset[int] = frozenset(),
+) -> Shown:
+    """A committed turn as clients may hold it; one that did not end well, or of which something is hidden,
+    they hold in many ways."""
     # What stands in the input, calls and all, its client has told.
-    here = _made_here(output)
-    after = [item for place, item in enumerate(output) if place not in here]
-    whole = _entries(input) + _entries(output) if here else None
-    told = [*_echo(input), *_echo(after)] if is_complete else []
+    asked, after = _told(input, output, hidden, Form.SEEN)
+    whole = _told(input, output, hidden, Form.WHOLE)[1]
+    told = [*_echo(asked), *_echo(after)] if is_complete and not hidden else []
     echo = [each for each in told if each is not None]
-    return Shown(_entries(input), _entries(after), whole, echo if echo and len(echo) == len(told) else None)
+    return Shown(
+        _entries(asked),
+        _entries(after),
+        _entries(asked) + _entries(whole) if len(whole) > len(after) else None,
+        echo if echo and len(echo) == len(told) else None,
+        tuple(_held(input, output, hidden)) if hidden else (),
+        hidden,
+    )
+
+
+def _held(input: Sequence[Item], output: Sequence[Item], hidden: frozenset[int]) -> Iterable[Shown]:
+    """A turn with what is hidden, then with each part of that: a client may have looked in between."""
+    yield shown(input, output, is_complete=False)
+    here = {len(input) + place for place in _made_here(output)}
+    items = (*input, *output)
+    seen = [place for place in sorted(hidden - here) if _entry(items[place]) is not None]
+    if len(seen) > MOST_HIDDEN:
+        return
+    for count in range(1, len(seen)):
+        for still in map(set, combinations(seen, count)):
+            asked, answered = (
+                [item for place, item in enumerate(part, first) if place in still or place not in hidden]
+                for first, part in ((0, input), (len(input), output))
+            )
+            yield shown(asked, answered, is_complete=False)
+
+
+def items_before(
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], at: tuple[Form, int, int]
+) -> tuple[Item, ...]:
+    """What a turn says before a piece of an entry, by the form that these are counted in; without what is
+    hidden, but for calls whose results a client holds from there on."""
+    form, place, piece = at
+    asked, after = _told(input, output, hidden, form)
+    row = [*_rows(asked), *_rows(after)][place]
+    said = [item for item in row if item.is_result or (item.type == "message" and comparable(item.text))]
+    # Behind all pieces are the calls.
+    first = row[0] if not piece else [*said, *(item for item in row if item.is_call)][piece]
+    items = (*input, *output)
+    before = next(place for place, item in enumerate(items) if item is first)
+    held = left_open(items[:before]) if form is Form.HELD else ()
+    return tuple(item for place, item in enumerate(items[:before]) if place not in hidden or item in held)
+
+
+def _told(
+    input: Sequence[Item], output: Sequence[Item], hidden: Collection[int], form: Form
+) -> tuple[Sequence[Item], Sequence[Item]]:
+    """The input and the output of a turn as a client holds them."""
+    if hidden and form is not Form.HELD:
+        count = len(input)
+        input = [item for place, item in enumerate(input) if place not in hidden]
+        output = [item for place, item in enumerate(output, count) if place not in hidden]
+    if form is not Form.WHOLE and (here := _made_here(output)):
+        output = [item for place, item in enumerate(output) if place not in here]
+    return input, output
 
 
 def _echo(items: Iterable[Item]) -> list[dict[str, Any] | None]:
@@ -208,6 +304,21 @@ def _entries(items: Iterable[Item]) -> tuple[Entry, ...]:
             entry = _joined(entries.pop(), entry)
         entries.append(entry)
     return tuple(entries)
+
+
+def _rows(items: Iterable[Item]) -> list[list[Item]]:
+    """The items that make up each entry."""
+    rows: list[list[Item]] = []
+    role = None
+    for item in items:
+        entry = _entry(item)
+        if entry is None:
+            continue
+        if entry.role != role:
+            rows.append([])
+            role = entry.role
+        rows[-1].append(item)
+    return rows
 
 
 def _entry(item: Item) -> Entry | None:

@@ -88,6 +88,14 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         """The turn as chat clients see it, made at the first look."""
         return projection.shown(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
 
+    def hiding(self, places: frozenset[int]) -> Turn:
+        """The same turn, of which chat clients are not shown the items at these places."""
+        turn = msgspec.structs.replace(self)
+        complete = self.kind is TurnKind.COMPLETED
+        made = projection.shown(self.input, self.output, is_complete=complete, hidden=places)
+        turn.__dict__.update(self.__dict__, shown=made)
+        return turn
+
     @property
     def instructions(self) -> tuple[Item, ...] | None:
         """The instructions that this turn was given; None where it was given none, and those in force

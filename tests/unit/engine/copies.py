@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
@@ -42,6 +42,8 @@ class Told:
     input: list[Sent]
     output: list[Sent]
     with_server_items: list[Sent] = field(default_factory=list)
+    hidden: frozenset[Tag] = frozenset()
+    """What is hidden from its client, who may hold it still."""
 
     def __repr__(self) -> str:
         return f"Told({self.turn.kind}, {[sent.message for sent in self.copy]})"
@@ -96,6 +98,22 @@ def tool_call(call_id: str, arguments: str = "{}") -> dict[str, Any]:
     return {"id": call_id, "type": "function", "function": {"name": "look", "arguments": arguments}}
 
 
+def id(number: int) -> TurnId:
+    return some_id(TurnId, number)
+
+
+LINE = plain("q1", "a1", "q2", "a2", "q3", "a3")
+ALL = chat("q1", "a1", "q2", "a2", "q3", "a3")
+SYSTEM = {"role": "system", "content": "Today is Monday."}
+PENDING = [
+    turn(1, [message("user", "q1")], [reasoning(), call("a"), call("b", arguments='{"x": 1, "y": 2.0}')])
+]
+ANSWERED = [
+    *PENDING,
+    turn(2, [result("a", output="1"), result("b", output="2")], [message("assistant", "3")]),
+]
+
+
 class _Writer:
     """Makes one turn after another, every text its own."""
 
@@ -108,7 +126,7 @@ class _Writer:
         words = self._draw(
             st.sampled_from(["hello there", "Größe über", "été", "{} [x]", "두 번", "a\n\n b"])
         )
-        return f"{words} {next(self._numbers)}"
+        return f"{words}, which is number {next(self._numbers)}"
 
     def said(self, role: str, text: str, **more: Any) -> Sent:
         return Sent({"role": role, "content": text, **more}, ((len(self.told), text),))
@@ -120,9 +138,12 @@ class _Writer:
         copy: tuple[list[Sent], list[Sent]],
         kind: TurnKind = TurnKind.COMPLETED,
         with_server_items: list[Sent] | None = None,
+        hidden: Collection[int] = (),
     ) -> None:
         made = turn(len(self.told) + 1, input, output, kind)
-        self.told.append(Told(made, *copy, with_server_items or []))
+        tags = frozenset((len(self.told), made.items[place].text) for place in hidden)
+        shown = made.hiding(frozenset(hidden)) if hidden else made
+        self.told.append(Told(shown, *copy, with_server_items or [], tags))
 
     def question(self) -> tuple[list[Item], list[Sent]]:
         texts = [self.text() for _ in range(self._draw(st.sampled_from([1, 1, 1, 2])))]
@@ -140,6 +161,29 @@ class _Writer:
     def plain(self) -> None:
         (question, asked), (answer, answered) = self.question(), self.answer()
         self.add(question, answer, (asked, answered))
+
+    def several(self) -> None:
+        """A turn whose client brought exchanges along, of which some may be hidden since."""
+        texts = [self.text() for _ in range(2 * self._draw(st.integers(1, 2)) + 1)]
+        roles = [("user", "assistant")[at % 2] for at in range(len(texts))]
+        input = [message(role, text) for role, text in zip(roles, texts, strict=True)]
+        answer = self.text()
+        hidden = self._draw(st.sets(st.integers(0, len(texts)), max_size=2))
+        self.add(
+            input,
+            [message("assistant", answer)],
+            (list(map(self.said, roles, texts)), [self.said("assistant", answer)]),
+            hidden=hidden,
+        )
+
+    def hidden(self) -> None:
+        question, answer = self.text(), self.text()
+        self.add(
+            [message("user", question)],
+            [message("assistant", answer)],
+            ([self.said("user", question)], [self.said("assistant", answer)]),
+            hidden=self._draw(st.sets(st.integers(0, 1), min_size=1)),
+        )
 
     def server_tools(self) -> None:
         """A call that was run on this side: the client sees what was said before and after as one text."""
@@ -197,7 +241,10 @@ class _Writer:
         self.add(question, output, (asked, []), SETTLED)
 
 
-KINDS = ["plain", "plain", "plain", "server_tools", "client_tools", "interrupted", "settled"]
+KINDS = [
+    *("plain", "plain", "plain", "several", "hidden"),
+    *("server_tools", "client_tools", "interrupted", "settled"),
+]
 
 
 @st.composite
@@ -263,11 +310,13 @@ def copies(draw: st.DrawFn, told: Sequence[Told]) -> list[Sent]:
     copy: list[Sent] = []
     for each in told:
         held = each.copy
+        if each.hidden and draw(st.booleans()):
+            held = [sent for sent in held if not each.hidden & {*sent.tags}]
         if each.may_be_absent:
             held = held[: draw(st.integers(0, len(held)))]
         elif each.with_server_items and draw(st.booleans()):
             held = each.input + each.with_server_items
-        elif draw(st.booleans()):
+        elif not each.hidden and draw(st.booleans()):
             held = each.input + [apart for sent in each.output for apart in _apart(sent)]
         if held and draw(st.integers(0, 9)) == 0:
             copy.append(Sent({"role": "system", "content": "It is late."}, ()))

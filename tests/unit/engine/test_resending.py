@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.unit.engine.lived_in import fail, say
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.asking import resent_request, target_of
@@ -14,6 +15,8 @@ from turnledger.engine.branching import Divergence
 from turnledger.engine.resending import OnDivergence
 from turnledger.errors import ConversationNotFound, HistoryDiverged, InvalidInput, MalformedItems
 from turnledger.model.ids import ConversationId
+from turnledger.model.turn import TurnKind
+from turnledger.testing.scripted_model import Tool
 
 
 @pytest.fixture
@@ -193,3 +196,101 @@ async def test_an_edit_behind_calls_answers_them_under_their_ids(pending: Chat) 
     read_as = await read(request(pending, sent))
     assert read_as.diverge is not None
     assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]
+
+
+async def test_what_is_hidden_from_the_user_is_read_as_they_see_it(chat: Chat) -> None:
+    first, second = await chat.turns()
+    await chat.flag(first.id, 1, to_user=False)
+    for seen in (talk("q1"), talk("q1", "a1")):  # its client may have it still
+        found = await read(request(chat, [*seen, *talk("q2", "a2", "q3")]))
+        assert ([item.text for item in found.input], found.diverge) == (["q3"], None)
+    await chat.flag(first.id, 1, to_user=True)
+    without = [*talk("q1"), *talk("q2", "a2", "q3")]
+    assert (await read(request(chat, without))).diverge is not None
+    await chat.flag(second.id, to_user=False)
+    found = await read(request(chat, talk("q1", "a1", "q3")))
+    assert ([item.text for item in found.input], found.diverge) == (["q3"], None)
+
+
+async def test_what_is_hidden_from_the_model_only_is_still_seen(chat: Chat) -> None:
+    first, _ = await chat.turns()
+    await chat.flag(first.id, 1, to_model=False)
+    without = [*talk("q1"), *talk("q2", "a2", "q3")]
+    assert (await read(request(chat, without))).diverge is not None
+    assert (await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))).diverge is None
+
+
+async def test_the_flags_of_a_line_are_read_once(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = await chat.turns()
+    await chat.flag(first.id, 1, to_user=False)
+    reads: list[str] = []
+    store = chat._process.store
+    original = type(store).read
+
+    async def counted(self: Any, operation: Any, request: Any) -> Any:
+        reads.append(operation.__name__)
+        return await original(self, operation, request)
+
+    monkeypatch.setattr(type(store), "read", counted)
+    for _ in range(2):
+        await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))
+    assert reads.count("read_flags") == 1
+    await chat.flag(first.id, 0, to_user=False)
+    await read(request(chat, talk("q1", "a1", "q2", "a2", "q3")))
+    assert reads.count("read_flags") == 2
+
+
+@pytest.fixture
+async def brought(ledger: Ledger) -> Chat:
+    """A conversation whose first request brought a history of its own."""
+    chat = await ledger.conversation()
+    async with chat.resent(talk("q1", "a1", "q2", "a2", "q3")) as turn:
+        turn.emit("a3")
+    return chat
+
+
+async def test_an_edit_within_a_turn_begins_with_what_was_trimmed_of_it(brought: Chat) -> None:
+    async with brought.resent(talk("q2", "a2", "other")) as turn:
+        turn.emit("a4")
+    (only,) = await brought.turns()
+    assert [item.text for item in only.items] == ["q1", "a1", "q2", "a2", "other", "a4"]
+
+
+async def test_what_is_hidden_of_a_turn_does_not_come_back_with_what_was_trimmed(brought: Chat) -> None:
+    (first,) = await brought.turns()
+    await brought.flag(first.id, 0, to_user=False)
+    found = await read(request(brought, talk("q2", "a2", "other")))
+    assert [item.text for item in found.input] == ["a1", "q2", "a2", "other"]
+
+
+async def test_results_stay_with_a_question_asked_again_before_what_was_settled(pending: Chat) -> None:
+    sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two"), *talk("q2")]
+    async with pending.resent(sent) as turn:
+        turn.emit("a2")
+    await fail(pending, "pay", Tool("pay"))
+    await say(pending, "go on")
+    async with pending.resent(sent, on_divergence="reject") as turn:  # another answer is no divergence
+        turn.emit("another")
+    settled, asked = await pending.turns()
+    assert settled.kind is TurnKind.SETTLED
+    results = {item.call_id: item.fields["output"] for item in asked.items if item.is_result}
+    assert results == {"s1": "one", "s2": "two"}
+    assert [item.text for item in asked.items if item.type == "message"] == ["q1", "q2", "another"]
+
+
+async def test_results_told_anew_answer_the_calls_that_a_settled_turn_has_closed(pending: Chat) -> None:
+    sent = [*talk("q1"), calls("c1", "c2"), found("c1", "one"), found("c2", "two"), *talk("q2")]
+    async with pending.resent(sent) as turn:
+        turn.emit("a2")
+    await fail(pending, "pay", Tool("pay"))
+    await say(pending, "go on")
+    (first, *_) = await pending.turns()
+    await pending.flag(first.id, 1, to_user=False)  # its client has the call still, and answers it
+    other = [*sent[:2], found("c1", "1"), found("c2", "2"), *talk("q2")]
+    for messages in (other, other[1:]):
+        read_as = await read(request(pending, [*messages, *talk("q3")]))
+        assert read_as.diverge is not None
+        assert read_as.diverge.replaces == first.id
+        assert [item.text for item in read_as.input if item.type == "message"] == ["q1", "q2", "q3"]
+        assert [item.call_id for item in read_as.input if item.is_call] == ["s1", "s2"]
+        assert [item.call_id for item in read_as.input if item.is_result] == ["s1", "s2"]

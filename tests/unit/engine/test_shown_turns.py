@@ -1,9 +1,11 @@
 """Turns are kept as clients see them, within bounds, and never those of another line."""
 
-from tests.unit.model.shapes import assistant, some_id, turn, user
+from collections.abc import Sequence
+
+from tests.unit.model.shapes import assistant, call, result, some_id, turn, user
 from turnledger.engine.history import History
 from turnledger.engine.shown_turns import ShownTurns
-from turnledger.model.ids import BranchId
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn
 
 ONE, OTHER = some_id(BranchId, 1), some_id(BranchId, 2)
@@ -75,3 +77,53 @@ def test_another_branch_begins_with_the_turns_that_both_have() -> None:
     edited = kept.of(OTHER, History([*line[:3], *turns(5, first=7)[3:]]))
     assert [each is other for each, other in zip(before, edited, strict=True)] == [True] * 3 + [False] * 2
     assert [each.id for each in kept.of(ONE, History(line))] == [each.id for each in line]
+
+
+def texts(turns: Sequence[Turn]) -> list[list[str]]:
+    return [["".join(entry.pieces) for entry in each.shown.entries] for each in turns]
+
+
+def test_what_is_hidden_is_not_shown_and_is_shown_again_afterwards() -> None:
+    kept = ShownTurns(1_000_000)
+    line = turns(3)
+    hidden = kept.of(ONE, History(line), {line[1].id: (1,)})
+    assert texts(hidden) == [["q1", "a"], ["q2"], ["q3", "a"]]
+    assert texts(kept.of(ONE, History(line), {line[1].id: (0,)})) == [["q1", "a"], ["a"], ["q3", "a"]]
+    assert texts(kept.of(ONE, History(line))) == [["q1", "a"], ["q2", "a"], ["q3", "a"]]
+
+
+def test_turns_that_hide_something_are_the_same_objects_while_that_is_the_same() -> None:
+    kept = ShownTurns(1_000_000)
+    line = turns(3)
+    before = kept.of(ONE, History(line[:2]), {line[1].id: (1,)})
+    after = kept.of(ONE, History(line), {line[1].id: (1,)})
+    assert [each is other for each, other in zip(before, after, strict=False)] == [True, True]
+    kept.forget(ONE)
+    assert kept.of(ONE, History(line), {line[1].id: (1,)})[1] is not before[1]
+
+
+def test_of_a_line_that_was_dropped_nothing_is_kept() -> None:
+    line = turns(2)
+    kept = ShownTurns(sum(len(each.body) for each in line))
+    before = kept.of(ONE, History(line), {line[1].id: (1,)})
+    kept.of(OTHER, History(turns(2, first=5)))
+    assert kept.of(ONE, History(line), {line[1].id: (1,)})[1] is not before[1]
+
+
+def test_what_is_hidden_of_other_lines_is_no_matter() -> None:
+    kept = ShownTurns(1_000_000)
+    assert texts(kept.of(ONE, History(turns(1)), {some_id(TurnId, 9): (0, 1)})) == [["q1", "a"]]
+
+
+def test_the_other_half_of_what_is_hidden_may_come_with_a_later_turn() -> None:
+    kept = ShownTurns(1_000_000)
+    asks = turn(1, input=(user("q"),), output=(call("a"),), id=1)
+    answers = turn(2, input=(result("a"),), output=(assistant("done"),), id=2)
+    other = turn(2, input=(result("a", output="other"),), output=(assistant("done"),), id=3)
+    hidden = {asks.id: (1,)}
+    assert texts(kept.of(ONE, History([asks]), hidden)) == [["q"]]
+    assert texts(kept.of(ONE, History([asks, answers]), hidden)) == [["q"], ["done"]]
+    # On another branch, the call was answered in another way, and its result is not hidden.
+    result_only = {answers.id: (0,)}
+    assert texts(kept.of(ONE, History([asks, answers]), result_only)) == [["q"], ["done"]]
+    assert texts(kept.of(OTHER, History([asks, other]), result_only)) == [["q", ""], ["other", "done"]]

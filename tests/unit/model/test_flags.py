@@ -10,6 +10,7 @@ from tests.unit.model.shapes import assistant, call, histories, reasoning, repea
 from turnledger.model.flags import (
     SHOWN,
     Flags,
+    gone_in,
     hidden_from_model,
     hidden_from_user,
     with_their_halves,
@@ -72,6 +73,7 @@ def test_a_call_may_be_answered_in_a_later_part() -> None:
     parts = [(user(), reasoning(), call("a")), (result("a"), assistant())]
     assert without_hidden(parts, [(2,), ()]) == [(user(),), (assistant(),)]
     assert without_hidden(parts, [(), (0,)]) == [(user(),), (assistant(),)]
+    assert gone_in(parts, [(), (0,)]) == [{1, 2}, {0}]
 
 
 @repeatable

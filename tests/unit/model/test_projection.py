@@ -2,6 +2,7 @@
 
 import json
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -24,9 +25,11 @@ from turnledger.model.pairing import NOT_ANSWERED
 from turnledger.model.projection import (
     SILENT,
     Entry,
+    Form,
     Said,
     canonical,
     comparable,
+    items_before,
     plain_text,
     said,
     same_calls,
@@ -215,3 +218,59 @@ def test_an_echo_says_what_the_entries_say(items: list[Item], asked: int) -> Non
     assert [call for each in told for call in each.calls] == [
         call for entry in found.entries for call in entry.calls
     ]
+
+
+# What is hidden
+
+
+def words(entries: Iterable[Entry]) -> list[str]:
+    return ["".join(entry.pieces) for entry in entries]
+
+
+def test_what_is_hidden_is_left_out_and_may_be_held() -> None:
+    hidden = shown((user("q"), user("r")), (assistant("a"),), hidden=frozenset({0}))
+    assert words(hidden.entries) == ["r", "a"]
+    assert [words(way.entries) for way in hidden.held] == [["qr", "a"]]
+    assert hidden.echo is None
+    assert hidden.told(Form.SEEN) == hidden.entries
+    assert hidden.told(Form.HELD) == hidden.held[0].entries
+
+
+def test_of_a_few_hidden_items_any_may_be_held_and_of_many_all_or_none() -> None:
+    few = shown((user("q"),), (assistant("a"),), hidden=frozenset({0, 1}))
+    assert sorted(words(form) for form in few.forms) == [[], ["a"], ["q"], ["q", "a"]]
+    many = shown(tuple(user(f"{at}") for at in range(6)), (), hidden=frozenset(range(6)))
+    assert [words(form) for form in many.forms] == [[], ["012345"]]
+
+
+def test_what_was_done_on_this_side_is_held_by_nobody_who_was_not_told() -> None:
+    made = (assistant("One."), call("s"), result("s"), assistant("Two."))
+    hidden = shown((user("q"),), made, hidden=frozenset({2, 3}))
+    assert words(hidden.entries) == ["q", "One.Two."]
+    assert hidden.whole is None
+    assert [words(way.entries) for way in hidden.held] == [["q", "One.Two."]]
+    assert len(hidden.forms) == 2
+
+
+def test_with_nothing_hidden_there_is_one_way() -> None:
+    plain = shown((user("q"),), (assistant("a"),))
+    assert (plain.held, plain.ways, plain.forms) == ((), (plain,), (plain.entries,))
+    assert plain.told(Form.HELD) == plain.told(Form.WHOLE) == plain.entries
+
+
+def test_items_stand_before_the_piece_of_an_entry() -> None:
+    input = (user("q"), user("r"), assistant("a"))
+    output = (assistant("One."), call("s"), result("s"), assistant("Two."))
+
+    def before(form: Form, place: int, piece: int = 0, hidden: frozenset[int] = frozenset()) -> int:
+        items = items_before(input, output, hidden, (form, place, piece))
+        assert items == tuple((*input, *output)[: len(items)])
+        return len(items)
+
+    assert [before(Form.SEEN, place) for place in range(3)] == [0, 2, 3]
+    assert before(Form.SEEN, 0, 1) == 1
+    assert before(Form.SEEN, 2, 1) == 6
+    assert [before(Form.WHOLE, place) for place in range(5)] == [0, 2, 3, 5, 6]
+    assert before(Form.WHOLE, 2, 1) == 4
+    assert items_before(input, output, {0}, (Form.SEEN, 1, 0)) == input[1:2]
+    assert items_before(input, output, {0}, (Form.HELD, 0, 1)) == ()

@@ -108,3 +108,13 @@ def test_a_damaged_body_is_damage_when_it_is_looked_at(body: bytes) -> None:
 def test_a_body_from_a_newer_version_is_refused() -> None:
     with pytest.raises(StoreTooNew):
         _ = with_body(b'{"v":2,"input":0,"items":[]}').items
+
+
+def test_what_is_hidden_of_a_turn_is_hidden_from_chat_clients_only() -> None:
+    whole = turn(input=[user("q")], output=[assistant("a")])
+    assert len(whole.shown.entries) == 2
+    hiding = whole.hiding(frozenset({1}))
+    assert (hiding, hiding.items) == (whole, whole.items)
+    assert [entry.pieces for entry in hiding.shown.entries] == [("q",)]
+    assert [entry.pieces for entry in whole.shown.entries] == [("q",), ("a",)]
+    assert (hiding.shown.hidden, whole.shown.hidden) == ({1}, frozenset())

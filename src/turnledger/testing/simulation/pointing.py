@@ -103,10 +103,11 @@ async def judged(
         yield f"tickets were left behind on {was.branch}"
     async for problem in _left_out(tables, request, before, now):
         yield problem
-    if isinstance(result, Moved) and isinstance(request.move, Undo):
-        world.undone[request.attempt] += 1
-        if world.undone[request.attempt] > 1:
-            yield f"the undo {request.attempt} was carried out twice"
+    if isinstance(result, Moved):
+        world.moved[request.attempt] += 1
+        if world.moved[request.attempt] > 1:
+            what = "undo" if isinstance(request.move, Undo) else "switch"
+            yield f"the {what} {request.attempt} was carried out twice"
 
 
 async def _earned(tables: Tables, request: Any, before: Shown) -> set[BranchId]:

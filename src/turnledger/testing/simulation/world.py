@@ -193,8 +193,8 @@ class World:
     """The head of that lane when they began."""
     settled_by_begin: set[TurnId] = field(default_factory=set)
     """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
-    undone: Counter[TurnId] = field(default_factory=Counter)
-    """How often each undo was carried out."""
+    moved: Counter[TurnId] = field(default_factory=Counter)
+    """How often each undo and each switch has moved a conversation."""
     probes: set[TurnId] = field(default_factory=set)
     """Turns by which the checker itself tried whether lanes take one more."""
     forks: dict[ConversationId, tuple[Turn, ...]] = field(default_factory=dict)

@@ -19,11 +19,13 @@ from turnledger.model.conversation import Stretch
 from turnledger.model.flags import Flags
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
+from turnledger.model.messages import messages_of
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel, Step, Think, Tool
+from turnledger.testing.store_contract.resent import talk
 from turnledger.testing.store_contract.rows import begun, do, read, write
 from turnledger.testing.store_contract.rows import turn as turn_row
-from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, answer_to, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, answer_to, exchange, play, soon
 
 STEPS = (Think(), Tool("look"), Tool("pay"), Think(), "Done.")
 """In the turn these are: input, reasoning, call, result, call, result, reasoning, text."""
@@ -73,6 +75,22 @@ class Flagged(Contract):
         await chat.flag(turn.id, 0, to_user=False)
         assert [item.text for item in await (await there.chat(chat)).history()] == ["a"]
         assert await shown(chat) == ["q", "a"]
+
+    async def test_a_client_that_resends_what_it_sees_goes_on_from_there(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        first = await exchange(chat, "q", "a")
+        await exchange(chat, "q2", "a2")
+        texts = ["q", "a", "q2", "a2"]
+        for place in (1, 0):
+            await same.flag(first.id, place, to_user=False)
+            for has_it_still in (False, True):
+                items = [item for turn in await chat.turns() for item in turn.items]
+                mine = messages_of(items if has_it_still else await chat.history())
+                await soon(play(chat.resent([*mine, *talk("and?")]), ScriptedModel(["yes"])))
+                texts += ["and?", "yes"]
+                assert [item.text for turn in await chat.turns() for item in turn.items] == texts
 
     @pytest.mark.parametrize("half", [4, 5])
     async def test_one_half_of_a_pair_takes_the_other_along(self, stage: Stage, half: int) -> None:

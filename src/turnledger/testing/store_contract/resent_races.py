@@ -169,6 +169,33 @@ class ResentInBetween(Contract):
         assert {each.turn.id for each in await chat.siblings(turn.id)} == {left.id, turn.id}
         await sound(here)
 
+    @pytest.mark.parametrize("on_divergence", ["branch", "reject"])
+    async def test_the_same_message_sent_twice_asks_for_another_answer_by_then(
+        self, stage: Stage, on_divergence: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        await chain(chat, 1)
+        mine = talk("q1", "a1", "q2")
+        holder = await stage.hold(lambda model: play(chat.resent(mine), model))
+        block = same.resent(mine, on_divergence=on_divergence)
+        waiting = await stage.line_up(chat, play(block, ScriptedModel(["again"])))
+        first = await holder.finish()
+        turn = await soon(waiting)
+        assert await said(chat) == ["q1", "a1", "q2", "again"]
+        assert {each.turn.id for each in await chat.siblings(turn.id)} == {first.id, turn.id}
+
+    async def test_what_is_new_in_both_is_kept_in_both_if_only_that_is_sent(self, stage: Stage) -> None:
+        chat = await (await stage.process()).chat()
+        await chain(chat, 1)
+        holder = await stage.hold(lambda model: play(chat.resent(talk("left"), sent="new"), model))
+        right = play(chat.resent(talk("right"), sent="new"), ScriptedModel(["ok"]))
+        waiting = await stage.line_up(chat, right)
+        await holder.finish()
+        await soon(waiting)
+        assert await said(chat) == ["q1", "a1", "left", "Working done.", "right", "ok"]
+
     async def test_the_line_moves_between_reading_and_beginning(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()

@@ -1,0 +1,1 @@
+"""The server against a bare pass-through: `python -m bench.http`."""

@@ -1,0 +1,176 @@
+"""Run the benchmark of the server: `python -m bench.http [--quick]`. Prints a table of ratios.
+
+Both servers are processes of their own, ask the same upstream, and get the same load in turns, so that noise
+meets both alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import uvloop
+
+from bench.http.load import connect, rate, request
+from bench.http.upstream import CHUNKS
+
+CLIENTS = 64
+QUESTION = "Where is my order? " * 5
+
+
+def body(text: str, *, stream: bool) -> bytes:
+    """A request that brings only what is new."""
+    return b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":%s}' % (
+        text.encode(),
+        b"true" if stream else b"false",
+    )
+
+
+class Running:
+    """A server under measurement."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        self.process = process
+        self.port = port
+
+    def cpu(self) -> float:
+        """Seconds of CPU that it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def memory(self) -> int:
+        """Bytes that it holds."""
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
+
+
+@contextmanager
+def started(*command: str) -> Iterator[Running]:
+    """A process that says in its first line at which port it is."""
+    process = subprocess.Popen(
+        [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        found = re.search(r"127\.0\.0\.1:(\d+)|^(\d+)$", line)
+        if found is None:
+            raise RuntimeError(f"{command} did not start: {line!r}")
+        yield Running(process, int(found[1] or found[2]))
+    finally:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def both(folder: Path, path: str = "/v1") -> Iterator[tuple[Running, Running]]:
+    """The bare server and ours, asking the same upstream."""
+    with started("-m", "bench.http.upstream") as upstream:
+        url = f"http://127.0.0.1:{upstream.port}{path}"
+        store = f"sqlite:///{folder}/bench{path.replace('/', '-')}.db"
+        ours = ("serve", "--port", "0", "--store", store, "--upstream", url, "--log-level", "warning")
+        run = "from turnledger.cli import main; main()"
+        with started("-m", "bench.http.bare", url) as bare, started("-c", run, *ours) as served:
+            yield bare, served
+
+
+def in_conversation(*, stream: bool, run: int) -> Callable[[int, int], bytes]:
+    """Requests of clients that have a conversation each; a fresh one for each run."""
+    asked = body(QUESTION, stream=stream)
+    made = [request(asked, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
+    return lambda place, _: made[place]
+
+
+async def throughput(bare: Running, ours: Running, rounds: int, each: int, *, stream: bool) -> list[str]:
+    """Requests per second at once, and CPU for each."""
+    plain = request(body(QUESTION, stream=stream))
+    rates: tuple[list[float], list[float]] = ([], [])
+    cpu: tuple[list[float], list[float]] = ([], [])
+    for run in range(rounds):
+        for side, server, make in (
+            (0, bare, lambda *_: plain),
+            (1, ours, in_conversation(stream=stream, run=run * 2 + stream)),
+        ):
+            used = server.cpu()
+            rates[side].append(await rate(server.port, CLIENTS, each, make))
+            cpu[side].append((server.cpu() - used) / (CLIENTS * each))
+    what = f"streaming {CHUNKS} chunks" if stream else "not streaming"
+    share = median(rates[1]) / median(rates[0])
+    burden = median(cpu[1]) / median(cpu[0])
+    lines = [
+        line(
+            f"turns/s, {CLIENTS} at once, {what}, of the bare server's requests/s",
+            share,
+            "≥ 0.6",
+            share >= 0.6,
+        )
+    ]
+    if stream:
+        lines.append(line("CPU per streamed chunk, of the bare server's", burden, "≤ 2", burden <= 2))
+    return lines
+
+
+async def first_token(bare: Running, ours: Running, rounds: int) -> list[str]:
+    """Time to the first chunk with one client."""
+    plain = request(body(QUESTION, stream=True))
+    kept = request(body(QUESTION, stream=True), ["x-conversation-id: alone"])
+    took: tuple[list[float], list[float]] = ([], [])
+    clients = await connect(bare.port), await connect(ours.port)
+    for _ in range(rounds):
+        for side, asked in enumerate((plain, kept)):
+            began = time.perf_counter()
+            await clients[side].ask(asked)
+            took[side].append(clients[side].first_at - began)
+    over = (median(took[1]) - median(took[0])) * 1000
+    return [line("ms to the first token over the bare server's, one client", over, "≤ 2", over <= 2)]
+
+
+async def idle_streams(ours: Running, count: int) -> list[str]:
+    """What a stream costs that is open and waits for its model."""
+    before = ours.memory()
+    clients = [await connect(ours.port) for _ in range(count)]
+    for place, client in enumerate(clients):
+        client.transport.write(request(body(QUESTION, stream=True), [f"x-conversation-id: idle-{place}"]))
+    while not all(client.first_at for client in clients):
+        await asyncio.sleep(0.01)  # noqa: ASYNC110 - this is no test
+    each = (ours.memory() - before) / count / 1024
+    return [f"{f'{count} open streams held; kB of memory for each':74} {each:6.1f}"]
+
+
+def line(name: str, value: float, bound: str, holds: bool) -> str:
+    return f"{name:74} {value:6.2f}   {bound:6} {'holds' if holds else 'MISSED'}"
+
+
+async def measure(folder: Path, *, quick: bool) -> list[str]:
+    rounds, each = (2, 5) if quick else (6, 40)
+    with both(folder) as (bare, ours):
+        lines = await throughput(bare, ours, rounds, each, stream=False)
+        lines += await throughput(bare, ours, rounds, max(each // 4, 2), stream=True)
+        lines += await first_token(bare, ours, 20 if quick else 300)
+    with both(folder, "/held") as (_, ours):
+        lines += await idle_streams(ours, 200 if quick else 2_000)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.http", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        print("\n".join(uvloop.run(measure(Path(folder).resolve(), quick=options.quick))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""An upstream that costs as little as it can: canned answers, whole or in chunks that leave one by one.
+
+`python -m bench.http.upstream` prints its port. The path says how it answers: `/v1/chat/completions` at once,
+`/held/chat/completions` with one chunk, and the rest when the connection is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import cast
+
+import uvloop
+
+CHUNKS = 50
+_PIECE = b'{"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[%s]}'
+_WORD = _PIECE % b'{"index":0,"delta":{"content":"word "},"finish_reason":null}'
+_LAST = _PIECE % b'{"index":0,"delta":{},"finish_reason":"stop"}'
+_WHOLE = (
+    b'{"id":"chatcmpl-1","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":'
+    b'{"role":"assistant","content":"' + b"word " * CHUNKS + b'"},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":1,"completion_tokens":50,"total_tokens":51}}'
+)
+_STREAM_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_WHOLE_ANSWER = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(_WHOLE) + _WHOLE
+)
+
+
+def _chunk(payload: bytes) -> bytes:
+    event = b"data: " + payload + b"\n\n"
+    return b"%x\r\n%s\r\n" % (len(event), event)
+
+
+_WORD_CHUNK = _chunk(_WORD)
+_END = _chunk(_LAST) + _chunk(b"[DONE]") + b"0\r\n\r\n"
+
+
+class Upstream(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self) -> None:
+        self._received = b""
+        self._loop = asyncio.get_running_loop()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, found, body = self._received.partition(b"\r\n\r\n")
+        if not found:
+            return
+        _, _, length = head.lower().partition(b"content-length:")
+        if len(body) < int(length.partition(b"\r\n")[0]):
+            return
+        self._received = b""
+        if b'"stream":true' not in body.replace(b'": ', b'":'):
+            self._transport.write(_WHOLE_ANSWER)
+            return
+        self._transport.write(_STREAM_HEAD)
+        if b"/held/" in head:
+            self._transport.write(_WORD_CHUNK)
+        else:
+            self._loop.call_soon(self._say, CHUNKS - 1)
+
+    def _say(self, left: int) -> None:
+        # One write for each, as a model's tokens come; a receiver that is busy finds several at once.
+        if self._transport.is_closing():
+            return
+        if left:
+            self._transport.write(_WORD_CHUNK)
+            self._loop.call_soon(self._say, left - 1)
+        else:
+            self._transport.write(_END)
+
+
+async def _serve() -> None:
+    server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve())
