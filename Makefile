@@ -18,7 +18,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types layers bench simulate lock clean
+.PHONY: help setup test lint format types layers serve bench simulate lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -42,6 +42,9 @@ types: setup ## Check types
 # No cache: it goes stale when a module appears.
 layers: setup ## Check that imports point one way
 	$(BIN)/lint-imports --no-cache --no-logo
+
+serve: setup ## Run the server (ARGS=)
+	$(BIN)/turnledger serve $(ARGS)
 
 bench: setup ## Run the benchmarks (ARGS=)
 	$(BIN)/python -m bench $(ARGS)

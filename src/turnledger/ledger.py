@@ -32,7 +32,7 @@ from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
-from turnledger.engine.process import Process
+from turnledger.engine.process import AtWork, Process
 from turnledger.engine.reading import HomeRequest, home_of
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
@@ -245,6 +245,10 @@ class Ledger:
         target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    def at_work(self) -> AtWork:
+        """Tell how many turns run and wait in this process, and how many read its events."""
+        return self._process.at_work()
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

@@ -42,6 +42,10 @@ class Served:
             self._open_requests -= 1
             self._changed.set()
 
+    def note_made(self, transport: asyncio.Transport) -> None:
+        self.connections.append(transport)
+        self._changed.set()
+
     def note_lost(self) -> None:
         self.lost += 1
         self._changed.set()
@@ -49,6 +53,19 @@ class Served:
     async def at_rest(self, connections: int) -> None:
         """Wait until so many connections were lost, and no request is answered any more."""
         await self._until(lambda: self.lost >= connections and not self._open_requests)
+
+    async def all_lost(self, connections: int) -> None:
+        """Wait until so many connections were lost."""
+        await self._until(lambda: self.lost >= connections)
+
+    async def connected(self, connections: int) -> None:
+        """Wait until so many connections have come."""
+        await self._until(lambda: len(self.connections) >= connections)
+
+    async def queued(self, turns: int) -> None:
+        """Wait until so many turns wait for others."""
+        while self.ledger.at_work().waiting != turns:  # noqa: ASYNC110 - the ledger tells nobody
+            await asyncio.sleep(0)
 
     async def answered(self, requests: int = 0) -> None:
         """Wait until no more requests are open than these."""
@@ -78,7 +95,7 @@ async def served(
 
         class Protocol(config.http_protocol_class):  # type: ignore[name-defined, misc]
             def connection_made(self, transport: asyncio.Transport) -> None:
-                serving.connections.append(transport)
+                serving.note_made(transport)
                 if send_buffer is not None:
                     kernel = transport.get_extra_info("socket")
                     kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)

@@ -15,7 +15,7 @@ from turnledger.engine.ports import Store
 from turnledger.runners.demo import DemoModel
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
-from turnledger.testing.gates import GatedStore
+from turnledger.testing.gates import Gate, GatedStore
 
 QUESTION = "How are you?"
 POLICIES = ("continue", "keep", "discard")
@@ -152,7 +152,9 @@ async def test_an_answer_that_is_cut_after_the_commit_is_there(policy: str) -> N
             assert whole(turn)
 
 
-@pytest.mark.parametrize(("policy", "kinds"), [("continue", ["completed"]), ("keep", ["interrupted"]), ("discard", [])])
+@pytest.mark.parametrize(
+    ("policy", "kinds"), [("continue", ["completed"]), ("keep", ["interrupted"]), ("discard", [])]
+)
 async def test_a_client_that_goes_while_its_turn_begins_is_heeded(policy: str, kinds: list[str]) -> None:
     store = GatedStore(MemoryStore())
     async with stage(store) as on:
@@ -167,9 +169,80 @@ async def test_a_client_that_goes_while_its_turn_begins_is_heeded(policy: str, k
         await on.goes_on(key)
 
 
-@pytest.mark.parametrize("policy", ["keep", "discard"])
-async def test_a_client_that_goes_while_its_turn_waits_leaves_the_line(policy: str) -> None:
+@pytest.mark.parametrize(("policy", "texts"), [("continue", ["1", "2"]), ("keep", ["1"]), ("discard", ["1"])])
+async def test_a_client_that_goes_while_its_turn_waits_leaves_the_line(policy: str, texts: list[str]) -> None:
+    gate = Gate()
+    async with held(gate) as (serving, proxy):
+        direct = asyncio.create_task(exchange(serving.port, completion("1", X_Conversation_Id="one")))
+        await gate.arrived()
+        headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": policy}
+        waiting = asyncio.create_task(exchange(proxy.port, completion("2", **headers)))
+        await serving.queued(1)
+        proxy.cut()
+        assert (await waiting).raw == b""
+        await serving.all_lost(1)
+        if policy != "continue":
+            await serving.queued(0)
+        gate.release()
+        assert (await direct).payloads[-1] == b"[DONE]"
+        await serving.at_rest(2)
+        chat = await serving.ledger.conversation(conversation_key="one")
+        assert [turn.input[0].text for turn in await chat.turns()] == texts
+
+
+@asynccontextmanager
+async def held(gate: Gate) -> AsyncIterator[tuple[Served, FaultProxy]]:
+    """A server whose model says one word and waits at the gate."""
+
+    async def sleep(_: float) -> None:
+        await gate.pass_through()
+
+    model = DemoModel(sleep=sleep, now=lambda: 0)
+    async with served(model) as serving, FaultProxy(serving.port) as proxy:
+        yield serving, proxy
+
+
+async def read_on(port: int, turn: str, after: str) -> list[tuple[str, bytes]]:
+    """Follow a turn by its events, from there on; return those that came whole."""
+    headers = {"Last_Event_ID": after} if after else {}
+    heard = await exchange(port, request(f"/api/turns/{turn}/events", method="GET", **headers))
+    events = heard.body.split(b"\n\n")[:-1]
+    return [(event.split(b"\n")[0].decode().removeprefix("id: "), event) for event in events]
+
+
+async def test_a_reader_that_is_cut_anywhere_goes_on_without_gap_or_doubling() -> None:
     async with stage() as on:
-        heard = on.pace.begin(stops_after_cut=False)
-        first = completion("First", X_Conversation_Id="one")
-        running = asyncio.create_task(exchange(on.served.port, first, heard))
+        heard, _ = await on.ask(Fault(received=900), "continue")
+        turn = heard.headers["x-turn-id"]
+        whole_story = await read_on(on.served.port, turn, "")
+        assert [number for number, _ in whole_story] == [str(n + 1) for n in range(len(whole_story))]
+        assert b"turn.finished" in whole_story[-1][1]
+        size = len((await exchange(on.served.port, request(f"/api/turns/{turn}/events", method="GET"))).raw)
+        for received in range(0, size, STRIDE):
+            on.proxy.plan(Fault(received=received))
+            first = await read_on(on.proxy.port, turn, "")
+            rest = await read_on(on.proxy.port, turn, first[-1][0] if first else "")
+            assert first + rest == whole_story
+
+
+async def test_a_reader_of_a_running_turn_is_cut_and_goes_on() -> None:
+    gate = Gate()
+    async with held(gate) as (serving, proxy):
+        heard = Heard()
+        asking = asyncio.create_task(exchange(proxy.port, completion("1", X_Conversation_Id="one"), heard))
+        await heard.until(lambda heard: bool(heard.payloads))
+        turn = heard.headers["x-turn-id"]
+        early = Heard()
+        asked = request(f"/api/turns/{turn}/events", method="GET")
+        reading = asyncio.create_task(exchange(proxy.port, asked, early))
+        await early.until(lambda heard: bool(heard.payloads))
+        proxy.cut()
+        await asyncio.gather(asking, reading)
+        await serving.all_lost(2)
+        assert early.body.count(b"id: ") == 1
+        rest = asyncio.create_task(read_on(proxy.port, turn, "1"))
+        await serving.connected(3)
+        gate.release()
+        told = [number for number, _ in await rest]
+        assert told == [str(number + 2) for number in range(len(told))]
+        assert told == [number for number, _ in await read_on(serving.port, turn, "")][1:]

@@ -156,3 +156,22 @@ async def test_a_lapsed_conversation_is_not_listed() -> None:
         await ledger.conversation()
         clock.advance(2.0)
         assert [each.id for each in await ledger.conversations()] == [kept.id]
+
+
+async def test_what_is_at_work_is_counted() -> None:
+    async def hang(turn: RunningTurn) -> None:
+        await asyncio.Event().wait()
+
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        assert ledger.at_work() == (0, 0, 0)
+        running = asyncio.create_task(chat.run(hang, "q"))
+        while ledger.at_work().running < 1:
+            await asyncio.sleep(0)
+        waiting = asyncio.create_task(chat.run(answer, "next"))
+        while ledger.at_work().waiting < 1:
+            await asyncio.sleep(0)
+        assert ledger.at_work() == (1, 1, 0)
+        running.cancel()
+        assert (await waiting).text == "yes"
+        assert ledger.at_work() == (0, 0, 0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from turnledger.engine.branching import Place
 from turnledger.engine.flagging import FlagCache
@@ -27,6 +27,17 @@ if TYPE_CHECKING:
 
 FIRST_DELAY, TRIES = 0.05, 5
 """A write without an answer is repeated so often, each time after twice the delay."""
+
+
+class AtWork(NamedTuple):
+    """How much one process has in hand."""
+
+    running: int
+    """Turns that run."""
+    waiting: int
+    """Turns that have a ticket, and wait for those before them."""
+    readers: int
+    """Streams of events that are being read."""
 
 
 class Process:
@@ -98,6 +109,11 @@ class Process:
                 raise ConversationDeleted
             self.cache.keep(branch.id, history)
         return history.followed_by(place.carried) if place and place.carried else history
+
+    def at_work(self) -> AtWork:
+        """Count what is in hand."""
+        waiting = sum(has_queued and attempt not in self.running for attempt, has_queued in self.mine.items())
+        return AtWork(len(self.running), waiting, self.readers)
 
     def is_inside(self, conversation: ConversationId, turn: TurnId | None) -> bool:
         """Whether the current task is in the block of this turn, or of any turn of the conversation."""

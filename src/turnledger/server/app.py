@@ -28,6 +28,7 @@ CLIENT_LEFT = 499
 def make_app(ledger: Ledger, known: Models, settings: Settings) -> App:
     """The application over an open ledger, which stays its opener's to close."""
     service = Service(ledger, known, settings)
+    service.watch()
     return App(service, all_endpoints(service))
 
 
@@ -127,7 +128,7 @@ class App:
         state["owner"] = OWNER
         state["request_id"] = request_id = self._guard.request_id(head)
         bind_contextvars(request_id=request_id)
-        answer = Answer(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
+        answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
         try:
             self._guard.check(head)
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
@@ -146,7 +147,7 @@ class App:
         finally:
             self._note(scope, answer.status, time.perf_counter() - began)
 
-    async def _answer_problem(self, answer: Answer, problem: BaseException, request_id: str) -> None:
+    async def _answer_problem(self, answer: Outgoing, problem: BaseException, request_id: str) -> None:
         if not answer.status:
             await answer_error(answer, problem, request_id)
         else:
@@ -194,7 +195,7 @@ class App:
         )
 
 
-class Answer:
+class Outgoing:
     """A `send` that adds the headers which every answer carries, and knows what was sent. No coroutine of
     its own stands between a stream and its connection."""
 

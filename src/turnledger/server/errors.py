@@ -92,6 +92,7 @@ KINDS: dict[type[TurnledgerError], Kind] = {
     errors.RevisionConflict: Kind(412, REQUEST),
     errors.TurnEnded: CONFLICT,
     errors.TurnReplayed: CONFLICT,
+    errors.TurnAttached: CONFLICT,
     errors.TurnFailed: Kind(502, UPSTREAM),
     errors.TurnStopped: CONFLICT,
     errors.Superseded: CONFLICT,

@@ -29,6 +29,7 @@ ERROR_SCHEMA = {
         }
     },
 }
+ERROR_CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
@@ -65,14 +66,11 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
-        "operationId": re.sub(r"\W+", "_", f"{endpoint.method.lower()}_{endpoint.path}").strip("_"),
+        "operationId": re.sub(r"[\W_]+", "_", f"{endpoint.method.lower()}_{endpoint.path}").strip("_"),
         "tags": [endpoint.tag],
         "responses": {str(status): _response(endpoint, status) for status in endpoint.answers},
     }
-    operation["responses"]["default"] = {
-        "description": "An error.",
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-    }
+    operation["responses"]["default"] = {"description": "An error.", "content": ERROR_CONTENT}
     if parameters := _parameters(endpoint):
         operation["parameters"] = parameters
     if endpoint.body is not None:
@@ -82,7 +80,8 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
 
 
 def _response(endpoint: Endpoint, status: int) -> dict[str, Any]:
-    return {"description": endpoint.answers[status], "content": {endpoint.media_type: {}}}
+    content: dict[str, Any] = {endpoint.media_type: {}} if status < 400 else ERROR_CONTENT
+    return {"description": endpoint.answers[status], "content": content}
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:

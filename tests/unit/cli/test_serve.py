@@ -1,0 +1,86 @@
+"""`turnledger serve`: what it prints, where it keeps things, how it exits."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.unit.server.processes import started
+from turnledger.cli.main import app
+from turnledger.cli.serve import NEEDS_SERVER
+
+run = CliRunner().invoke
+
+
+@pytest.fixture(autouse=True)
+def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "APPDATA", "LOCALAPPDATA"):
+        monkeypatch.setenv(name, str(tmp_path / name))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+
+
+def test_without_flags_it_serves_the_demo_model_from_the_data_folder(tmp_path: Path) -> None:
+    with started("turnledger", "serve", "--port", "0") as server:
+        assert server.url.startswith("http://127.0.0.1:")
+        assert "models: demo" in server.announced
+        assert '{"status":"ready"}' in server.get("/readyz")
+        assert "turnledger_turns" in server.get("/metrics")
+        assert '"/openapi.json"' in server.get("/openapi.json")
+        code, out, log = server.end(signal.SIGTERM)
+    assert (code, out) == (0, "")
+    events = [json.loads(line)["event"] for line in log.splitlines()]
+    assert events == ["request", "request", "request", "shutting_down"]
+    assert len(list(tmp_path.rglob("turnledger/chats.db"))) == 1
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_file_and_flags_are_heard(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text('[server]\nport = 0\nstore = "memory:"\nlog_format = "console"\n')
+    with started("turnledger", "serve", "--config", str(config), "--log-level", "warning") as server:
+        assert "store: memory:" in server.announced
+        assert server.end(signal.SIGINT) == (0, "", "")
+
+
+def test_a_mistake_is_told_without_a_traceback(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text("[server]\nprot = 1\n")
+    done = run(app, ["serve", "--config", str(config)])
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"invalid_settings: {config}, line 2: `prot` is not a setting of [server].")
+
+
+def test_beyond_this_machine_it_must_be_told_that_everybody_may_come() -> None:
+    done = run(app, ["serve", "--host", "0.0.0.0"])
+    assert done.exit_code == 2
+    assert "--insecure" in done.stderr
+
+
+def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
+    (tmp_path / "chats.db").write_text("this is not a database" * 100)
+    done = run(app, ["serve", "--port", "0", "--store", f"sqlite:///{tmp_path}/chats.db"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("not_a_store: ")
+
+
+def test_without_its_packages_it_says_how_to_install_them() -> None:
+    for package in ("starlette", "uvicorn", "structlog", "prometheus_client"):
+        code = f"import sys; sys.modules[{package!r}] = None; from turnledger.cli import main; main()"
+        command = [sys.executable, "-c", code, "serve", "--port", "0", "--store", "memory:"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", NEEDS_SERVER)
+    assert "turnledger[server]" in NEEDS_SERVER
+
+
+def test_the_library_needs_none_of_these_packages() -> None:
+    packages = ["starlette", "uvicorn", "uvloop", "structlog", "prometheus_client", "aiohttp", "typer"]
+    code = f"import sys, turnledger; print([name for name in {packages!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[]\n"

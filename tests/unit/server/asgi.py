@@ -1,0 +1,149 @@
+"""Ask an ASGI application as a server would, without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from turnledger import Ledger
+from turnledger.errors import TurnledgerError
+from turnledger.server.app import App, all_endpoints, make_app
+from turnledger.server.body import read_body
+from turnledger.server.endpoint import Endpoint
+from turnledger.server.models import Models
+from turnledger.server.service import Service
+from turnledger.server.settings import Settings
+
+HOST = (b"host", b"localhost:8383")
+JSON = (b"content-type", b"application/json")
+Headers = Iterable[tuple[bytes, bytes]]
+
+
+class Reply(msgspec.Struct):
+    """What came back."""
+
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = []
+    body: bytes = b""
+    is_whole: bool = False
+
+    def header(self, name: bytes) -> bytes | None:
+        found = [value for each, value in self.headers if each == name]
+        assert len(found) < 2
+        return found[0] if found else None
+
+    @property
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    @property
+    def code(self) -> str:
+        return str(self.json["error"]["code"])
+
+
+async def ask(
+    app: App,
+    path: str = "/healthz",
+    *,
+    method: str = "GET",
+    headers: Headers = (HOST,),
+    parts: Sequence[bytes] = (b"",),
+    leaves: bool = False,
+) -> Reply:
+    """Send one request, its body in parts; `leaves`: the client goes away after them."""
+    reply = Reply()
+    messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+    messages[-1]["more_body"] = leaves
+    messages.reverse()
+
+    async def receive() -> Message:
+        if messages:
+            return messages.pop()
+        if leaves:
+            return {"type": "http.disconnect"}
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            assert not reply.status
+            reply.status, reply.headers = message["status"], list(message["headers"])
+        else:
+            reply.body += message.get("body", b"")
+            reply.is_whole = not message.get("more_body", False)
+
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "headers": list(headers),
+        "query_string": b"token=secret",
+    }
+    await app(scope, receive, send)
+    return reply
+
+
+class Echo:
+    """Answers with the body that it got."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._limits = settings.limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(scope, receive, limit=self._limits.body_bytes, wait=self._limits.body_wait)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+
+class Streaming:
+    """Says hello, then nothing until it is released or cancelled, which it tells in its stream."""
+
+    def __init__(self) -> None:
+        self.began = asyncio.Event()
+        self.released = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"hello,", "more_body": True})
+        self.began.set()
+        last = b" done"
+        try:
+            await self.released.wait()
+        except asyncio.CancelledError:
+            last = b" cancelled"
+        await send({"type": "http.response.body", "body": last})
+
+
+async def breaks(_: Request) -> Response:
+    raise ValueError("what somebody said")
+
+
+async def is_busy(_: Request) -> Response:
+    raise TurnledgerError
+
+
+@asynccontextmanager
+async def serving(settings: Settings | None = None, *more: Endpoint) -> AsyncIterator[App]:
+    """An application over an empty ledger, with endpoints of one's own besides."""
+    settings = settings or Settings()
+    async with await Ledger.open() as ledger:
+        if not more:
+            yield make_app(ledger, Models({}), settings)
+            return
+        service = Service(ledger, Models({}), settings)
+        yield App(service, [*all_endpoints(service), *more])
+
+
+def endpoint(path: str, answer: Any, method: str = "GET") -> Endpoint:
+    return Endpoint(method=method, path=path, answer=answer, summary="For a test.", tag="test")
+
+
+def echo(settings: Settings) -> Endpoint:
+    return endpoint("/echo", Echo(settings), "POST")

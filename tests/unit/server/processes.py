@@ -1,0 +1,89 @@
+"""Servers as processes: started, asked over a real socket, told to end."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[3]
+
+
+class ServerProcess:
+    """A running server, and where it can be asked."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+        assert process.stdout is not None
+        self.announced = process.stdout.readline()
+        found = re.search(r"http://([\d.]+|\[::1\]):(\d+)", self.announced)
+        if found is None:
+            raise AssertionError(process.communicate())
+        self.url, self.address = found[0], (found[1].strip("[]"), int(found[2]))
+
+    def connect(self) -> socket.socket:
+        return socket.create_connection(self.address, timeout=60)
+
+    def get(self, path: str, *headers: str) -> str:
+        """The whole answer to a request on a connection of its own."""
+        with self.connect() as connection:
+            connection.sendall(request(path, "Connection: close", *headers))
+            return rest_of(connection)
+
+    def end(self, signal: int) -> tuple[int, str, str]:
+        """Tell it to end; its exit code, and what it has printed since."""
+        self.process.send_signal(signal)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, out, err
+
+    def wait_for(self, text: str) -> str:
+        """Read the log up to the line that has the text."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            if text in line:
+                return line
+        raise AssertionError(f"{text} was not logged")
+
+
+def request(path: str, *headers: str) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: localhost", *headers, "", ""]).encode()
+
+
+def rest_of(connection: socket.socket) -> str:
+    parts = []
+    while part := connection.recv(65536):
+        parts.append(part)
+    return b"".join(parts).decode()
+
+
+def read_until(connection: socket.socket, text: str) -> str:
+    told = ""
+    while text not in told:
+        part = connection.recv(65536)
+        assert part, told
+        told += part.decode()
+    return told
+
+
+@contextmanager
+def started(*command: str, **environ: str) -> Iterator[ServerProcess]:
+    """Run `python -m` with this, until the block is left."""
+    source = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": source, **environ},
+    )
+    with process:
+        try:
+            yield ServerProcess(process)
+        finally:
+            if process.poll() is None:
+                process.kill()

@@ -1,0 +1,58 @@
+"""Whether it lives, whether it can work, and what it counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.server.asgi import ask, serving
+from turnledger import Ledger
+from turnledger.engine.conversations import list_page
+from turnledger.server.app import make_app
+from turnledger.server.models import Models
+from turnledger.server.routes import health
+from turnledger.server.settings import Settings
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.gates import GatedStore
+
+
+async def test_it_lives_and_can_work() -> None:
+    async with serving() as app:
+        assert (await ask(app, "/healthz")).json == {"status": "ok"}
+        reply = await ask(app, "/readyz")
+        assert (reply.status, reply.json) == (200, {"status": "ready"})
+        assert (await ask(app, "/healthz", method="HEAD")).status == 200
+
+
+async def test_without_its_store_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = GatedStore(MemoryStore())
+    async with await Ledger.over(store) as ledger:
+        app = make_app(ledger, Models({}), Settings())
+        store.refuse(list_page)
+        reply = await ask(app, "/readyz")
+        assert (reply.status, reply.json) == (503, {"status": "store_unavailable"})
+        monkeypatch.setattr(health, "PATIENCE", 0.0)
+        with store.hold(list_page) as gate:
+            asked = asyncio.create_task(ask(app, "/readyz"))
+            assert (await asked).json == {"status": "store_unavailable"}
+            gate.release()
+        assert (await ask(app, "/healthz")).status == 200
+
+
+async def test_a_server_that_is_about_to_end_is_not_ready() -> None:
+    async with serving() as app:
+        app.service.shutting_down.set()
+        reply = await ask(app, "/readyz")
+        assert (reply.status, reply.json) == (503, {"status": "shutting_down"})
+        assert (await ask(app, "/healthz")).status == 200
+
+
+async def test_metrics_are_read_as_text() -> None:
+    async with serving() as app:
+        await ask(app, "/nothing")
+        reply = await ask(app, "/metrics")
+        assert (reply.header(b"content-type") or b"").startswith(b"text/plain")
+        assert b'turnledger_requests_total{status="404"} 1.0' in reply.body
+        for name in (b"running_turns", b"queue_length", b"event_readers"):
+            assert b"turnledger_" + name + b" 0.0" in reply.body

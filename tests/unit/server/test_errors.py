@@ -1,0 +1,123 @@
+"""Every error has its answer, in the shape of the OpenAI API, and says no more than it should."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.server.asgi import Reply
+from turnledger import errors
+from turnledger.errors import ModelRefused, TurnledgerError
+from turnledger.server.errors import (
+    KINDS,
+    NO_RETRY,
+    PASSED_ON,
+    Refused,
+    answer_error,
+    error_body,
+    kind_of,
+    shutting_down,
+)
+
+TREE = [each for _, each in inspect.getmembers(errors, inspect.isclass) if issubclass(each, TurnledgerError)]
+
+
+async def answered(problem: BaseException) -> Reply:
+    reply = Reply()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            reply.status, reply.headers = message["status"], message["headers"]
+        else:
+            reply.body += message["body"]
+
+    await answer_error(send, problem, "req_1")
+    return reply
+
+
+def test_the_table_has_a_line_for_every_class_of_the_tree() -> None:
+    assert set(KINDS) == set(TREE)
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_the_official_client_repeats_only_what_may_help(kind: type[TurnledgerError]) -> None:
+    status, _, headers = KINDS[kind]
+    assert (NO_RETRY in headers) == (status == 409 or kind in NEVER_BETTER)
+    if status in {429, 503}:
+        assert "retry-after" in {name.decode() for name, _ in headers}
+
+
+NEVER_BETTER = {errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite}
+
+
+@pytest.mark.parametrize(
+    ("problem", "status", "code"),
+    [
+        (errors.NoNewInput(), 400, "no_new_input"),
+        (errors.IdempotencyMismatch(), 422, "idempotency_mismatch"),
+        (errors.ConversationNotFound(), 404, "conversation_not_found"),
+        (errors.ConversationDeleted(), 410, "conversation_deleted"),
+        (errors.ConversationExpired(), 410, "conversation_expired"),
+        (errors.HistoryDiverged(), 409, "history_diverged"),
+        (errors.ConversationBusy(), 409, "conversation_busy"),
+        (errors.QueueFull(), 429, "queue_full"),
+        (errors.WaitEnded(), 409, "wait_ended"),
+        (errors.RevisionConflict(3), 412, "revision_conflict"),
+        (errors.TurnStopped(), 409, "turn_stopped"),
+        (errors.CommitOutcomeUnknown(), 503, "commit_outcome_unknown"),
+        (errors.ModelUnavailable(), 502, "model_unavailable"),
+        (errors.ModelTimeout(), 504, "model_timeout"),
+        (shutting_down(), 503, "shutting_down"),
+    ],
+)
+async def test_errors_that_clients_match_on(problem: TurnledgerError, status: int, code: str) -> None:
+    reply = await answered(problem)
+    assert (reply.status, reply.code) == (status, code)
+    assert reply.json["error"]["message"] == str(problem)
+    assert set(reply.json["error"]) == {"message", "type", "param", "code"}
+    assert reply.header(b"content-type") == b"application/json"
+    assert reply.header(b"content-length") == b"%d" % len(reply.body)
+
+
+async def test_an_error_of_a_kind_that_nobody_listed_is_answered_as_its_parent() -> None:
+    class Fuller(errors.QueueFull):
+        """Even fuller."""
+
+        code = "fuller"
+
+    assert (await answered(Fuller())).status == 429
+
+
+async def test_what_nobody_foresaw_tells_the_client_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    reply = await answered(ValueError("what somebody said"))
+    assert (reply.status, reply.code) == (500, "internal_error")
+    assert b"somebody" not in reply.body
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+
+
+async def test_a_refusal_has_its_status_code_param_and_headers() -> None:
+    reply = await answered(Refused(400, "bad", "No good.", param="n", headers=[(b"x-a", b"b")]))
+    told = {"message": "No good.", "type": "invalid_request_error", "param": "n", "code": "bad"}
+    assert reply.json == {"error": told}
+    assert reply.header(b"x-a") == b"b"
+    assert kind_of(Refused(429, "a", "b")).type == "rate_limit_error"
+    assert kind_of(Refused(503, "a", "b")).type == "server_error"
+
+
+@pytest.mark.parametrize("status", sorted(PASSED_ON))
+async def test_what_an_upstream_says_about_the_request_keeps_its_words(status: int) -> None:
+    error = {"message": "Too long", "type": "theirs", "code": "context_length_exceeded", "param": "messages"}
+    reply = await answered(ModelRefused(status, error, 1.5))
+    assert (reply.status, reply.code) == (status, "context_length_exceeded")
+    assert (reply.json["error"]["type"], reply.json["error"]["param"]) == ("theirs", "messages")
+    assert "Too long" in reply.json["error"]["message"]
+    assert reply.header(b"retry-after") == (b"2" if status == 429 else None)
+
+
+async def test_what_an_upstream_says_in_another_status_is_a_bad_gateway() -> None:
+    assert (await answered(ModelRefused(418))).status == 502
+    odd: Any = {"message": 3, "code": {"a": 1}}
+    assert msgspec.json.decode(error_body(ModelRefused(400, odd)))["error"]["code"] == "model_refused"

@@ -1,0 +1,49 @@
+"""Counts are told under names that dashboards can rely on."""
+
+from __future__ import annotations
+
+import re
+
+from turnledger.server.metrics import Metrics
+
+
+def test_each_thing_that_happens_is_counted() -> None:
+    metrics = Metrics()
+    metrics.turn_ended("committed")
+    metrics.turn_ended("committed")
+    metrics.turn_ended("failed")
+    metrics.waited(0.02)
+    metrics.first_token(0.3)
+    metrics.committed(0.004)
+    metrics.stream_opened()
+    metrics.stream_opened()
+    metrics.stream_closed()
+    metrics.answered(200)
+    metrics.watch("queue_length", "Waiting.", lambda: 7)
+    told = metrics.text().decode()
+    for line in (
+        'turnledger_turns_total{outcome="committed"} 2.0',
+        'turnledger_turns_total{outcome="failed"} 1.0',
+        "turnledger_lane_wait_seconds_count 1.0",
+        'turnledger_lane_wait_seconds_bucket{le="0.05"} 1.0',
+        'turnledger_lane_wait_seconds_bucket{le="0.01"} 0.0',
+        "turnledger_first_token_seconds_sum 0.3",
+        'turnledger_commit_seconds_bucket{le="0.005"} 1.0',
+        "turnledger_open_streams 1.0",
+        'turnledger_requests_total{status="200"} 1.0',
+        "turnledger_queue_length 7.0",
+    ):
+        assert line in told.splitlines()
+
+
+def test_two_servers_in_a_process_count_apart() -> None:
+    first, second = Metrics(), Metrics()
+    first.turn_ended("committed")
+    assert b'outcome="committed"' not in second.text()
+
+
+def test_every_name_is_ours_and_explained() -> None:
+    told = Metrics().text().decode()
+    names = re.findall(r"^# HELP (\S+) (.+)$", told, re.MULTILINE)
+    assert names
+    assert all(name.startswith("turnledger_") and meaning.endswith(".") for name, meaning in names)

@@ -1,0 +1,101 @@
+"""Who answers to which name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from turnledger.errors import ModelUnavailable
+from turnledger.runners.demo import DemoModel
+from turnledger.runners.upstream import Upstream
+from turnledger.server.errors import Refused
+from turnledger.server.models import Found, Models, make_models
+from turnledger.server.settings import ModelSettings, ModelTimeouts, Settings
+
+
+class Named:
+    """A model that only knows the names it lists, and whether it was closed."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = names
+        self.closed = 0
+
+    async def models(self) -> list[dict[str, Any]]:
+        if not self.names:
+            raise ModelUnavailable
+        return [{"id": name, "object": "model", "owned_by": "upstream"} for name in self.names]
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+def named(*names: str) -> Any:
+    return Named(*names)
+
+
+async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
+    models = make_models(Settings(), {})
+    model, name = models.find("demo")
+    assert isinstance(model, DemoModel)
+    assert name == "demo"
+    assert [each["id"] for each in await models.listing()] == ["demo"]
+    with pytest.raises(Refused, match=r"There is no model 'gpt'\. Known: demo\.") as refused:
+        models.find("gpt")
+    assert (refused.value.status, refused.value.code, refused.value.param) == (
+        404,
+        "model_not_found",
+        "model",
+    )
+    await models.close()
+
+
+async def test_an_upstream_alone_is_asked_for_every_model() -> None:
+    models = make_models(Settings(upstream="http://localhost:1/v1"), {})
+    model, name = models.find("anything")
+    assert isinstance(model, Upstream)
+    assert name == "anything"
+    assert models.names == []
+    await models.close()
+
+
+async def test_named_models_have_their_own_upstream_and_name_there() -> None:
+    settings = Settings(
+        models={
+            "fast": ModelSettings(upstream="http://a/v1", model="llama3.2"),
+            "same": ModelSettings(upstream="http://a/v1"),
+            "slow": ModelSettings(upstream="http://a/v1", timeouts=ModelTimeouts(total=3)),
+        }
+    )
+    models = make_models(settings, {})
+    assert models.find("fast").upstream_name == "llama3.2"
+    assert models.find("same").upstream_name == "same"
+    assert models.find("fast").model is models.find("same").model  # one pool of connections
+    assert models.find("slow").model is not models.find("fast").model
+    with pytest.raises(Refused):
+        models.find("llama3.2")
+    await models.close()
+
+
+async def test_the_list_has_each_name_once() -> None:
+    upstream = named("x", "fast")
+    models = Models({"fast": Found(upstream, "llama3.2")}, upstream)
+    assert [(each["id"], each["owned_by"]) for each in await models.listing()] == [
+        ("fast", "turnledger"),
+        ("x", "upstream"),
+    ]
+    with pytest.raises(ModelUnavailable):
+        await Models({}, named()).listing()
+
+
+async def test_closing_closes_each_model_once() -> None:
+    one, other = named("a"), named("b")
+    await Models({"a": Found(one, "a"), "b": Found(one, "b")}, other).close()
+    assert (one.closed, other.closed) == (1, 1)
+
+
+def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
+    with pytest.raises(Refused) as refused:
+        Models({}).find("\x1b[2J" + "x" * 1000)
+    assert str(refused.value).isprintable()
+    assert len(str(refused.value)) < 200

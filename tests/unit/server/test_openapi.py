@@ -1,0 +1,52 @@
+"""The description of the API leaves out nothing that is answered, and adds nothing."""
+
+from __future__ import annotations
+
+from tests.unit.server.asgi import ask, breaks, serving
+from turnledger.server.endpoint import Endpoint
+from turnledger.server.openapi import describe
+
+
+async def test_every_route_is_listed() -> None:
+    async with serving() as app:
+        document = (await ask(app, "/openapi.json")).json
+        listed = {
+            (method.upper(), path) for path, operations in document["paths"].items() for method in operations
+        }
+        assert listed == {(endpoint.method, endpoint.path) for endpoint in app.endpoints}
+        assert ("GET", "/openapi.json") in listed
+        assert document["openapi"].startswith("3.1")
+        for operations in document["paths"].values():
+            for operation in operations.values():
+                assert operation["summary"].endswith(".")
+                assert "default" in operation["responses"]
+
+
+async def test_operations_have_names_of_their_own() -> None:
+    async with serving() as app:
+        paths = (await ask(app, "/openapi.json")).json["paths"]
+        names = [operation["operationId"] for each in paths.values() for operation in each.values()]
+        assert len(set(names)) == len(names)
+
+
+def test_an_endpoint_is_described_by_itself() -> None:
+    endpoint = Endpoint(
+        method="POST",
+        path="/api/turns/{turn_id}/stop",
+        answer=breaks,
+        summary="Stop a turn.",
+        tag="turns",
+        answers={200: "It has ended.", 404: "There is no such turn."},
+        headers={"X-Turn-On-Stop": "What becomes of it."},
+        query={"limit": "How many."},
+        body={"type": "object"},
+    )
+    operation = describe([endpoint])["paths"]["/api/turns/{turn_id}/stop"]["post"]
+    assert operation["operationId"] == "post_api_turns_turn_id_stop"
+    assert [(each["name"], each["in"], each["required"]) for each in operation["parameters"]] == [
+        ("turn_id", "path", True),
+        ("limit", "query", False),
+        ("X-Turn-On-Stop", "header", False),
+    ]
+    assert set(operation["responses"]) == {"200", "404", "default"}
+    assert operation["requestBody"]["content"]["application/json"]["schema"] == {"type": "object"}

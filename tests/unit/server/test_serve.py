@@ -1,0 +1,114 @@
+"""A server as a process: where it listens, and how it ends with requests open."""
+
+from __future__ import annotations
+
+import signal
+import socket
+
+import pytest
+
+from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
+from turnledger.server.serve import bind, url_of
+from turnledger.server.settings import Settings
+from turnledger.server.settings_file import InvalidSettings
+
+STREAMING = "tests.unit.server.streaming_server"
+
+
+def opened(server: ServerProcess, path: str) -> socket.socket:
+    """A connection on which a stream has begun."""
+    connection = server.connect()
+    connection.sendall(request(path))
+    read_until(connection, "hello,")
+    return connection
+
+
+@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
+def test_an_open_request_ends_well_within_the_grace(told: signal.Signals) -> None:
+    with started(STREAMING, "600") as server:
+        with opened(server, "/until-told") as connection:
+            server.process.send_signal(told)
+            assert " last words\r\n0\r\n\r\n" in rest_of(connection)
+        out, log = server.process.communicate(timeout=60)
+        assert (server.process.returncode, out) == (0, "closed\n")
+        assert '"shutting_down"' in log
+
+
+def test_after_the_grace_an_open_stream_is_told_so_and_closed() -> None:
+    with started(STREAMING, "0") as server, opened(server, "/for-ever") as connection:
+        server.process.send_signal(signal.SIGTERM)
+        assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
+        out, log = server.process.communicate(timeout=60)
+        assert (server.process.returncode, out) == (0, "closed\n")
+        assert '"requests_cancelled"' in log
+
+
+def test_told_a_second_time_it_ends_at_once() -> None:
+    with started(STREAMING, "600") as server, opened(server, "/for-ever") as connection:
+        server.process.send_signal(signal.SIGINT)
+        server.wait_for('"shutting_down"')
+        server.process.send_signal(signal.SIGINT)
+        assert " cancelled\r\n0\r\n\r\n" in rest_of(connection)
+        out, log = server.process.communicate(timeout=60)
+        assert (server.process.returncode, out) == (0, "closed\n")
+        assert '"told_again"' in log
+
+
+def test_a_connection_without_a_request_holds_nobody_up() -> None:
+    with started(STREAMING, "600") as server, server.connect() as idle, server.connect() as half:
+        half.sendall(b"GET /healthz HTTP/1.1\r\nHost: loc")
+        assert '{"status":"ok"}' in server.get("/healthz")
+        assert server.end(signal.SIGTERM)[:2] == (0, "closed\n")
+        assert (rest_of(idle), rest_of(half)) == ("", "")
+
+
+def test_an_answer_says_neither_what_serves_nor_more_than_once() -> None:
+    with started(STREAMING, "0") as server:
+        head = server.get("/healthz").partition("\r\n\r\n")[0].lower().split("\r\n")
+        names = [line.partition(":")[0] for line in head[1:]]
+        assert "server" not in names
+        assert len(set(names)) == len(names)
+        assert "403 forbidden" in server.get("/healthz", "Via: proxy").lower()
+        assert "403 forbidden" in server.get("/healthz", "X-Forwarded-For: 1.2.3.4").lower()
+        assert server.end(signal.SIGTERM)[0] == 0
+
+
+def test_what_is_not_http_is_refused_and_logged_without_its_text() -> None:
+    with started(STREAMING, "0") as server:
+        with server.connect() as connection:
+            connection.sendall(b"secret \x1b[2J\r\n\r\n")
+            assert rest_of(connection).startswith("HTTP/1.1 400")
+        log = server.end(signal.SIGTERM)[2]
+        assert "Invalid HTTP request received." in log
+        assert "secret" not in log
+
+
+def test_a_port_in_use_is_told_with_the_remedy() -> None:
+    with bind(Settings(port=0)) as first:
+        first.listen()
+        port = first.getsockname()[1]
+        assert url_of(first) == f"http://127.0.0.1:{port}"
+        with pytest.raises(InvalidSettings, match=f"--port: {port} is in use. .* Choose another, or 0"):
+            bind(Settings(port=port))
+
+
+def test_an_address_of_another_machine_is_told() -> None:
+    with pytest.raises(InvalidSettings, match=r"--host: 192\.0\.2\.1 is no address of this machine"):
+        bind(Settings(host="192.0.2.1", port=0, insecure=True))
+
+
+def test_a_name_that_stands_for_more_than_this_machine_is_refused() -> None:
+    with pytest.raises(InvalidSettings, match="which other machines can reach"):
+        bind(Settings(host="0.0.0.0", port=0))
+    with bind(Settings(host="0.0.0.0", port=0, insecure=True)) as listening:
+        assert listening.getsockname()[0] == "0.0.0.0"
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_the_url_of_an_ipv6_address_can_be_used() -> None:
+    try:
+        listening = bind(Settings(host="[::1]", port=0))
+    except InvalidSettings:
+        pytest.skip("no IPv6 here")
+    with listening:
+        assert url_of(listening).startswith("http://[::1]:")
