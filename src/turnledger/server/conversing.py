@@ -57,6 +57,10 @@ class Conversing:
             async with block as turn:
                 self._metrics.waited(time.monotonic() - self._began_at)
                 self._tell_place(turn.conversation.id, turn.began, turn.id)
+                if self._stopping is not None:
+                    # The client left while the turn began, when nobody could find it to stop it.
+                    turn.stop(self._on_disconnect.value)
+                    return
                 runner = self._runner()
                 await runner(turn)
                 leaving_at = time.monotonic()
@@ -146,15 +150,18 @@ class Conversing:
 
     # When the client goes.
 
-    def _client_left(self, turn: TurnId) -> None:
-        policy = self._asked.policies.on_disconnect or OnDisconnect.CONTINUE
-        if policy is not OnDisconnect.CONTINUE:
-            self._stopping = asyncio.create_task(self._stop(turn, policy), name="turnledger stop")
+    @property
+    def _on_disconnect(self) -> OnDisconnect:
+        return self._asked.policies.on_disconnect or OnDisconnect.CONTINUE
 
-    async def _stop(self, turn: TurnId, policy: OnDisconnect) -> None:
-        with suppress(TurnledgerError):  # it has ended, or never began: then there is nothing to stop
+    def _client_left(self, turn: TurnId) -> None:
+        if self._on_disconnect is not OnDisconnect.CONTINUE:
+            self._stopping = asyncio.create_task(self._stop(turn), name="turnledger stop")
+
+    async def _stop(self, turn: TurnId) -> None:
+        with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
             chat = await self._ledger.chat_of(turn, owner=self._owner)
-            await chat.stop(turn, policy=policy.value)
+            await chat.stop(turn, policy=self._on_disconnect.value)
 
 
 def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
