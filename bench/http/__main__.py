@@ -143,7 +143,7 @@ async def idle_streams(ours: Running, count: int) -> list[str]:
     for place, client in enumerate(clients):
         client.transport.write(request(body(QUESTION, stream=True), [f"x-conversation-id: idle-{place}"]))
     while not all(client.first_at for client in clients):
-        await asyncio.sleep(0.01)  # noqa: ASYNC110 - this is no test
+        await asyncio.sleep(0.01)
     each = (ours.memory() - before) / count / 1024
     return [f"{f'{count} open streams held; kB of memory for each':74} {each:6.1f}"]
 

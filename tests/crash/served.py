@@ -64,7 +64,7 @@ class Served:
 
     async def queued(self, turns: int) -> None:
         """Wait until so many turns wait for others."""
-        while self.ledger.at_work().waiting != turns:  # noqa: ASYNC110 - the ledger tells nobody
+        while self.ledger.at_work().waiting != turns:
             await asyncio.sleep(0)
 
     async def answered(self, requests: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""A connection may be cut anywhere: the history is whole or as before, and what was said can be read again."""
+"""A connection may be cut anywhere: the history is whole or as before, and what was said can be read on."""
 
 from __future__ import annotations
 
