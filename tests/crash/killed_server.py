@@ -43,7 +43,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {**os.environ, **home, "PYTHONPATH": sources}
 
 
-class KilledServer:
+class ServerProcess:
     """`turnledger serve` as a process, on a file in a folder."""
 
     def __init__(self, folder: Path, upstream: str, *flags: str) -> None:
@@ -154,7 +154,7 @@ class Storm:
         return histories
 
     async def _round(self, upstream: str) -> None:
-        server = KilledServer(self._folder, upstream)
+        server = ServerProcess(self._folder, upstream)
         url = await server.announced()
         kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
 
@@ -179,7 +179,7 @@ class Storm:
 
     async def _last_round(self, upstream: str) -> None:
         """Conversations go on: what was not answered is asked again, and more."""
-        server = KilledServer(self._folder, upstream)
+        server = ServerProcess(self._folder, upstream)
         url = await server.announced()
         async with aiohttp.ClientSession() as session:
             for _ in range(3):

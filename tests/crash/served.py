@@ -62,6 +62,11 @@ class Served:
         """Wait until so many connections have come."""
         await self._until(lambda: len(self.connections) >= connections)
 
+    async def running(self) -> None:
+        """Wait until a turn runs."""
+        while not self.ledger.at_work().running:
+            await asyncio.sleep(0)
+
     async def queued(self, turns: int) -> None:
         """Wait until so many turns wait for others."""
         while self.ledger.at_work().waiting != turns:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.crash.killed_server import KilledServer
+from tests.crash.killed_server import ServerProcess
 from tests.crash.served import Heard, completion, exchange, request
 from turnledger import AttemptState, Chat, Ledger
 from turnledger.testing.gates import Gate
@@ -20,10 +20,10 @@ from turnledger.testing.upstream import ScriptedUpstream
 @asynccontextmanager
 async def streaming(
     folder: Path, gate: Gate, *flags: str
-) -> AsyncIterator[tuple[KilledServer, Heard, asyncio.Task[Heard]]]:
+) -> AsyncIterator[tuple[ServerProcess, Heard, asyncio.Task[Heard]]]:
     """A server in the middle of an answer, which its upstream goes on with when the gate opens."""
     async with ScriptedUpstream(["Hel", gate, "lo"], otherwise=["Again"]) as upstream:
-        server = KilledServer(folder, upstream.url, *flags)
+        server = ServerProcess(folder, upstream.url, *flags)
         try:
             port = port_of(await server.announced())
             heard = Heard()
@@ -48,7 +48,7 @@ async def refuses_more(port: int) -> None:
 
 
 @asynccontextmanager
-async def left_behind(server: KilledServer) -> AsyncIterator[Chat]:
+async def left_behind(server: ServerProcess) -> AsyncIterator[Chat]:
     """The conversation, as the ended server has left it."""
     async with await Ledger.open(server.store) as ledger:
         yield await ledger.conversation(conversation_key="one")
