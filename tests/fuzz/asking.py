@@ -74,13 +74,12 @@ class Application:
         """Send one request, and wait for the whole answer."""
         return self._run(self._ask(method, path, headers, body, query))
 
-    async def _ask(
-        self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b""
-    ) -> Reply:
+    async def _ask(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
         reply = Reply()
+        half = len(body) // 2
         parts: list[Message] = [
-            {"type": "http.request", "body": body[half:until], "more_body": half == 0}
-            for half, until in ((len(body) // 2, None), (0, len(body) // 2))
+            {"type": "http.request", "body": body[half:], "more_body": False},
+            {"type": "http.request", "body": body[:half], "more_body": True},
         ]
         over = asyncio.Event()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import msgspec
@@ -9,11 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fuzz.asking import Application, Reply
+from tests.fuzz.asking import HOST, Application, Reply
 from tests.fuzz.requests import BODIES, CONVERSING, HEADERS, METHODS, QUERIES, paths
 
 CHAT = "/v1/chat/completions"
-fuzzed = settings(deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "60"))
+"""More of them, and others each time, for a longer run: FUZZ_EXAMPLES=5000."""
+fuzzed = settings(
+    derandomize="FUZZ_EXAMPLES" not in os.environ,
+    max_examples=EXAMPLES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
 
 
 @pytest.fixture(scope="module")
@@ -68,14 +78,28 @@ def test_chat_completions_in_a_conversation(
     before = application.everything()
     reply = application.ask("POST", CHAT, headers, body)
     check_reply(reply)
-    if reply.status >= 400:
+    if reply.status == 200:
+        check_can_be_read(application, reply)
+    else:
         after = application.everything()
         if reply.status < 500:
             assert after == before, reply.told
         else:  # the model failed: there may be a conversation, but no turn
-            assert {id: turns for id, turns in after.items() if turns} == {
-                id: turns for id, turns in before.items() if turns
-            }
+            assert with_turns(after) == with_turns(before)
+
+
+def with_turns(chats: dict[str, list[str]]) -> dict[str, list[str]]:
+    return {chat: turns for chat, turns in chats.items() if turns}
+
+
+def check_can_be_read(application: Application, reply: Reply) -> None:
+    """What was let in can be shown again."""
+    named = dict(reply.headers)
+    chat, turn = (named[name].decode() for name in (b"x-conversation-id", b"x-turn-id"))
+    for path in (f"/api/chats/{chat}", f"/api/turns/{turn}/events"):
+        shown = application.ask("GET", path, [HOST], b"")
+        check_reply(shown, method="GET")
+        assert shown.status == 200, shown.told
 
 
 @fuzzed
