@@ -55,3 +55,27 @@ def test_no_message_makes_a_conversation_unreadable(
     assert asked(application, "nested", body).status == (200 if depth < 100 else 400)
     reply = asked(application, "nested", f'{{"model": "demo", "messages": [{HI}]}}')
     assert reply.status == 200, reply.told
+
+
+def test_a_request_that_names_two_conversations_is_in_neither(application: Application) -> None:
+    before = application.everything()
+    twice = [(b"x-conversation-id", b"this"), (b"x-conversation-id", b"that")]
+    body = f'{{"model": "demo", "messages": [{HI}]}}'.encode()
+    reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *twice], body)
+    assert (reply.status, application.everything()) == (400, before)
+    assert b"x-conversation-id: given more than once" in reply.body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"model": "demo", "messages": [{"role": "user", "content": "Hi\x80"}]}',
+        b'{"model": "demo", "messages": [{"role": "user", "content": "Hi", "\x80": 1}]}',
+        b'{"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "\x80": 1}',
+        b'{"model": "demo", "messages": [{"role": "user", "content": "Hi"}], "tools": ["\xed\xa0\x80"]}',
+    ],
+)
+def test_a_body_is_text_wherever_one_looks(application: Application, body: bytes) -> None:
+    for named in ([], [(b"x-conversation-id", b"text")]):
+        reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *named], body)
+        assert (reply.status, b"not UTF-8" in reply.body) == (400, True), reply.told
