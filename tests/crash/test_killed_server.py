@@ -1,4 +1,4 @@
-"""kill -9 of `turnledger serve` under load: nothing acknowledged is lost, nothing is half, nothing is twice."""
+"""kill -9 of `turnledger serve` under load: what it acknowledged is there, once, and nothing is half."""
 
 from pathlib import Path
 
