@@ -69,7 +69,7 @@ def started(*command: str) -> Iterator[Running]:
             raise RuntimeError(f"{command} did not start: {line!r}")
         yield Running(process, int(found[1] or found[2]))
     finally:
-        process.kill()
+        process.terminate()
         process.wait()
 
 
@@ -142,7 +142,7 @@ async def idle_streams(ours: Running, count: int) -> list[str]:
     clients = [await connect(ours.port) for _ in range(count)]
     for place, client in enumerate(clients):
         client.transport.write(request(body(QUESTION, stream=True), [f"x-conversation-id: idle-{place}"]))
-    while not all(client.first_at for client in clients):
+    while not all(client.first_at for client in clients):  # noqa: ASYNC110 - this is no test
         await asyncio.sleep(0.01)
     each = (ours.memory() - before) / count / 1024
     return [f"{f'{count} open streams held; kB of memory for each':74} {each:6.1f}"]

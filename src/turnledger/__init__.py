@@ -20,6 +20,7 @@ from turnledger.engine.moving import Sibling
 from turnledger.engine.ports import Runner
 from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
+from turnledger.engine.retries import Retry
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
@@ -57,6 +58,7 @@ __all__ = [
     "Pending",
     "Repaired",
     "ResetPolicy",
+    "Retry",
     "Rule",
     "Runner",
     "RunningTurn",

@@ -104,6 +104,7 @@ class Ledger:
         finally:
             await self._tending.close()
             await process.flushing.close()
+            await process.deliveries.close()
             await process.store.close()
 
     async def __aenter__(self) -> Self:
@@ -249,6 +250,23 @@ class Ledger:
     def at_work(self) -> AtWork:
         """Tell how many turns run and wait in this process, and how many read its events."""
         return self._process.at_work()
+
+    def delivered(self, asked: TurnBlock) -> None:
+        """Say that the whole answer was handed to the client that asked for this turn, with a `retry`.
+
+        From then on the same words are a second message, whichever try of it they are. Noted soon, without
+        being waited for; does nothing for a turn that was asked for without `retry`.
+        """
+        asked.note_delivery(is_delivered=True)
+
+    def lost(self, asked: TurnBlock) -> None:
+        """Say that the client that asked for this turn, with a `retry`, was not given its whole answer: the
+        connection broke, or it got an error instead, such as that the outcome is not known.
+
+        A later try takes up what there is by then: it attaches to the turn that runs, is given the answer of
+        one that is committed, or goes on from where one failed. See `delivered`.
+        """
+        asked.note_delivery(is_delivered=False)
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

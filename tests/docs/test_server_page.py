@@ -16,6 +16,7 @@ import typer
 from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, started
 from turnledger.cli.main import app
+from turnledger.server.openapi import path_of
 from turnledger.server.settings import ModelSettings, ModelTimeouts, ServerLimits, Settings
 from turnledger.server.settings_file import load_settings
 
@@ -97,6 +98,12 @@ def test_every_flag_is_listed() -> None:
     flags = {flag for parameter in command.params for flag in parameter.opts}
     assert [flag for flag in flags if f"`{flag}`" not in PAGE] == []
     assert set(re.findall(r"`(--[a-z-]+)`", PAGE)) <= flags
+
+
+async def test_every_path_is_listed() -> None:
+    listed = {path for cell in rows("path") for path in re.findall(r"/[^`]+", cell)}
+    async with serving() as asked:
+        assert listed == {path_of(endpoint) for endpoint in asked.endpoints}
 
 
 async def test_every_metric_is_listed() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import pytest
 
 from tests.simulation.broken import engine_broken_by
@@ -26,6 +30,22 @@ def test_sqlite(first: int) -> None:
 def test_a_seed_replays_exactly(store: str) -> None:
     for seed in range(20):
         assert simulate(seed, store) == simulate(seed, store)
+
+
+def test_a_seed_replays_exactly_in_another_process() -> None:
+    """Nothing may hang on the order of a set: that differs from process to process."""
+    told = "from turnledger.testing.simulation import simulate as run; print([*map(run, range(200, 280))])"
+    reports = {
+        subprocess.run(
+            [sys.executable, "-c", told],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(reports) == 1
 
 
 def test_a_broken_promise_names_its_seed_and_replays() -> None:

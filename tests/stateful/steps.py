@@ -369,6 +369,8 @@ class SaveClaim:
     place: int
     turn: TurnId
     expires_at: int | None
+    retries: int | None
+    is_lost: bool
 
     async def take(self, tables: Tables) -> Claim | None:
         before = await tables.claim(self.owner, self.idempotency_key)
@@ -379,6 +381,9 @@ class SaveClaim:
             conversation=CONVERSATIONS[self.place],
             attempt=self.turn,
             expires_at=self.expires_at,
+            retries=self.retries,
+            is_lost=self.is_lost,
+            sender=None if self.retries is None else self.turn,
         )
         await tables.save_claim(claim)
         return before

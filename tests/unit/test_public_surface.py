@@ -36,6 +36,7 @@ def test_these_names_are_exported() -> None:
         "Pending",
         "Repaired",
         "ResetPolicy",
+        "Retry",
         "Rule",
         "Runner",
         "RunningTurn",
@@ -72,6 +73,8 @@ def test_a_ledger_can_do_this() -> None:
         "close",
         "conversation",
         "conversations",
+        "delivered",
+        "lost",
         "open",
         "over",
         "resent",
@@ -121,6 +124,7 @@ def test_a_running_turn_can_do_this() -> None:
         "instructions",
         "items",
         "messages",
+        "messages_json",
         "number",
         "open_calls",
         "put",
@@ -134,6 +138,7 @@ def test_a_running_turn_can_do_this() -> None:
         "finish",
         "has_created",
         "interrupt",
+        "line_after",
         "lose_lane",
         "take_back_cancellation",
         "to_commit",
@@ -145,7 +150,7 @@ def test_a_running_turn_can_do_this() -> None:
 
 
 def test_a_turn_that_is_asked_for_can_do_this() -> None:
-    assert public(TurnBlock) == {"id", "run"}
+    assert public(TurnBlock) == {"id", "note_delivery", "run"}
 
 
 @pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, TurnBlock])

@@ -17,6 +17,7 @@ from turnledger.engine.matching import Sent
 from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
 from turnledger.engine.resending import ChatMessage, OnDivergence, Resending
+from turnledger.engine.retries import DERIVED, Retry, check_retry
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -49,9 +50,13 @@ class TurnOptions(TypedDict, total=False):
     """How much of the stored history is shown: all of it by default."""
     idempotency_key: str | None
     """Names this request, so that it happens once however often it is made."""
+    retry: Retry | None
+    """Which try of a request this is, for clients that retry by themselves and name no idempotency_key."""
     attach: bool
-    """Whether to raise TurnAttached at once if an attempt of this idempotency_key is running, so that its
+    """Whether to raise TurnAttached at once if an attempt of the same request is running, so that its
     events can be followed, instead of waiting for its outcome."""
+    body_digest: bytes
+    """What else must be equal for two requests with one idempotency_key to be the same."""
     on_busy: OnBusy | str
     """What to do while another turn runs: `queue`, `reject`, `interrupt` or `rollback`."""
     on_stop: OnStop | str
@@ -107,6 +112,8 @@ def begin_request(
     priming: Input = (),
     context: Context = ALL,
     idempotency_key: str | None = None,
+    body_digest: bytes = b"",
+    retry: Retry | None = None,
     attach: bool = False,
     on_busy: OnBusy | str = OnBusy.QUEUE,
     on_stop: OnStop | str = OnStop.KEEP,
@@ -122,13 +129,11 @@ def begin_request(
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
-    if context is not ALL and not isinstance(context, Context):
-        raise InvalidInput(
-            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
-        )
+    if context is not ALL:
+        _check_context(context)
     primes = _primes(limits, priming) if priming else ()
     if idempotency_key is not None:
-        check_name("idempotency_key", idempotency_key)
+        check_idempotency_key(idempotency_key)
     where = () if place is None else (place.after, place.replaces)
     now = process.clock.now_ms()
     return BeginRequest(
@@ -150,10 +155,18 @@ def begin_request(
         is_interaction=interaction,
         diverge=place,
         attaches=attach,
-        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes))
+        retry=None if retry is None or idempotency_key else check_retry(retry),
+        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes) + body_digest)
         if idempotency_key
         else None,
     )
+
+
+def _check_context(context: Context) -> None:
+    if not isinstance(context, Context):
+        raise InvalidInput(
+            f"context is {context!r}; give Context.all(), Context.last(turns) or Context.budget(tokens)."
+        )
 
 
 def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
@@ -221,6 +234,13 @@ def check_name(name: str, value: str) -> None:
         raise InvalidInput(f"{name} must have 1 to {KEY_LENGTH} characters.")
     if not is_unicode(value):
         raise InvalidInput(f"{name} must be Unicode text.")
+
+
+def check_idempotency_key(value: str) -> None:
+    """Refuse what no store can hold, or what requests without one are known by."""
+    check_name("idempotency_key", value)
+    if value.startswith(DERIVED):
+        raise InvalidInput("idempotency_key must not begin with a control character.")
 
 
 def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None:

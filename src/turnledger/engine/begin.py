@@ -13,7 +13,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from turnledger.engine import closing, conversations, idempotency
+from turnledger.engine import closing, conversations, idempotency, retries
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
 from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
@@ -22,10 +22,11 @@ from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Ve
 from turnledger.engine.lane import Dead, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
+from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, Seen
 from turnledger.errors import ConversationBusy, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.conversation import Branch, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
@@ -60,6 +61,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     seen: Seen | None = None
     """The line it was last made for."""
     key: Key | None = None
+    retry: Retry | None = None
+    """Which try of a request without a key it is."""
     ticket: Ticket | None = None
     """The ticket that it was given before."""
     dead: Dead = {}
@@ -115,7 +118,9 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         if before is not None:
             return before
     target = request.target
-    may_have_ticket = request.is_repeated and (request.key is not None or target.id is None)
+    may_have_ticket = request.is_repeated and (
+        request.key is not None or request.retry is not None or target.id is None
+    )
     stored = await tables.ticket(request.attempt) if may_have_ticket else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
@@ -123,6 +128,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     verdict: Verdict = NOTHING_CLAIMED
     if request.key is not None:
         verdict = await idempotency.look_up(tables, target, request.key, waiting_with)
+    elif request.retry is not None:
+        verdict = await retries.look_up(tables, target, request.retry, request.attempt)
     if isinstance(verdict, Share):
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
         return Share(verdict.attempt, verdict.ended, verdict.conversation, has_ticket=stored is not None)
@@ -138,7 +145,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return moved
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
-        if request.reread is not None and branch is not held:
+        if branch is not held and (request.reread is not None or request.retry is not None):
+            # What it asks for, or finds of an earlier try, depends on what became of the dead one.
             return Freed(conversation.id)
         if branch.id != conversation.branch:
             # What was kept of the dead one lies on a branch of its own, and that is current now.
@@ -149,6 +157,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return queued
     if request.move is not None:
         return await _move(tables, conversation, branch, request, request.move)
+    if request.seen is not None and request.seen.flagged != flagged:
+        raise HistoryMoved(conversation.id)
     begun = await _take_lane(tables, conversation, branch, request, verdict)
     return replace(begun, flagged=flagged) if flagged else begun
 
@@ -335,7 +345,9 @@ async def _take_lane(
     if request.is_repeated:
         await tables.drop_ticket(attempt.id)
     if request.key is not None:
-        await tables.save_claim(_claim(request.key, attempt))
+        await tables.save_claim(idempotency.claim_for(request.key, attempt))
+    elif request.retry is not None:
+        await tables.save_claim(retries.claim_for(request.retry, attempt))
     return Begun(conversation, branch, attempt, journal, place)
 
 
@@ -458,16 +470,6 @@ def _attempt(
         is_interaction=request.is_interaction,
         idempotency_key=request.key.text if request.key else None,
         created_at=request.now,
-    )
-
-
-def _claim(key: Key, attempt: Attempt) -> Claim:
-    return Claim(
-        owner=attempt.owner,
-        idempotency_key=key.text,
-        fingerprint=key.fingerprint,
-        conversation=attempt.conversation,
-        attempt=attempt.id,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from turnledger.engine.begin import BeginRequest
+from turnledger.engine.deliveries import Note
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import Replayed, enter
 from turnledger.engine.leaving import leave
@@ -33,6 +34,13 @@ class TurnBlock:
     def id(self) -> TurnId:
         """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
         return self._request.attempt
+
+    def note_delivery(self, *, is_delivered: bool) -> None:
+        """What became of the answer; see Ledger.delivered and Ledger.lost."""
+        request = self._request
+        if request.retry is not None:
+            name, owner = request.retry.name, request.target.owner
+            self._process.deliveries.note(Note(owner, name, request.attempt, is_delivered))
 
     async def __aenter__(self) -> RunningTurn:
         if self._is_used:

@@ -79,6 +79,7 @@ async def enter(
     fresh = request.target.fresh
     if fresh is not None and fresh.id == running.conversation.id:
         running.has_created = True
+    running.is_resent = request.reread is not None
     process.register(running)
     return running
 
@@ -100,6 +101,8 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
     the store is out of reach, tending does that later."""
     if process.is_closed:
         raise LedgerClosed
+    if request.retry is not None and _is_later_try(request):
+        await process.deliveries.flush()
     process.mine[request.attempt] = False
     try:
         beginning = await _first_begin(process, request)
@@ -147,8 +150,8 @@ async def _stand_in_line(process: Process, request: BeginRequest, beginning: Que
 
 async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
     """The way of most turns: one write that nothing precedes, not even on disk."""
-    if request.reread is not None and request.key is None:
-        # Under a key, begin may find the answer without asking what the request means.
+    if request.reread is not None and request.key is None and not _is_later_try(request):
+        # Under a key, and of an earlier try, begin may find the answer without asking what the request means.
         with suppress(HistoryDiverged):  # not for good, while a turn runs that its client may know
             request = await request.reread(request, None)
     try:
@@ -175,8 +178,12 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
                 return beginning
             conversation = beginning.conversation
             process.bells.ring(conversation)
-        assert request.reread is not None  # noqa: S101 - else nothing could have moved
-        request = await request.reread(request, conversation)
+        if request.reread is not None:
+            request = await request.reread(request, conversation)
+
+
+def _is_later_try(request: BeginRequest) -> bool:
+    return request.retry is not None and request.retry.count > 0
 
 
 async def _persist_begin(process: Process, request: BeginRequest) -> Beginning | Freed:

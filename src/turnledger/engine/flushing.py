@@ -65,7 +65,8 @@ class Flushing:
         seen = frozenset(running)
         while running:
             await asyncio.sleep(self._process.limits.flush_every)
-            await self.flush(running[id] for id in seen & running.keys())
+            # In the order of their begins: that of a set would be another in each process.
+            await self.flush([turn for id, turn in running.items() if id in seen])
             seen = frozenset(running)
 
     async def flush(self, turns: Iterable[RunningTurn] | None = None) -> None:

@@ -97,7 +97,11 @@ class History(Sequence[Turn]):
 
     def ends_with(self, turn: TurnId | None) -> bool:
         """Whether this is its last turn."""
-        return turn is not None and self._packed(self._length - 1)[:16] == turn.raw
+        return turn is not None and self.raw_id(self._length - 1) == turn.raw
+
+    def raw_id(self, index: int) -> bytes:
+        """The bytes of a turn's id, without unpacking the turn."""
+        return self._packed(index)[:16]
 
     @property
     def size(self) -> int:

@@ -12,7 +12,7 @@ from turnledger.engine.ending import STATE_OF, Ended
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.conversation import Claim, ConversationState, Ticket
+from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
@@ -90,12 +90,7 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
         return NOTHING_CLAIMED
     if claim.fingerprint != key.fingerprint:
         raise IdempotencyMismatch
-    conversation = await tables.conversation(owner, claim.conversation)
-    if conversation is None or conversation.state is ConversationState.DELETED:
-        raise ConversationDeleted
-    if conversation.state is ConversationState.EXPIRED:
-        raise ConversationExpired
-    if not target.may_mean(conversation):
+    if not target.may_mean(await live_conversation_of(tables, claim)):
         raise IdempotencyMismatch
     turn = await tables.turn(owner, claim.attempt)
     if turn is not None:
@@ -110,6 +105,27 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
     if began_while_waiting(ticket, claim):
         return Share(attempt.id, Ended(attempt.state, failure=attempt.failure), claim.conversation)
     return Fresh(claim, attempt)
+
+
+def claim_for(key: Key, attempt: Attempt) -> Claim:
+    """The claim of an attempt that begins under this key, in place of any earlier one."""
+    return Claim(
+        owner=attempt.owner,
+        idempotency_key=key.text,
+        fingerprint=key.fingerprint,
+        conversation=attempt.conversation,
+        attempt=attempt.id,
+    )
+
+
+async def live_conversation_of(tables: Tables, claim: Claim) -> Conversation:
+    """The conversation of what was claimed; raises ConversationDeleted or ConversationExpired."""
+    conversation = await tables.conversation(claim.owner, claim.conversation)
+    if conversation is None or conversation.state is ConversationState.DELETED:
+        raise ConversationDeleted
+    if conversation.state is ConversationState.EXPIRED:
+        raise ConversationExpired
+    return conversation
 
 
 def began_while_waiting(ticket: Ticket | None, claim: Claim) -> bool:

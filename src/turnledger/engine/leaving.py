@@ -136,7 +136,18 @@ async def _commit(process: Process, running: RunningTurn) -> None:
     history = running.history
     if isinstance(history, History):  # and not the end of one: the cache holds beginnings
         process.cache.keep(turn.branch, history.followed_by([turn]))
+    if running.is_resent:
+        _remember(process, running, turn)
     running.finish(AttemptState.COMPLETED, turn, None)
+
+
+def _remember(process: Process, running: RunningTurn, turn: Turn) -> None:
+    """Its client will send all of it again: go on from here then, as far as nobody else has."""
+    process.shown_turns.follow(turn)
+    process.chat_histories.follow(turn)
+    after = running.line_after(turn)
+    if after is not None:
+        process.latest_lines.keep(running.conversation, after, running.flagged)
 
 
 async def commit_turn(process: Process, running: RunningTurn) -> Turn:

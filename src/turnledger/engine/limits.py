@@ -31,6 +31,8 @@ class Limits:
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 64 * 1024 * 1024
     """Histories kept in memory."""
+    chat_bytes: int = 64 * 1024 * 1024
+    """Histories kept in memory as the chat JSON that models are sent."""
     shown_bytes: int = 32 * 1024 * 1024
     """Turns kept in memory as chat clients see them, to find them in what these send."""
     flush_every: float = 0.5

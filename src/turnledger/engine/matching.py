@@ -137,14 +137,19 @@ def _behind_questions(turns: Sequence[Turn], request: Resent) -> int:
     left = len(turns)
     while left and not _is_answered(turns[left - 1]):
         left -= 1
+    if left == len(turns):
+        return request.first
     found = _ending_at_head(turns[left:], request, request.first)
     return request.first if found is None or found[0].asked >= 0 else found[0].place
 
 
 def _is_answered(turn: Turn) -> bool:
     """Whether every client knows of an answer in the turn."""
-    answers = (entry for entry in turn.shown.entries if entry.role == "assistant")
-    return turn.kind is TurnKind.COMPLETED and next(answers, None) is not None
+    if turn.kind is not TurnKind.COMPLETED:
+        return False
+    if turn.says_plainly:  # which is seen without showing it
+        return True
+    return any(entry.role == "assistant" for entry in turn.shown.entries)
 
 
 def _has_input(request: Resent, new: int) -> bool:

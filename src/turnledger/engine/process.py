@@ -6,11 +6,14 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from turnledger.engine.branching import Place
+from turnledger.engine.chat_history import ChatHistories
+from turnledger.engine.deliveries import Deliveries
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
 from turnledger.engine.joint_looks import JointLooks
 from turnledger.engine.lane import Bells, Waiter
+from turnledger.engine.latest_lines import LatestLines
 from turnledger.engine.lease import LeaseWatch
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sync
@@ -52,6 +55,8 @@ class Process:
         self.bells = Bells()
         self.watch = LeaseWatch(self.lease, clock, limits.lease_time, store.holder_is_gone)
         self.cache = HistoryCache(limits.cached_bytes)
+        self.chat_histories = ChatHistories(limits.chat_bytes)
+        self.latest_lines = LatestLines()
         self.shown_turns = ShownTurns(limits.shown_bytes)
         self.flags = FlagCache()
         self.mine: dict[TurnId, bool] = {}
@@ -65,6 +70,7 @@ class Process:
         self.early_stops: dict[TurnId, OnStop | None] = {}
         """Stops of attempts that have begun and do not run yet."""
         self.flushing = Flushing(self)
+        self.deliveries = Deliveries(self)
         self.looks = JointLooks(store)
         self.readers = 0
         """Event streams that are being read here."""

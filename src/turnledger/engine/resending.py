@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -25,7 +26,7 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
 from turnledger.engine.seen import Seen
 from turnledger.engine.tail import Base, flags_of
-from turnledger.errors import HistoryDiverged, MalformedItems
+from turnledger.errors import HistoryDiverged, MalformedItems, TurnledgerError
 from turnledger.model.conversation import Branch
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -57,7 +58,7 @@ async def current(tables: Tables, request: CurrentRequest) -> tuple[Branch | Non
     target = request.target
     found = await find(tables, target)
     if found is None and target.fresh is not None and target.id in (None, target.fresh.id):
-        return None, 0
+        return None, await tables.flag_version(target.owner)
     conversation = await check_live(tables, found, request.now)
     return await tables.branch(conversation.branch), await tables.flag_version(target.owner)
 
@@ -97,10 +98,18 @@ class Resending:
         if conversation is not None:
             target = replace(target, id=conversation)
         now = process.clock.now_ms()
+        guess = process.latest_lines.guess(target) if conversation is None else None
+        if guess is not None:
+            with suppress(TurnledgerError):  # which may be said of a line that is not current any more
+                return await self._read(request, *guess)
         branch, flagged = await process.store.read(current, CurrentRequest(target, now))
         if branch is None:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
+        return await self._read(request, branch, flagged)
+
+    async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
+        process, target = self._process, request.target
         turns = await self._seen_by_user(branch, target.owner, flagged) if branch.length else ()
         meaning = self._decide(turns, branch)
         leading = items_of_messages(self._messages[: meaning.instructions])
@@ -111,7 +120,7 @@ class Resending:
             input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch),
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
-            seen=Seen(branch.id, branch.head, is_instructed=leading == in_force),
+            seen=Seen(branch.id, branch.head, branch.unsettled, flagged, is_instructed=leading == in_force),
         )
 
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:

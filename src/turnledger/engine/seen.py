@@ -11,15 +11,18 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 
 
 class Seen(Struct, frozen=True):
-    """The line that a request was made for: a branch, and its head."""
+    """The line that a request was made for: a branch, its head, what waits to be settled behind it, and how
+    often its owner had changed flags."""
 
     branch: BranchId
     head: TurnId | None
+    unsettled: TurnId | None = None
+    flagged: int = 0
     is_instructed: bool = False
     """Whether the instructions that the request brings are in force behind that head anyway."""
 
     def is_still(self, branch: Branch) -> bool:
-        return self.branch == branch.id and self.head == branch.head
+        return self.branch == branch.id and self.head == branch.head and self.unsettled == branch.unsettled
 
 
 class HistoryMoved(Exception):

@@ -30,7 +30,7 @@ class ShownTurns:
         that were asked for before as the same objects."""
         turns, size = self._kept.pop(branch, ([], 0))
         self._bytes -= size
-        if len(turns) > len(history) or (turns and turns[-1].id != history[len(turns) - 1].id):
+        if len(turns) > len(history) or (turns and turns[-1].id.raw != history.raw_id(len(turns) - 1)):
             turns, size = [], 0
         if not turns:
             turns = self._shared(history)
@@ -46,6 +46,14 @@ class ShownTurns:
             self._bytes -= dropped
         # A copy: the list may grow while the caller is still reading.
         return self._without(branch, turns, hidden) if hidden else tuple(turns)
+
+    def follow(self, turn: Turn) -> None:
+        """A turn was committed: keep it as it is at hand, if those before it are kept."""
+        turns, size = self._kept.get(turn.branch, (None, 0))
+        if turns and turns[-1].id == turn.parent:
+            turns.append(turn)
+            self._kept[turn.branch] = (turns, size + len(turn.body))
+            self._bytes += len(turn.body)
 
     def _without(self, branch: BranchId, turns: Sequence[Turn], hidden: Hidden) -> Sequence[Turn]:
         flagged = [index for index, turn in enumerate(turns) if turn.id in hidden]

@@ -32,9 +32,14 @@ class Snapshot(Struct, frozen=True, dict=True):
     context: Context = ALL
     hidden: Hidden = NOTHING_HIDDEN
 
+    @property
+    def shows_all(self) -> bool:
+        """Whether all of the history is shown."""
+        return self.context is ALL and not self.hidden
+
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
         """What a model is to answer, of a turn with this input that has come so far."""
-        if self.context is ALL and not self.hidden:
+        if self.shows_all:
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
             return assembled

@@ -67,6 +67,7 @@ class Tending:
             self._end_orphans,
             self._bury_dead,
             self._check_stops,
+            self._process.deliveries.flush,
             self._purge,
         ):
             await self._try(step())

@@ -6,11 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec.structs import replace
+
 from turnledger.engine.begin import Begun
+from turnledger.engine.chat_history import joined, said_in
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.flushing import FlushRequest
+from turnledger.engine.history import History
 from turnledger.engine.live_log import EventSink, LiveLog
 from turnledger.engine.recording import RecordRequest, record
 from turnledger.engine.snapshot import Snapshot
@@ -25,6 +30,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, ItemLike, result_of
 from turnledger.model.messages import Message, messages_of
+from turnledger.model.pairing import left_open, open_calls, without_open_reasoning
 from turnledger.model.turn import Turn, TurnKind
 
 if TYPE_CHECKING:
@@ -68,6 +74,9 @@ class RunningTurn:
         self.stop_requested: OnStop | None = None
         self.was_stopped_elsewhere = False
         self.has_lost_lane = False
+        self.is_resent = False
+        """Whether its client sends its whole history each time."""
+        self.flagged = begun.flagged
         self.conversation: Conversation = begun.conversation
         self.snapshot = snapshot
         """What it runs on, fixed at its begin."""
@@ -131,6 +140,18 @@ class RunningTurn:
     def messages(self) -> list[Message]:
         """What a model is to answer, as chat messages."""
         return messages_of(self.items)
+
+    @property
+    def messages_json(self) -> bytes:
+        """The messages as a JSON list: for a long history much cheaper than the messages themselves."""
+        snapshot, history = self.snapshot, self.snapshot.history
+        if not snapshot.shows_all or not isinstance(history, History):
+            return msgspec.json.encode(self.messages)
+        said, rest = self._process.chat_histories.through(history)
+        behind = (*(item for turn in rest for item in turn.items), *self.input)
+        latest = (*behind, *without_open_reasoning(self.steps))
+        open_calls(latest)
+        return joined(said_in((*snapshot.instructions, *snapshot.priming)), said, said_in(latest))
 
     @property
     def open_calls(self) -> tuple[Item, ...]:
@@ -291,6 +312,20 @@ class RunningTurn:
             raise InvalidInput(f"details have more than {self._process.limits.turn_bytes} bytes.")
         return packed
 
+    def line_after(self, turn: Turn) -> Branch | None:
+        """The branch that it was begun on, as its commit left it; None if it went elsewhere."""
+        if self._place is not None:
+            return None
+        pending = left_open(turn.items)
+        return replace(
+            self.branch,
+            head=turn.id,
+            length=turn.number,
+            running=None,
+            pending=pending,
+            instructed=turn.instructed,
+        )
+
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
         """The log of the whole turn; empty for a single delta, as it is kept."""
         live, last = self.live, len(self._draft.last)
@@ -363,8 +398,8 @@ class RunningTurn:
         self.turn = turn
         if not self.live.is_heard:
             return
-        if state is AttemptState.SETTLED:
-            # What was told of it later is not how it ended.
-            state, turn = AttemptState.FAILED, None
+        if state in (AttemptState.SETTLED, AttemptState.RESUMED):
+            # What became of it later is not how it ended: it failed, or was stopped and discarded.
+            state, turn = AttemptState.DISCARDED if failure is None else AttemptState.FAILED, None
         items = untold(self.live.items, turn.output) if turn is not None else ()
         self.live.finish(items, state, failure)

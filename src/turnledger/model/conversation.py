@@ -123,7 +123,14 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     conversation: ConversationId
     attempt: TurnId
     expires_at: int | None = None
-    """Set when the attempt ended; None while it runs."""
+    """Set when the attempt ended; None while it runs. Without an idempotency_key, set from the first."""
+    retries: int | None = None
+    """Which try of its client it was, for a request without an idempotency_key, which is known by what it
+    says; None for all others."""
+    is_lost: bool = False
+    """Whether nobody is there any more to be given its answer."""
+    sender: TurnId | None = None
+    """The request that is to be given the answer: the attempt itself, or who took it up since."""
 
 
 class Lease(msgspec.Struct, frozen=True):

@@ -71,7 +71,9 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
             instructed=instructed or msgspec.UNSET,
             details=msgspec.Raw(details) if details else msgspec.UNSET,
         )
-        return cls(id, branch, number, parent, kind, created_at, committed_at, codec.encode(body))
+        turn = cls(id, branch, number, parent, kind, created_at, committed_at, codec.encode(body))
+        turn.__dict__["_decoded"] = (len(input), (*input, *output))  # at hand, so it need not be decoded
+        return turn
 
     @cached_property
     def _body(self) -> TurnBody:
@@ -87,6 +89,13 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
     def shown(self) -> projection.Shown:
         """The turn as chat clients see it, made at the first look."""
         return projection.shown(self.input, self.output, is_complete=self.kind is TurnKind.COMPLETED)
+
+    @property
+    def says_plainly(self) -> bool:
+        """Whether it answers with text of which nothing is hidden; it may be shown an answer though not."""
+        return "shown" not in self.__dict__ and any(
+            item.role == "assistant" and item.text.strip() for item in self.output
+        )
 
     def hiding(self, places: frozenset[int]) -> Turn:
         """The same turn, of which chat clients are not shown the items at these places."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import MalformedAnswer, MalformedItems
 from turnledger.model.item import Item
@@ -23,7 +25,7 @@ from turnledger.runners.chat_model import (
     failure_of,
 )
 
-OnPayload = Callable[[bytes, ChatChunk], None]
+OnPayloads = Callable[[list[bytes]], None]
 
 
 class ChatRunner:
@@ -34,9 +36,9 @@ class ChatRunner:
     turn then fails, and the history is as it was. `turn.details` holds the answer's `model`, `finish_reason`
     and, where the model told it, `usage`.
 
-    `on_payload` is called for each chunk of a stream, at once, up to the one that says how the answer ended:
-    from there on they wait in `held`, to be sent when the turn is committed. One runner runs one turn at a
-    time.
+    `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one that says how
+    the answer ended: from there on they wait in `held`, to be sent when the turn is committed. One runner
+    runs one turn at a time.
     """
 
     def __init__(
@@ -46,13 +48,15 @@ class ChatRunner:
         *,
         stream: bool = True,
         stream_options: Any = None,
-        on_payload: OnPayload | None = None,
+        on_payloads: OnPayloads | None = None,
     ) -> None:
         self._model = model
         self._settings = settings
         self._stream = stream
         self._stream_options = stream_options
-        self._on_payload = on_payload
+        self._on_payloads = on_payloads
+        self.answer_id = ""
+        """The id that the model gave its answer; empty if it gave none."""
         self.held: list[bytes] = []
         """The payloads of a stream from the one with the `finish_reason` on."""
         self.completion = b""
@@ -61,7 +65,7 @@ class ChatRunner:
     async def __call__(self, turn: RunningTurn, /) -> None:
         self.held = []
         self.completion = b""
-        asked = Asked(turn.messages, self._settings, self._stream_options)
+        asked = Asked(msgspec.Raw(turn.messages_json), self._settings, self._stream_options)
         answer = _Answer(turn)
         if self._stream:
             await self._follow(asked, answer)
@@ -69,24 +73,27 @@ class ChatRunner:
             self.completion = await self._model.complete(asked)
             answer.take_whole(self.completion)
         answer.end()
+        self.answer_id = answer.id
 
     async def _follow(self, asked: Asked, answer: _Answer) -> None:
-        on_payload, held = self._on_payload, self.held
+        on_payloads, held = self._on_payloads, self.held
         async with self._model.stream(asked) as batches:
             async for payloads in batches:
-                for payload in payloads:
-                    chunk = chunk_of(payload)
-                    answer.take(chunk)
-                    if answer.finish_reason is not None:
-                        held.append(payload)
-                    elif on_payload is not None:
-                        on_payload(payload, chunk)
+                shown: list[bytes] = []
+                try:
+                    for payload in payloads:
+                        answer.take(chunk_of(payload))
+                        (shown if answer.finish_reason is None else held).append(payload)
+                finally:  # also what came before one that breaks the answer off
+                    if shown and on_payloads is not None:
+                        self.answer_id = answer.id
+                        on_payloads(shown)
 
 
 class _Answer:
     """The answer so far, on its way into a turn."""
 
-    __slots__ = ("_calls", "_has_text", "_model", "_refusal", "_turn", "_usage", "finish_reason")
+    __slots__ = ("_calls", "_has_text", "_model", "_refusal", "_turn", "_usage", "finish_reason", "id")
 
     def __init__(self, turn: RunningTurn) -> None:
         self._turn = turn
@@ -96,6 +103,7 @@ class _Answer:
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
         self.finish_reason: str | None = None
+        self.id = ""
 
     def take(self, chunk: ChatChunk) -> None:
         """Take one chunk of a stream."""
@@ -110,6 +118,7 @@ class _Answer:
                 self.finish_reason = choice.finish_reason
         if self._model is None:
             self._model = chunk.model
+            self.id = chunk.id or self.id
         if chunk.usage is not None:
             self._usage = chunk.usage
         if chunk.error is not None:
@@ -128,6 +137,7 @@ class _Answer:
         self._say(choices[0].message)
         self.finish_reason = choices[0].finish_reason or None
         self._model, self._usage = completion.model, completion.usage
+        self.id = completion.id or ""
 
     def _say(self, delta: Delta) -> None:
         if delta.content:

@@ -202,7 +202,7 @@ def _tools(given: Any) -> dict[str, str]:
     tools: dict[str, str] = {}
     for tool in given if isinstance(given, list) else ():
         kind = tool.get("type") if isinstance(tool, dict) else None
-        body = tool.get(kind) if kind in CALL_BODIES else None
+        body = tool.get(kind) if isinstance(kind, str) and kind in CALL_BODIES else None
         if isinstance(body, dict) and isinstance(body.get("name"), str):
             tools[body["name"]] = str(kind)
     return tools

@@ -22,6 +22,9 @@ from turnledger.runners.streamed_answer import StreamedAnswer
 from turnledger.runners.upstream_body import has_marked_end, read_error, read_whole
 from turnledger.runners.upstream_failures import BrokenOff, of_connection, of_status
 
+_LISTING = aiohttp.ClientTimeout(total=30.0)
+"""For what needs no model to think."""
+
 
 class Timeouts(msgspec.Struct, frozen=True):
     """How long each phase of an answer may take, in seconds; None is for ever."""
@@ -34,6 +37,12 @@ class Timeouts(msgspec.Struct, frozen=True):
     """Without a byte, once a stream has begun."""
     total: float | None = None
     """For all of it, each time it is asked."""
+
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise InvalidInput(f"{name} is {seconds}; it must be more than 0 seconds, or None for ever.")
 
 
 class Retries(msgspec.Struct, frozen=True):
@@ -76,10 +85,17 @@ class Upstream:
         base = _checked(base_url)
         self._completions = base.joinpath("chat", "completions").with_query(base.query)
         self._models = base.joinpath("models").with_query(base.query)
-        self._headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",  # compression would hold small pieces back
+            "User-Agent": "turnledger",
+        }
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
-        self._timeouts = timeouts
+        self._between = timeouts.between_chunks
+        self._limits = aiohttp.ClientTimeout(
+            total=timeouts.total, connect=timeouts.connect, sock_read=timeouts.first_byte
+        )
         self._retries = retries
         self._lingers = lingers
         self._sleep = sleep
@@ -98,11 +114,11 @@ class Upstream:
     def stream(self, asked: Asked) -> StreamedAnswer:
         """Ask for a streamed answer; see ChatModel."""
         ask = partial(self._ask, "POST", self._completions, asked.body(stream=True))
-        return StreamedAnswer(ask, self._timeouts.between_chunks, self._lingers)
+        return StreamedAnswer(ask, self._between, self._lingers)
 
     async def models(self) -> list[dict[str, Any]]:
         """List the upstream's models; see ChatModel."""
-        body = await read_whole(await self._ask("GET", self._models, None))
+        body = await read_whole(await self._ask("GET", self._models))
         try:
             return msgspec.json.decode(body, type=_Models).data
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -115,7 +131,7 @@ class Upstream:
         if session is not None:
             await session.close()
 
-    async def _ask(self, method: str, url: URL, body: bytes | None) -> aiohttp.ClientResponse:
+    async def _ask(self, method: str, url: URL, body: bytes | None = None) -> aiohttp.ClientResponse:
         """Return an answer of status 200, of which nothing was read. Raises a ModelError."""
         tries = 0
         while True:
@@ -130,7 +146,9 @@ class Upstream:
 
     async def _try(self, method: str, url: URL, body: bytes | None) -> aiohttp.ClientResponse:
         try:
-            response = await self._connected().request(method, url, data=body, allow_redirects=False)
+            response = await self._connected().request(
+                method, url, data=body, allow_redirects=False, timeout=self._limits if body else _LISTING
+            )
         except (aiohttp.ClientError, TimeoutError) as problem:
             raise of_connection(problem) from problem
         if response.status == 200:
@@ -141,16 +159,12 @@ class Upstream:
         if self._session is None:
             if self._is_closed:
                 raise BrokenOff(ModelUnavailable("The model was closed."))
-            limits = self._timeouts
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
                     limit=0
                 ),  # the ledger's lanes and the server's limits bound it
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers=self._headers,
-                timeout=aiohttp.ClientTimeout(
-                    total=limits.total, connect=limits.connect, sock_read=limits.first_byte
-                ),
             )
         return self._session
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import aiohttp
@@ -12,7 +13,9 @@ from turnledger.runners.upstream_failures import of_answer
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """What a whole answer may take."""
-_ERROR_BYTES = 64 * 1024
+ERROR_BYTES = 64 * 1024
+ERROR_SECONDS = 2.0
+"""What reading an error may take: where it takes more, the status has to say enough."""
 
 
 def has_marked_end(response: aiohttp.ClientResponse) -> bool:
@@ -33,11 +36,13 @@ async def read_whole(response: aiohttp.ClientResponse) -> bytes:
 
 async def read_error(response: aiohttp.ClientResponse) -> dict[str, Any]:
     """Read the error object of a body, in whichever of its usual places, and let go of the connection; empty
-    if there is none."""
+    if there is none, or it is too long or too slow."""
     try:
-        told = msgspec.json.decode(await _read(response, _ERROR_BYTES))
+        async with asyncio.timeout(ERROR_SECONDS):
+            body = await _read(response, ERROR_BYTES)
+        told = msgspec.json.decode(body[:ERROR_BYTES])
     except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}  # the status says enough
+        return {}
     if not isinstance(told, dict):
         return {}
     error = told.get("error", told)

@@ -21,6 +21,8 @@ class Answer:
 
     def __init__(self, outlet: Outlet) -> None:
         self.outlet = outlet
+        self.is_good = False
+        """Whether it ended well."""
         self._headers: dict[bytes, bytes] = {}
 
     def header(self, name: bytes, value: str) -> None:
@@ -30,19 +32,21 @@ class Answer:
     def whole(self, body: bytes, status: int = 200, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         """Answer with one JSON object."""
         length = (b"content-length", b"%d" % len(body))
+        self.is_good = status == 200
         self.outlet.begin(status, [*self._headers.items(), _JSON, length, *headers])
         self.outlet.end(body)
 
-    def chunk(self, payload: bytes) -> None:
-        """Answer with one more chunk of a stream."""
+    def chunks(self, payloads: Iterable[bytes]) -> None:
+        """Answer with more chunks of a stream."""
         if not self.outlet.has_begun:
             self.outlet.begin(200, [*self._headers.items(), *_STREAM])
-        self.outlet.write(b"data: " + payload + b"\n\n")
+        self.outlet.write(b"".join(map(as_event, payloads)))
 
     def done(self, last: Iterable[bytes]) -> None:
         """End a stream well."""
         if not self.outlet.has_begun:
             self.outlet.begin(200, [*self._headers.items(), *_STREAM])
+        self.is_good = True
         self.outlet.end(b"".join([*map(as_event, last), DONE]))
 
     def fail(self, problem: BaseException) -> None:

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Sequence
 
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bind_contextvars
 
+from turnledger.errors import TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
-from turnledger.server.logs import log, unexpected
+from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
 from turnledger.server.routes import chats, completions, health, models, turns
@@ -23,12 +23,13 @@ from turnledger.server.settings import Settings
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
+LOGGED_PATH = 200
+"""So much of a path is logged."""
 
 
 def make_app(ledger: Ledger, known: Models, settings: Settings) -> App:
     """The application over an open ledger, which stays its opener's to close."""
     service = Service(ledger, known, settings)
-    service.watch()
     return App(service, all_endpoints(service))
 
 
@@ -103,7 +104,9 @@ class App:
         return True
 
     def hurry(self) -> None:
-        """Cancel the open requests at once."""
+        """Cancel the open requests at once, but each once: what they do then to end well goes on."""
+        if self._hurries:
+            return
         if self._open:
             log.warning("requests_cancelled", requests=len(self._open))
         self._hurries = True
@@ -127,7 +130,7 @@ class App:
         state = scope.setdefault("state", {})
         state["owner"] = OWNER
         state["request_id"] = request_id = self._guard.request_id(head)
-        bind_contextvars(request_id=request_id)
+        current_request.set(request_id)
         answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
         try:
             self._guard.check(head)
@@ -141,7 +144,8 @@ class App:
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
-            await self._answer_problem(answer, shutting_down(), request_id)
+            if not answer.status:  # else the endpoint has told it in its stream
+                await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
             await self._answer_problem(answer, problem, request_id)
         finally:
@@ -150,8 +154,10 @@ class App:
     async def _answer_problem(self, answer: Outgoing, problem: BaseException, request_id: str) -> None:
         if not answer.status:
             await answer_error(answer, problem, request_id)
-        else:
+        elif isinstance(problem, TurnledgerError):
             # Half an answer cannot be taken back: the server cuts the connection of one that is not whole.
+            log.warning("answer_cut", code=problem.code)
+        else:
             unexpected(problem, request_id=request_id)
 
     def _find(self, scope: Scope) -> ASGIApp:
@@ -184,15 +190,16 @@ class App:
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         self.service.metrics.answered(status)
-        state = scope["state"]
-        log.info(
-            "request",
-            method=scope["method"],
-            path=scope["path"],
-            status=status,
-            ms=round(seconds * 1000, 1),
-            **{name: state[name] for name in ("turn", "conversation") if name in state},
-        )
+        if log.is_enabled_for("info"):
+            state = scope["state"]
+            log.info(
+                "request",
+                method=scope["method"],
+                path=scope["path"][:LOGGED_PATH],
+                status=status,
+                ms=round(seconds * 1000, 1),
+                **{name: state[name] for name in ("turn", "conversation") if name in state},
+            )
 
 
 class Outgoing:

@@ -11,7 +11,8 @@ from starlette.types import Receive, Scope
 from turnledger.server.errors import ClientGone, Refused
 
 CLOSE = ((b"connection", b"close"),)
-"""What is left of a body that is not wanted is not read, so the connection cannot be used again."""
+"""For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
+sent: to close on a sender throws away the answer, so the server reads on, and keeps nothing."""
 
 Decoded = TypeVar("Decoded")
 
@@ -99,4 +100,4 @@ def _announced(scope: Scope) -> int | None:
 
 def _too_large(limit: int) -> Refused:
     message = f"The body is larger than {limit} bytes. Send less, or raise the server's limit `body_bytes`."
-    return Refused(413, "body_too_large", message, headers=CLOSE)
+    return Refused(413, "body_too_large", message)

@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
-from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_model import Asked, ChatModel
 from turnledger.server import logs
 from turnledger.server.answer import Answer
 from turnledger.server.body import read_body
-from turnledger.server.chat_request import chat_request
+from turnledger.server.chat_request import ChatRequest, chat_request
 from turnledger.server.conversing import Conversing
 from turnledger.server.errors import ClientGone, shutting_down
 from turnledger.server.outlet import Outlet
@@ -33,8 +33,15 @@ class ChatCompletions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         outlet = Outlet(send, receive)
         answer = Answer(outlet)
+        conversing: Conversing | None = None
         try:
-            await self._answer(scope, receive, answer)
+            asked, model = await self._read(scope, receive)
+            if asked.has_conversation:
+                conversing = Conversing(self._service, scope["state"], asked, model, answer)
+                await conversing.run()
+            else:
+                question = Asked(asked.messages, asked.settings, asked.stream_options)
+                await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
             raise
         except TurnledgerError as problem:
@@ -46,18 +53,15 @@ class ChatCompletions:
             logs.unexpected(problem, request_id=scope["state"]["request_id"])
             answer.fail(problem)
         finally:
-            await outlet.close(self._service.settings.limits.send_wait)
+            all_of_it = await outlet.close(self._service.settings.limits.send_wait)
+            if conversing is not None:
+                conversing.was_told(all_of_it=all_of_it)
 
-    async def _answer(self, scope: Scope, receive: Receive, answer: Answer) -> None:
-        service, state = self._service, scope["state"]
-        limits = service.settings.limits
+    async def _read(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, ChatModel]:
+        limits = self._service.settings.limits
         body = await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
         asked = chat_request(scope["path"], scope["headers"], body)
-        model, name = service.models.find(asked.model)
+        model, name = self._service.models.find(asked.model)
         if name != asked.model:
             asked = replace(asked, settings={**asked.settings, "model": name})
-        if asked.has_conversation:
-            await Conversing(service, state, asked, model, answer).run()
-        else:
-            question = Asked(asked.messages, asked.settings, asked.stream_options)
-            await pass_through(question, model, answer, stream=asked.stream)
+        return asked, model

@@ -118,6 +118,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         raise InvalidInput(f"{_words(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
     retry = _count(named)
+    is_repeatable = retry is not None or b"idempotency-key" in named
     return ChatRequest(
         model=known.model,
         messages=known.messages,
@@ -131,7 +132,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         policies=_policies(named),
         idempotency_key=_text(named, b"idempotency-key"),
         retry=retry,
-        fingerprint=b"" if retry is None else _fingerprint(path, given or "", fields),
+        fingerprint=_fingerprint(path, given or "", fields) if is_repeatable else b"",
     )
 
 

@@ -13,10 +13,21 @@ import msgspec
 from turnledger.engine.asking import TurnOptions
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.outcome import committed
-from turnledger.errors import InvalidInput, TurnAttached, TurnledgerError, TurnReplayed
+from turnledger.engine.resending import OnDivergence
+from turnledger.engine.retries import Retry
+from turnledger.errors import (
+    ConversationBusy,
+    ConversationUnavailable,
+    InvalidInput,
+    OutcomeUnknown,
+    TurnAttached,
+    TurnledgerError,
+    TurnReplayed,
+    TurnStopped,
+)
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_model import ChatChunk, ChatModel
+from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.answer import Answer
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
@@ -42,49 +53,70 @@ class Conversing:
         self._owner = state["owner"]
         self._state = state
         self._asked = asked
-        self._model = model
         self._answer = answer
         self._turn = ""
-        self._upstream_id: str | None = None
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
+        self._block = self._ask()
+        self._runner = self._make_runner(model)
 
     async def run(self) -> None:
         """Run the turn, and tell its client. Raises what is to be told as an error."""
-        block = self._block()
-        self._answer.outlet.watch(lambda: self._client_left(block.id))
+        block = self._block
+        self._answer.outlet.watch(self._client_left)
         try:
             async with block as turn:
                 self._metrics.waited(time.monotonic() - self._began_at)
+                if self._answer.outlet.is_broken:
+                    self._ledger.lost(block)  # before it began, there was nothing to note that of
                 self._tell_place(turn.conversation.id, turn.began, turn.id)
                 if self._stopping is not None:
                     # The client left while the turn began, when nobody could find it to stop it.
                     turn.stop(self._on_disconnect.value)
                     return
-                runner = self._runner()
-                await runner(turn)
+                await self._runner(turn)
                 leaving_at = time.monotonic()
             self._metrics.committed(time.monotonic() - leaving_at)
-            self._finish(runner)
+            self._metrics.turn_ended("completed")
+            self._finish()
         except TurnReplayed as replay:
+            self._metrics.turn_ended("replayed")
             self._tell_place(replay.conversation, "continued", replay.turn.id)
             self._answer.header(b"idempotency-replayed", "true")
             self._replay(replay.turn)
         except TurnAttached as attached:
             self._tell_place(attached.conversation, "continued", attached.turn)
             await self._follow(attached.turn)
+        except BaseException as problem:
+            self._metrics.turn_ended(outcome_of(problem))
+            raise
         finally:
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 
-    def _block(self) -> TurnBlock:
+    def was_told(self, *, all_of_it: bool) -> None:
+        """Note whether the client was given its answer: if not, its next try is one and the same request."""
+        if self._asked.stream and self._answer.outlet.has_begun:
+            self._metrics.stream_closed()
+        if all_of_it and self._answer.is_good:
+            self._ledger.delivered(self._block)
+        else:
+            self._ledger.lost(self._block)
+
+    def _ask(self) -> TurnBlock:
         asked, policies = self._asked, self._asked.policies
         options: TurnOptions = {"attach": True}
-        for name in ("on_busy", "on_stop", "on_failure"):
-            if (policy := getattr(policies, name)) is not None:
-                options[name] = policy
+        if policies.on_busy is not None:
+            options["on_busy"] = policies.on_busy
+        if policies.on_stop is not None:
+            options["on_stop"] = policies.on_stop
+        if policies.on_failure is not None:
+            options["on_failure"] = policies.on_failure
         if asked.idempotency_key is not None:
             options["idempotency_key"] = asked.idempotency_key
+            options["body_digest"] = asked.fingerprint
+        elif asked.retry is not None:
+            options["retry"] = Retry(asked.fingerprint, asked.retry)
         return self._ledger.resent(
             _messages(asked.messages),
             conversation=asked.conversation,
@@ -92,16 +124,16 @@ class Conversing:
             owner=self._owner,
             create=not asked.must_exist,
             sent=policies.sent,
-            on_divergence=policies.on_divergence or "branch",
+            on_divergence=policies.on_divergence or OnDivergence.BRANCH,
             **options,
         )
 
-    def _runner(self) -> ChatRunner:
+    def _make_runner(self, model: ChatModel) -> ChatRunner:
         asked = self._asked
         if not asked.stream:
-            return ChatRunner(self._model, asked.settings, stream=False)
+            return ChatRunner(model, asked.settings, stream=False)
         options = asked.stream_options
-        return ChatRunner(self._model, asked.settings, stream_options=options, on_payload=self._payload)
+        return ChatRunner(model, asked.settings, stream_options=options, on_payloads=self._payloads)
 
     # What the client is told.
 
@@ -112,20 +144,21 @@ class Conversing:
         self._turn = turn
         self._state["conversation"], self._state["turn"] = conversation, turn
 
-    def _payload(self, payload: bytes, chunk: ChatChunk) -> None:
-        """A chunk as the model sent it, under the name of the turn."""
-        if self._upstream_id is None:
+    def _payloads(self, payloads: list[bytes]) -> None:
+        """Chunks as the model sent them, under the name of the turn."""
+        if not self._answer.outlet.has_begun:
             self._metrics.first_token(time.monotonic() - self._began_at)
-            self._upstream_id = chunk.id or ""
-        self._answer.chunk(renamed(payload, self._upstream_id, self._turn))
+            self._metrics.stream_opened()
+        was, now = self._runner.answer_id, self._turn
+        self._answer.chunks([renamed(payload, was, now) for payload in payloads])
 
-    def _finish(self, runner: ChatRunner) -> None:
+    def _finish(self) -> None:
         """The turn is committed: now the client may hear that it is done."""
-        if not self._asked.stream:
-            self._answer.whole(renamed(runner.completion, id_of(runner.completion), self._turn))
-            return
-        was = self._upstream_id if self._upstream_id is not None else id_of(runner.held[0])
-        self._answer.done([renamed(payload, was, self._turn) for payload in runner.held])
+        runner = self._runner
+        if self._asked.stream:
+            self._answer.done([renamed(each, runner.answer_id, self._turn) for each in runner.held])
+        else:
+            self._answer.whole(renamed(runner.completion, runner.answer_id, self._turn))
 
     def _replay(self, turn: Turn) -> None:
         if self._asked.stream:
@@ -141,8 +174,9 @@ class Conversing:
             return
         chunks = self._chunks(turn)
         async for event in chat.events(turn):
-            for payload in chunks.of_event(event):
-                self._answer.chunk(payload)
+            told = list(chunks.of_event(event))
+            if told:
+                self._answer.chunks(told)
         self._answer.done(chunks.last(committed(await chat.outcome(turn))))
 
     def _chunks(self, turn: TurnId) -> Chunks:
@@ -154,9 +188,10 @@ class Conversing:
     def _on_disconnect(self) -> OnDisconnect:
         return self._asked.policies.on_disconnect or OnDisconnect.CONTINUE
 
-    def _client_left(self, turn: TurnId) -> None:
+    def _client_left(self) -> None:
+        self._ledger.lost(self._block)
         if self._on_disconnect is not OnDisconnect.CONTINUE:
-            self._stopping = asyncio.create_task(self._stop(turn), name="turnledger stop")
+            self._stopping = asyncio.create_task(self._stop(self._block.id), name="turnledger stop")
 
     async def _stop(self, turn: TurnId) -> None:
         with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
@@ -164,23 +199,21 @@ class Conversing:
             await chat.stop(turn, policy=self._on_disconnect.value)
 
 
+def outcome_of(problem: BaseException) -> str:
+    """What became of a turn that left its block so, in a word."""
+    if isinstance(problem, TurnStopped):
+        return "stopped"
+    if isinstance(problem, OutcomeUnknown):
+        return "unknown"
+    is_refused = isinstance(problem, InvalidInput | ConversationUnavailable | ConversationBusy)
+    return "refused" if is_refused else "failed"
+
+
 def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
     try:
         return _messages_decoder.decode(raw)
     except (msgspec.MsgspecError, RecursionError) as problem:
         raise InvalidInput(f"messages must be a list of objects, each with a role: {problem}.") from None
-
-
-class _Named(msgspec.Struct):
-    id: str | None = None
-
-
-_named_decoder = msgspec.json.Decoder(_Named)
-
-
-def id_of(payload: bytes) -> str:
-    """The id that a model gave its answer; empty if it gave none."""
-    return _named_decoder.decode(payload).id or ""
 
 
 def renamed(payload: bytes, was: str, now: str) -> bytes:

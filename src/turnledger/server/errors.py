@@ -47,7 +47,7 @@ class ClientGone(TurnledgerError):
 
 def shutting_down() -> Refused:
     """What a request is told that came too late, or whose turn outlasted the grace time."""
-    message = "The server is shutting down. Nothing was committed; try again in a moment."
+    message = "The server is shutting down: the turn has failed, or was not begun. Try again in a moment."
     return Refused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ipaddress
 import re
-import secrets
 from collections.abc import Callable
 
 from starlette.types import Scope
 
+from turnledger.model.ids import SystemEntropy
 from turnledger.server.errors import Refused
 from turnledger.server.settings import Settings
 
@@ -29,15 +29,20 @@ EXPOSED = (
 )
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
+_ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site")
+_FORWARDED = frozenset({b"forwarded", b"via"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
 
 
+_random_bits = SystemEntropy()
+
+
 def new_request_id() -> str:
     """An id for a request that brought none."""
-    return f"req_{secrets.token_hex(12)}"
+    return f"req_{_random_bits(96):024x}"
 
 
 def is_loopback(host: str) -> bool:
@@ -62,47 +67,51 @@ def is_origin(text: str) -> bool:
 
 
 class Head:
-    """What the guard looks at of a request's headers, gathered in one pass."""
+    """What the guard looks at of a request's headers."""
 
-    __slots__ = (
-        "asked_headers",
-        "asked_method",
-        "body_type",
-        "forwarded",
-        "has_body",
-        "hosts",
-        "origins",
-        "request_id",
-        "site",
-    )
+    __slots__ = ("_headers", "forwarded", "host", "is_clear", "origin")
 
     def __init__(self, scope: Scope) -> None:
-        self.hosts: list[bytes] = []
-        self.origins: list[bytes] = []
-        self.site = self.body_type = self.request_id = self.asked_method = self.asked_headers = b""
-        self.forwarded = ""
-        self.has_body = False
-        for name, value in scope["headers"]:
-            if name == b"host":
-                self.hosts.append(value)
-            elif name == b"content-type":
-                self.body_type = value
-            elif name == b"content-length":
-                self.has_body = self.has_body or value != b"0"
-            elif name == b"transfer-encoding":
-                self.has_body = True
-            elif name == b"origin":
-                self.origins.append(value)
-            elif name == b"sec-fetch-site":
-                self.site = value
-            elif name == b"x-request-id":
-                self.request_id = value
-            elif name in {b"forwarded", b"via"} or name.startswith(b"x-forwarded-"):
-                self.forwarded = name.decode("latin-1")
-            elif name == b"access-control-request-method":
-                self.asked_method = value
-            elif name == b"access-control-request-headers":
-                self.asked_headers = value
+        given = scope["headers"]
+        headers: dict[bytes, bytes] = dict(given)
+        self._headers = headers
+        self.host = headers.get(b"host")
+        self.origin = headers.get(b"origin")
+        # Of two that contradict each other, one may be checked and the other believed.
+        self.is_clear = len(headers) == len(given) or not any(
+            sum(name == each for name, _ in given) > 1 for each in _ONCE
+        )
+        self.forwarded = [name for name in headers if name[:12] == b"x-forwarded-" or name in _FORWARDED]
+
+    @property
+    def site(self) -> bytes:
+        """What the browser says of where the request comes from."""
+        return self._headers.get(b"sec-fetch-site", b"")
+
+    @property
+    def request_id(self) -> bytes:
+        """As the client gave it."""
+        return self._headers.get(b"x-request-id", b"")
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows."""
+        return self._headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in self._headers
+
+    @property
+    def body_type(self) -> bytes:
+        """What the body is declared to be."""
+        return self._headers.get(b"content-type", b"")
+
+    @property
+    def asked_method(self) -> bytes:
+        """The method that a browser asks about beforehand."""
+        return self._headers.get(b"access-control-request-method", b"")
+
+    @property
+    def asked_headers(self) -> bytes:
+        """The headers that it asks about."""
+        return self._headers.get(b"access-control-request-headers", b"")
 
 
 class Guard:
@@ -118,19 +127,22 @@ class Guard:
 
     def request_id(self, head: Head) -> str:
         """The id that the request brought, if it is harmless wherever it may be shown; else a new one."""
-        if _REQUEST_ID.fullmatch(head.request_id):
-            return head.request_id.decode()
-        return self._make_id()
+        given = head.request_id
+        return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
 
     def check(self, head: Head) -> None:
         """Raise Refused unless the request may come in."""
+        if not head.is_clear:
+            message = "The request has a header twice that may be there once. Send it once."
+            raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
         self._check_host(head)
         if head.forwarded and not self._is_open:
+            header = head.forwarded[0].decode("latin-1")
             raise Refused(
                 403,
                 "forwarded_request",
-                f"The request came through a proxy ({head.forwarded}), and this server lets in only programs "
-                "of its own machine. Ask it directly, or start it with --insecure.",
+                f"The request came through a proxy ({header}), and this server lets in only programs of its "
+                "own machine. Ask it directly, or start it with --insecure.",
             )
         self._check_origin(head)
         if head.has_body:
@@ -138,10 +150,10 @@ class Guard:
 
     def answer_headers(self, head: Head) -> tuple[tuple[bytes, bytes], ...]:
         """What every answer to the request carries, for pages of configured origins with their leave."""
-        if len(head.origins) == 1 and head.origins[0] in self._origins:
+        if head.origin is not None and self._is_configured(head):
             return (
                 *SECURITY_HEADERS,
-                (b"access-control-allow-origin", head.origins[0]),
+                (b"access-control-allow-origin", head.origin),
                 (b"access-control-expose-headers", EXPOSED),
                 (b"vary", b"origin"),
             )
@@ -161,11 +173,11 @@ class Guard:
         return headers
 
     def _is_configured(self, head: Head) -> bool:
-        return len(head.origins) == 1 and head.origins[0] in self._origins
+        return head.is_clear and head.origin in self._origins
 
     def _check_host(self, head: Head) -> None:
-        if len(head.hosts) == 1:
-            found = _HOST.fullmatch(head.hosts[0].decode("latin-1").lower())
+        if head.host is not None:
+            found = _HOST.fullmatch(head.host.decode("latin-1").lower())
             if found and (found[1] in self._names or (self._takes_addresses and _is_address(found[1]))):
                 return
         raise Refused(
@@ -178,7 +190,7 @@ class Guard:
     def _check_origin(self, head: Head) -> None:
         if self._is_configured(head):
             return
-        if head.origins and head.origins != [b"http://" + head.hosts[0]]:
+        if head.origin is not None and head.origin != b"http://" + (head.host or b""):
             raise Refused(
                 403,
                 "origin_not_allowed",
@@ -196,11 +208,13 @@ class Guard:
 
 def check_body_type(body_type: bytes) -> None:
     """Raise Refused unless a body is declared to be JSON: a page can send any other without being asked."""
+    if body_type == b"application/json":
+        return
     kind, _, rest = body_type.lower().partition(b";")
     charset = rest.replace(b" ", b"").replace(b'"', b"")
     if kind.strip() != b"application/json" or charset not in {b"", b"charset=utf-8"}:
         message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
-        raise Refused(415, "unsupported_media_type", message, headers=[(b"connection", b"close")])
+        raise Refused(415, "unsupported_media_type", message)
 
 
 def _is_address(host: str) -> bool:

@@ -8,35 +8,67 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
+from contextvars import ContextVar
 from typing import Any, TextIO
 
 import msgspec
 import structlog
-from structlog.contextvars import merge_contextvars
-from structlog.stdlib import BoundLogger, ProcessorFormatter, add_log_level, filter_by_level
+from structlog.stdlib import ProcessorFormatter, add_log_level
+from structlog.typing import Processor
 
 from turnledger.model.printable import plain
 
-LEVELS = ("debug", "info", "warning", "error")
-FORMATS = ("console", "json")
+_NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 
 Event = MutableMapping[str, Any]
 
-_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
+"""The id of the request that the running task answers: every line that it logs has it."""
+
+_ours = logging.getLogger("turnledger")
 _server = logging.getLogger("turnledger.server")
-log: BoundLogger = structlog.wrap_logger(
-    _server,
-    processors=[
-        filter_by_level,
-        merge_contextvars,
-        add_log_level,
-        _stamp,
-        ProcessorFormatter.wrap_for_formatter,
-    ],
-    wrapper_class=BoundLogger,
-    cache_logger_on_first_use=True,
-)
+_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
+
+
+class Log:
+    """Takes the server's events. They go to the standard library's logging, whose user decides; or, once
+    `configure` was called, straight to the stream."""
+
+    def __init__(self) -> None:
+        self._to: Any = structlog.wrap_logger(
+            _server,
+            processors=[_with_request, add_log_level, structlog.stdlib.render_to_log_kwargs],
+            wrapper_class=structlog.stdlib.BoundLogger,
+        ).bind()
+
+    def is_enabled_for(self, level: str) -> bool:
+        """Whether such events go anywhere; for callers to whom it is costly to gather them."""
+        return _server.isEnabledFor(_NUMBERS[level])
+
+    def debug(self, event: str, **fields: Any) -> None:
+        """Something happened that only helps who looks for a bug."""
+        self._to.debug(event, **fields)
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Something happened that is as it should be."""
+        self._to.info(event, **fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Something happened that somebody should know."""
+        self._to.warning(event, **fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """Something happened that must not."""
+        self._to.error(event, **fields)
+
+    def write_to(self, stream: TextIO, level: str, processors: Sequence[Processor]) -> None:
+        """From now on write to this stream, in the form that the processors make."""
+        self._to = structlog.wrap_logger(
+            structlog.WriteLogger(stream),
+            processors=[_with_request, add_log_level, _stamp, *processors],
+            wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[level]),
+        ).bind()
 
 
 def unexpected(problem: BaseException, **ids: str | None) -> None:
@@ -49,20 +81,25 @@ def configure(format: str, level: str, stream: TextIO) -> None:
 
     For the process that serves only: it replaces what was configured before.
     """
-    renderer = _as_json if format == "json" else structlog.dev.ConsoleRenderer(colors=stream.isatty())
-    formatter = ProcessorFormatter(
-        foreign_pre_chain=[merge_contextvars, add_log_level, _stamp],
-        processors=[
-            ProcessorFormatter.remove_processors_meta,
-            _Where(with_message=level == "debug"),
-            _printable,
-            renderer,
-        ],
-    )
+    form: Processor = _as_json if format == "json" else structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    processors: list[Processor] = [_Where(with_message=level == "debug"), _printable, form]
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(formatter)
+    handler.setFormatter(
+        ProcessorFormatter(
+            foreign_pre_chain=[_with_request, add_log_level, _stamp],
+            processors=[ProcessorFormatter.remove_processors_meta, *processors],
+        )
+    )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger("turnledger").setLevel(level.upper())
+    _ours.setLevel(_NUMBERS[level])
+    log.write_to(stream, level, processors)
+
+
+def _with_request(_logger: Any, _method: str, event: Event) -> Event:
+    request_id = current_request.get()
+    if request_id is not None:
+        event.setdefault("request_id", request_id)
+    return event
 
 
 class _Where:
@@ -94,3 +131,6 @@ def _printable(_logger: Any, _method: str, event: Event) -> Event:
 
 def _as_json(_logger: Any, _method: str, event: Event) -> str:
     return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+log = Log()

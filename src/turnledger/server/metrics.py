@@ -39,6 +39,8 @@ class Metrics:
             "turnledger_requests", "Requests answered, by status.", ["status"], registry=registry
         )
 
+        self._by_status: dict[int, Counter] = {}
+
     def turn_ended(self, outcome: str) -> None:
         """A turn has ended: `committed`, `kept`, `discarded`, `failed`, `replayed`, `unknown`, …"""
         self._turns.labels(outcome).inc()
@@ -65,7 +67,10 @@ class Metrics:
 
     def answered(self, status: int) -> None:
         """A request was answered; 499: its client left before."""
-        self._requests.labels(str(status)).inc()
+        counter = self._by_status.get(status)
+        if counter is None:
+            counter = self._by_status[status] = self._requests.labels(str(status))
+        counter.inc()
 
     def watch(self, name: str, meaning: str, look: Callable[[], float]) -> None:
         """Show a number that somebody else keeps: it is looked at when it is asked for."""

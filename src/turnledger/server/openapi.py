@@ -50,7 +50,7 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The OpenAPI document of these endpoints."""
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint)
+        paths.setdefault(path_of(endpoint), {})[endpoint.method.lower()] = _operation(endpoint)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -63,10 +63,15 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
+def path_of(endpoint: Endpoint) -> str:
+    """The path as it is written for people: without how its parameters are matched."""
+    return re.sub(r"{(\w+):\w+}", r"{\1}", endpoint.path)
+
+
 def _operation(endpoint: Endpoint) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "summary": endpoint.summary,
-        "operationId": re.sub(r"[\W_]+", "_", f"{endpoint.method.lower()}_{endpoint.path}").strip("_"),
+        "operationId": re.sub(r"[\W_]+", "_", f"{endpoint.method.lower()}_{path_of(endpoint)}").strip("_"),
         "tags": [endpoint.tag],
         "responses": {str(status): _response(endpoint, status) for status in endpoint.answers},
     }
@@ -88,7 +93,7 @@ def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
     text = {"type": "string"}
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": text}
-        for name in re.findall(r"{(\w+)(?::\w+)?}", endpoint.path)
+        for name in re.findall(r"{(\w+)}", path_of(endpoint))
     ]
     others = [
         {"name": name, "in": place, "required": False, "description": meaning, "schema": text}

@@ -15,6 +15,5 @@ async def pass_through(asked: Asked, model: ChatModel, answer: Answer, *, stream
             return
         async with model.stream(asked) as batches:
             async for payloads in batches:
-                for payload in payloads:
-                    answer.chunk(payload)
+                answer.chunks(payloads)
         answer.done(())

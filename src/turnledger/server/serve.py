@@ -15,6 +15,7 @@ import uvicorn
 from turnledger.engine.limits import Limits
 from turnledger.ledger import Ledger
 from turnledger.server.app import App, make_app
+from turnledger.server.bounded_http import BoundedHttp
 from turnledger.server.guard import is_loopback
 from turnledger.server.logs import log
 from turnledger.server.models import make_models
@@ -62,7 +63,7 @@ async def serve_app(app: App, listening: socket.socket, announce: Callable[[str]
     config = uvicorn.Config(
         app,
         loop="none",
-        http="httptools",
+        http=BoundedHttp,
         ws="none",
         lifespan="off",
         log_config=None,

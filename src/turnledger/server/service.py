@@ -23,10 +23,7 @@ class Service:
         self.metrics = Metrics()
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
-
-    def watch(self) -> None:
-        """Show in the metrics what the ledger has at work."""
-        watch, ledger = self.metrics.watch, self.ledger
+        watch = self.metrics.watch
         watch("running_turns", "Turns that run in this process.", lambda: ledger.at_work().running)
         watch("queue_length", "Turns of this process that wait for others.", lambda: ledger.at_work().waiting)
         watch("event_readers", "Streams of events that are read here.", lambda: ledger.at_work().readers)

@@ -289,13 +289,14 @@ class _Streaming:
 
 
 class _Whole:
-    """Plays a script as one answer, which is sent at its end. A cut leaves half of it."""
+    """Plays a script as one answer, which is sent at its end, behind its head. A cut leaves part of it."""
 
     def __init__(self, request: Received, wire: _Wire) -> None:
         self._wire = wire
         self._usage = _Usage(len(request.body["messages"]))
         self._message: dict[str, Any] = {"role": "assistant", "content": None}
         self._instead = b""
+        self._head: Head | None = None
 
     async def play(self, step: str | bytes | Head | Call | Refusal | Data | End | _Cut) -> None:
         self._usage.completion += 1
@@ -313,8 +314,18 @@ class _Whole:
             await self._wire.cut(
                 b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
             )
-        elif isinstance(step, End):
-            await self._wire.send_whole(200, self._instead or self._completion(step))
+        elif isinstance(step, Head):
+            self._head = step
+        else:
+            await self._end(self._instead or self._completion(step))
+
+    async def _end(self, body: bytes) -> None:
+        if self._head is None:
+            await self._wire.send_whole(200, body)
+            return
+        await self._wire.begin(self._head)
+        await self._wire.send(body)
+        await self._wire.end()
 
     def _completion(self, end: End) -> bytes:
         choice = {"index": 0, "message": self._message, "finish_reason": end.finish_reason}

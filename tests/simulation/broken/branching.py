@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_request
 from typing import Any
 
 from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
+from turnledger import chat
 from turnledger.engine import asking, begin, branching, commit, ending, idempotency, leaving, moving, recovery
 from turnledger.engine.moving import Undo
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.stores.memory import MemoryTables
+from turnledger.stores.sqlite.tables import SqliteTables
 
 # Rule 8: the pointer moves with the commit that earned it, the lane decides, and effects wait there.
 
@@ -161,7 +164,12 @@ def removes_turns_that_a_fork_still_needs() -> list[Patch]:
             self._remove(line, number)
         return len(removed)
 
-    return [(MemoryTables, "_purge_branch", purge_branch)]
+    true_rows = SqliteTables._rows
+
+    def rows(self: SqliteTables, name: str, *values: Any) -> Any:
+        return [(None,)] if name == "needed_through" else true_rows(self, name, *values)
+
+    return [(MemoryTables, "_purge_branch", purge_branch), (SqliteTables, "_rows", rows)]
 
 
 # Who waits goes along, a move is made once, and a place is part of what was asked.
@@ -169,7 +177,7 @@ def removes_turns_that_a_fork_still_needs() -> list[Patch]:
 
 @broken
 def leaves_tickets_behind_when_the_pointer_moves() -> list[Patch]:
-    return [(MemoryTables, "move_tickets", nothing)]
+    return [(where, "move_tickets", nothing) for where in (MemoryTables, SqliteTables)]
 
 
 @broken
@@ -202,3 +210,21 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
 @broken
 def takes_a_request_for_another_place_for_the_same() -> list[Patch]:
     return [(asking, "fingerprint", lambda items, *_, **more: idempotency.fingerprint(items, **more))]
+
+
+# One key, one conversation, for forks as well.
+
+
+@broken
+def checks_the_conversation_key_before_it_forks() -> list[Patch]:
+    true = moving.fork
+
+    async def fork_without_the_key(tables: Any, request: Any) -> Any:
+        fresh = request.fresh
+        is_made = await tables.conversation(request.owner, fresh.id) is not None
+        key = None if is_made else fresh.conversation_key
+        if key is not None and await tables.conversation_by_key(request.owner, key) is not None:
+            request = replace_request(request, fresh=replace(fresh, conversation_key=None))
+        return await true(tables, request)
+
+    return [(chat, "fork", fork_without_the_key)]

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken, nothing
 from turnledger.engine import (
+    awaiting,
     begin,
     closing,
     commit,
@@ -44,7 +45,7 @@ def raises_the_fence_over_whoever_is_there() -> list[Patch]:
             await tables.save_branch(branch)
         return True
 
-    return [(entering, "take_over", take_over), (tending, "take_over", take_over)]
+    return [(awaiting, "take_over", take_over), (tending, "take_over", take_over)]
 
 
 @broken

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import flushing
+from turnledger.engine.stream import Reader
 from turnledger.engine.transaction import RunningTurn
 
 # Rule 14: the fence on every write.
@@ -40,3 +41,50 @@ def numbers_the_events_of_a_resumed_turn_anew() -> list[Patch]:
 @broken
 def forgets_the_deltas_when_it_commits() -> list[Patch]:
     return [(RunningTurn, "_log_of", lambda self, output: b"")]
+
+
+# Whoever reads hears all of it, wherever and however often it comes, and then the end.
+
+
+@broken
+def listens_from_now_on_only() -> list[Patch]:
+    true = Reader._runs_here
+
+    def runs_here(self: Reader) -> bool:
+        is_here = true(self)
+        if is_here and self._live is not None and self._after:
+            self._after = max(self._after, self._live.count)
+        return is_here
+
+    return [(Reader, "_runs_here", runs_here)]
+
+
+@broken
+def reads_on_from_the_chunk_it_knows_by_number() -> list[Patch]:
+    true = Reader.__init__
+
+    def start(self: Reader, process: Any, owner: Any, conversation: Any, turn: Any, after: int) -> None:
+        true(self, process, owner, conversation, turn, after)
+        self._chunks, self._number = (1, after) if after else (0, 0)
+
+    return [(Reader, "__init__", start)]
+
+
+@broken
+def keeps_the_end_from_who_heard_more() -> list[Patch]:
+    def unread(self: Reader, found: Any) -> Any:
+        return (event for event in found.events() if event.number > self._after)
+
+    return [(Reader, "_unread", unread)]
+
+
+@broken
+def counts_no_items_of_what_it_has_read() -> list[Patch]:
+    true = Reader._told_by
+
+    def told_by(self: Reader, found: Any) -> Any:
+        told = true(self, found)
+        self._items = 0
+        return told
+
+    return [(Reader, "_told_by", told_by)]

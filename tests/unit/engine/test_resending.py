@@ -259,7 +259,7 @@ async def test_an_edit_within_a_turn_begins_with_what_was_trimmed_of_it(brought:
 async def test_what_is_hidden_of_a_turn_does_not_come_back_with_what_was_trimmed(brought: Chat) -> None:
     (first,) = await brought.turns()
     await brought.flag(first.id, 0, to_user=False)
-    found = await read(request(brought, talk("q2", "a2", "other")))
+    found = await read(request(brought, talk("q2", "a2", "other")), brought.id)
     assert [item.text for item in found.input] == ["a1", "q2", "a2", "other"]
 
 
@@ -288,7 +288,7 @@ async def test_results_told_anew_answer_the_calls_that_a_settled_turn_has_closed
     await pending.flag(first.id, 1, to_user=False)  # its client has the call still, and answers it
     other = [*sent[:2], found("c1", "1"), found("c2", "2"), *talk("q2")]
     for messages in (other, other[1:]):
-        read_as = await read(request(pending, [*messages, *talk("q3")]))
+        read_as = await read(request(pending, [*messages, *talk("q3")]), pending.id)
         assert read_as.diverge is not None
         assert read_as.diverge.replaces == first.id
         assert [item.text for item in read_as.input if item.type == "message"] == ["q1", "q2", "q3"]

@@ -7,14 +7,14 @@ import sys
 
 from starlette.types import Receive, Scope, Send
 
-from tests.unit.server.asgi import Streaming, endpoint
+from tests.unit.server.asgi import Streaming, echo, endpoint
 from turnledger import Ledger
 from turnledger.server.app import App, all_endpoints
 from turnledger.server.logs import configure
 from turnledger.server.models import Models
 from turnledger.server.serve import bind, serve_app
 from turnledger.server.service import Service
-from turnledger.server.settings import Settings
+from turnledger.server.settings import ServerLimits, Settings
 
 
 class UntilTold:
@@ -31,11 +31,15 @@ class UntilTold:
 
 
 async def main() -> None:
-    settings = Settings(port=0, grace=float(sys.argv[1]))
+    settings = Settings(port=0, grace=float(sys.argv[1]), limits=ServerLimits(body_bytes=1000))
     configure("json", "info", sys.stderr)
     async with await Ledger.open() as ledger:
         service = Service(ledger, Models({}), settings)
-        more = [endpoint("/until-told", UntilTold(service)), endpoint("/for-ever", Streaming())]
+        more = [
+            endpoint("/until-told", UntilTold(service)),
+            endpoint("/for-ever", Streaming()),
+            echo(settings),
+        ]
         app = App(service, [*all_endpoints(service), *more])
         with bind(settings) as listening:
             await serve_app(app, listening, lambda url: print(url, flush=True))

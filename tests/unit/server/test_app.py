@@ -6,10 +6,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from blockbuster import blockbuster_ctx
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from tests.unit.server.asgi import HOST, Streaming, ask, breaks, endpoint, is_busy, serving
+from tests.unit.model.shapes import repeatable
+from tests.unit.server.asgi import HOST, Reply, Streaming, ask, breaks, echo, endpoint, is_busy, serving
+from turnledger.errors import QueueFull
 from turnledger.server.app import App
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.settings import ServerLimits, Settings
@@ -38,10 +43,10 @@ async def test_a_path_may_have_parameters() -> None:
     async def show(request: Request) -> Response:
         return JSONResponse(request.path_params)
 
-    async with serving(None, endpoint("/api/turns/{turn_id}/events", show)) as app:
-        assert (await ask(app, "/api/turns/turn_1/events")).json == {"turn_id": "turn_1"}
-        assert (await ask(app, "/api/turns/turn_1/events", method="POST")).status == 405
-        assert (await ask(app, "/api/turns/a/b/events")).status == 404
+    async with serving(None, endpoint("/test/{turn_id}/events", show)) as app:
+        assert (await ask(app, "/test/turn_1/events")).json == {"turn_id": "turn_1"}
+        assert (await ask(app, "/test/turn_1/events", method="POST")).status == 405
+        assert (await ask(app, "/test/a/b/events")).status == 404
 
 
 async def test_endpoints_are_told_who_asks() -> None:
@@ -64,14 +69,21 @@ async def test_an_exception_is_a_500_that_says_nothing(caplog: pytest.LogCapture
 
 async def test_an_exception_in_the_middle_of_an_answer_cuts_it(caplog: pytest.LogCaptureFixture) -> None:
     class Half:
+        def __init__(self, problem: Exception) -> None:
+            self.problem = problem
+
         async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
             await send({"type": "http.response.start", "status": 200, "headers": []})
-            raise ValueError("broken")
+            raise self.problem
 
-    async with serving(None, endpoint("/half", Half())) as app:
-        reply = await ask(app, "/half")
-        assert (reply.status, reply.body, reply.is_whole) == (200, b"", False)
-        assert len(caplog.records) == 1
+    async with serving(
+        None, endpoint("/half", Half(ValueError())), endpoint("/busy", Half(QueueFull()))
+    ) as app:
+        for path, told in (("/half", "internal_error"), ("/busy", "answer_cut")):
+            caplog.clear()
+            reply = await ask(app, path)
+            assert (reply.status, reply.body, reply.is_whole) == (200, b"", False)
+            assert [record.getMessage() for record in caplog.records] == [told]
 
 
 async def test_a_cancelled_request_of_a_server_that_goes_on_is_nobodys_business() -> None:
@@ -160,6 +172,7 @@ async def test_a_cancelled_request_that_was_not_answered_yet_is_told_why() -> No
 
 async def test_a_request_that_does_not_end_holds_nobody_up_for_ever() -> None:
     stream, released = Streaming(), asyncio.Event()
+    cancelled: list[int] = []
 
     async def stubborn(_: Request) -> Response:
         stream.began.set()
@@ -167,15 +180,27 @@ async def test_a_request_that_does_not_end_holds_nobody_up_for_ever() -> None:
             try:
                 await released.wait()
             except asyncio.CancelledError:
-                continue
+                cancelled.append(1)
         return JSONResponse({})
 
     async with serving(None, endpoint("/stubborn", stubborn)) as app:
         asked = asyncio.create_task(ask(app, "/stubborn"))
         await stream.began.wait()
         assert not await app.drain(0, cleaning=0)
+        app.hurry()
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert cancelled == [1]  # what it does to end well is not cut off in its turn
         released.set()
         await asked
+
+
+async def test_no_request_blocks_the_loop() -> None:
+    async with serving() as app:
+        await ask(app, "/readyz")  # what is imported on first use is
+        with blockbuster_ctx():
+            for path in ("/healthz", "/readyz", "/metrics", "/openapi.json", "/nothing"):
+                assert (await ask(app, path)).status in {200, 404}
 
 
 async def test_an_idle_server_ends_at_once() -> None:
@@ -213,3 +238,42 @@ async def test_there_are_no_web_sockets() -> None:
     async with serving() as app:
         await app({"type": "websocket"}, None, send)  # type: ignore[arg-type]
     assert [message["type"] for message in told] == ["websocket.close"]
+
+
+LOOKED_AT = [
+    b"host",
+    b"origin",
+    b"sec-fetch-site",
+    b"content-type",
+    b"content-length",
+    b"transfer-encoding",
+    b"x-request-id",
+    b"access-control-request-method",
+    b"access-control-request-headers",
+    b"via",
+]
+
+
+@repeatable
+@given(
+    st.sampled_from(["GET", "POST", "OPTIONS", "HEAD", "DELETE", "BREW"]),
+    st.sampled_from(["/echo", "/healthz", "/readyz", "/api/turns/x"]) | st.text(),
+    st.lists(
+        st.tuples(st.sampled_from(LOOKED_AT), st.binary() | st.sampled_from([b"1", b"application/json"]))
+    ),
+    st.lists(st.binary(), min_size=1),
+)
+def test_nothing_that_is_sent_breaks_it(
+    method: str, path: str, headers: list[tuple[bytes, bytes]], parts: list[bytes]
+) -> None:
+    async def sent() -> Reply:
+        settings = Settings(origins=("http://page",))
+        async with serving(settings, echo(settings)) as app:
+            given_host = [] if any(name == b"host" for name, _ in headers) else [HOST]
+            return await ask(app, path, method=method, headers=[*given_host, *headers], parts=parts)
+
+    reply = asyncio.run(sent())
+    assert 200 <= reply.status < 500
+    assert reply.is_whole
+    for name, value in reply.headers:
+        assert not set(name + value) & set(b"\r\n\0")

@@ -32,9 +32,8 @@ async def test_a_body_that_is_announced_as_too_large_is_not_read() -> None:
     async with serving(SMALL, echo(SMALL)) as app:
         for announced in (11, 10**30):
             headers = (HOST, JSON, length(announced))
-            reply = await ask(app, "/echo", method="POST", headers=headers, parts=[b"never looked at"])
+            reply = await ask(app, "/echo", method="POST", headers=headers, parts=[b"{}"])
             assert (reply.status, reply.code) == (413, "body_too_large")
-            assert reply.header(b"connection") == b"close"
             assert "10 bytes" in reply.json["error"]["message"]
 
 

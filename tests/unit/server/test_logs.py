@@ -15,7 +15,8 @@ from turnledger.server.logs import configure, log, unexpected
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
+def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(log, "_to", log._to)
     root, ours = logging.getLogger(), logging.getLogger("turnledger")
     before = (root.handlers[:], root.level, ours.level)
     root.handlers[:] = []  # pytest's own would be closed
@@ -131,3 +132,27 @@ async def test_without_configuration_nothing_is_written(capfd: pytest.CaptureFix
     async with serving(None, endpoint("/breaks", breaks)) as app:
         await ask(app, "/breaks")
     assert capfd.readouterr() == ("", "")
+
+
+async def test_a_program_that_embeds_the_server_stays_in_charge_of_its_log() -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("turnledger").setLevel("INFO")
+    async with serving() as app:
+        await ask(app, headers=(HOST, (b"x-request-id", b"r1")))
+    (record,) = records
+    assert (record.name, record.levelname, record.getMessage()) == ("turnledger.server", "INFO", "request")
+    assert record.__dict__.items() >= {"request_id": "r1", "status": 200, "path": "/healthz"}.items()
+
+
+def test_every_level_is_heard_in_its_place() -> None:
+    stream = io.StringIO()
+    configure("json", "debug", stream)
+    for level in ("debug", "info", "warning", "error"):
+        getattr(log, level)("happened")
+    assert [line["level"] for line in lines_of(stream)] == ["debug", "info", "warning", "error"]
+    assert log.is_enabled_for("debug")
+    configure("json", "error", stream)
+    assert not log.is_enabled_for("warning")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.unit.server.asgi import ask, breaks, serving
 from turnledger.server.endpoint import Endpoint
-from turnledger.server.openapi import describe
+from turnledger.server.openapi import describe, path_of
 
 
 async def test_every_route_is_listed() -> None:
@@ -13,7 +13,7 @@ async def test_every_route_is_listed() -> None:
         listed = {
             (method.upper(), path) for path, operations in document["paths"].items() for method in operations
         }
-        assert listed == {(endpoint.method, endpoint.path) for endpoint in app.endpoints}
+        assert listed == {(endpoint.method, path_of(endpoint)) for endpoint in app.endpoints}
         assert ("GET", "/openapi.json") in listed
         assert document["openapi"].startswith("3.1")
         for operations in document["paths"].values():
@@ -50,3 +50,12 @@ def test_an_endpoint_is_described_by_itself() -> None:
     ]
     assert set(operation["responses"]) == {"200", "404", "default"}
     assert operation["requestBody"]["content"]["application/json"]["schema"] == {"type": "object"}
+
+
+def test_how_a_parameter_is_matched_is_not_told() -> None:
+    endpoint = Endpoint(
+        method="GET", path="/v1/models/{model:path}", answer=breaks, summary="One model.", tag="models"
+    )
+    operation = describe([endpoint])["paths"]["/v1/models/{model}"]["get"]
+    assert [each["name"] for each in operation["parameters"]] == ["model"]
+    assert operation["operationId"] == "get_v1_models_model"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
+from pathlib import Path
 
 import pytest
 
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
+from turnledger import Ledger
 from turnledger.server.serve import bind, url_of
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
@@ -41,6 +44,40 @@ def test_after_the_grace_an_open_stream_is_told_so_and_closed() -> None:
         out, log = server.process.communicate(timeout=60)
         assert (server.process.returncode, out) == (0, "closed\n")
         assert '"requests_cancelled"' in log
+
+
+def post(conversation_key: str, said: str) -> bytes:
+    asked = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": said}]}
+    body = json.dumps(asked).encode()
+    head = [
+        "POST /v1/chat/completions HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"X-Conversation-Id: {conversation_key}",
+    ]
+    return "\r\n".join([*head, "", ""]).encode() + body
+
+
+async def test_a_turn_that_outlasts_the_grace_never_happened_and_its_client_is_told(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/chats.db"
+    flags = ("--port", "0", "--grace", "0", "--store", store)
+    with started("turnledger", "serve", *flags) as server, server.connect() as connection:
+        connection.sendall(post("k", "Hello"))
+        read_until(connection, "[DONE]")
+        connection.sendall(post("k", "/stall after 2"))
+        read_until(connection, " said")
+        server.process.send_signal(signal.SIGTERM)
+        told = rest_of(connection)
+        log = server.process.communicate(timeout=60)[1]
+    assert server.process.returncode == 0
+    assert '"code":"shutting_down"' in told
+    assert "[DONE]" not in told
+    assert "internal_error" not in log
+    async with await Ledger.open(store) as ledger:
+        chat = await ledger.conversation(conversation_key="k", create=False)
+        assert len(await chat.turns()) == 1
+        assert len(await chat.attempts()) == 1
 
 
 def test_told_a_second_time_it_ends_at_once() -> None:
@@ -81,6 +118,32 @@ def test_what_is_not_http_is_refused_and_logged_without_its_text() -> None:
         log = server.end(signal.SIGTERM)[2]
         assert "Invalid HTTP request received." in log
         assert "secret" not in log
+
+
+@pytest.mark.parametrize(
+    ("kind", "chunked", "refused"),
+    [
+        ("application/json", False, "413"),
+        ("application/json", True, "413"),
+        ("text/plain", False, "415"),
+        ("text/plain", True, "415"),
+    ],
+)
+def test_who_sends_more_than_is_wanted_still_gets_the_answer(kind: str, chunked: bool, refused: str) -> None:
+    with started(STREAMING, "0") as server, server.connect() as connection:
+        size = 20_000_000
+        length = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {size}"
+        head = ["POST /echo HTTP/1.1", "Host: localhost", f"Content-Type: {kind}", length, "", ""]
+        connection.sendall("\r\n".join(head).encode())
+        if chunked:
+            connection.sendall(b"%x\r\n" % size)
+        connection.sendall(b"x" * size)  # as clients do that look at the answer only then
+        if chunked:
+            connection.sendall(b"\r\n0\r\n\r\n")
+        assert read_until(connection, "}}").startswith(f"HTTP/1.1 {refused} ")
+        connection.sendall(request("/healthz", "Connection: close"))
+        assert '{"status":"ok"}' in rest_of(connection)
+        assert server.end(signal.SIGTERM)[0] == 0
 
 
 def test_a_port_in_use_is_told_with_the_remedy() -> None:

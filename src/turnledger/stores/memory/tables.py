@@ -402,6 +402,9 @@ class MemoryTables(UndoLog, Overview):
     async def save_claim(self, claim: Claim) -> None:
         self._put(self._db.claims, (claim.owner, claim.idempotency_key), claim)
 
+    async def drop_claim(self, owner: str, idempotency_key: str) -> None:
+        self._remove(self._db.claims, (owner, idempotency_key))
+
     async def purge_claims(self, expired_before: int, limit: int) -> int:
         old = [
             name

@@ -78,7 +78,8 @@ class Overview:
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else (None, None)
-        return [records.claim_of(*row) for row in self._all("all_claims", *name, limit)]
+        rows = self._all("all_claims", *name, limit)
+        return [records.claim_of(row[0], row[1], row[2:]) for row in rows]
 
     async def needed_through(self, branch: BranchId) -> int:
         [(number,)] = self._all("needed_through", branch.raw)

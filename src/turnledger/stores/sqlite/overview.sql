@@ -34,7 +34,7 @@ LIMIT ?2;
 
 -- name: all_claims
 -- A page of all there are.
-SELECT owner, idempotency_key, fingerprint, conversation, attempt, expires_at
+SELECT owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender
 FROM claim
 WHERE (owner, idempotency_key) > (coalesce(?1, ''), coalesce(?2, ''))
 ORDER BY owner, idempotency_key

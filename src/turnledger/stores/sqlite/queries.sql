@@ -411,15 +411,21 @@ DELETE FROM ticket WHERE attempt = ?;
 
 -- name: claim
 -- What an idempotency_key of this owner stands for.
-SELECT fingerprint, conversation, attempt, expires_at FROM claim WHERE owner = ? AND idempotency_key = ?;
+SELECT fingerprint, conversation, attempt, expires_at, retries, lost, sender
+FROM claim
+WHERE owner = ? AND idempotency_key = ?;
 
 -- name: save_claim
 -- Insert, or replace.
-INSERT INTO claim (owner, idempotency_key, fingerprint, conversation, attempt, expires_at)
-VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO claim (owner, idempotency_key, fingerprint, conversation, attempt, expires_at, retries, lost, sender)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (owner, idempotency_key) DO UPDATE
 SET fingerprint = excluded.fingerprint, conversation = excluded.conversation, attempt = excluded.attempt,
-    expires_at = excluded.expires_at;
+    expires_at = excluded.expires_at, retries = excluded.retries, lost = excluded.lost, sender = excluded.sender;
+
+-- name: drop_claim
+-- Nobody will ask for it any more.
+DELETE FROM claim WHERE owner = ? AND idempotency_key = ?;
 
 -- name: purge_claims
 -- Forget the ones whose time is over.

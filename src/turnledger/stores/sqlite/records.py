@@ -248,16 +248,32 @@ def changes_of_attempt(attempt: Attempt) -> Row:
     )
 
 
-def claim_of(
-    owner: str, key: str, fingerprint: bytes, conversation: bytes, attempt: bytes, expires_at: int | None
-) -> Claim:
+def claim_of(owner: str, idempotency_key: str, row: Row) -> Claim:
+    fingerprint, conversation, attempt, expires_at, retries, lost, sender = row
     return Claim(
         owner=owner,
-        idempotency_key=key,
+        idempotency_key=idempotency_key,
         fingerprint=fingerprint,
         conversation=ConversationId.trusted(conversation),
         attempt=TurnId.trusted(attempt),
         expires_at=expires_at,
+        retries=retries,
+        is_lost=bool(lost),
+        sender=id_or_none(TurnId, sender),
+    )
+
+
+def columns_of_claim(claim: Claim) -> Row:
+    return (
+        claim.owner,
+        claim.idempotency_key,
+        claim.fingerprint,
+        claim.conversation.raw,
+        claim.attempt.raw,
+        claim.expires_at,
+        claim.retries,
+        int(claim.is_lost),
+        raw_or_none(claim.sender),
     )
 
 

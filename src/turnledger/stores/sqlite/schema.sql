@@ -193,6 +193,9 @@ CREATE TABLE claim (
     conversation BLOB NOT NULL,
     attempt BLOB NOT NULL,
     expires_at INTEGER,
+    retries INTEGER,                -- of a request without an idempotency_key: which try of its client it was
+    lost INTEGER NOT NULL,          -- whether nobody is there to be given the answer
+    sender BLOB,                    -- the request that is to be given the answer
     PRIMARY KEY (owner, idempotency_key)
 ) STRICT, WITHOUT ROWID;
 

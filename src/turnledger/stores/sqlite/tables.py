@@ -393,18 +393,13 @@ class SqliteTables(Overview):
 
     async def claim(self, owner: str, idempotency_key: str) -> Claim | None:
         row = self._row("claim", owner, idempotency_key)
-        return None if row is None else records.claim_of(owner, idempotency_key, *row)
+        return None if row is None else records.claim_of(owner, idempotency_key, row)
 
     async def save_claim(self, claim: Claim) -> None:
-        self._run(
-            "save_claim",
-            claim.owner,
-            claim.idempotency_key,
-            claim.fingerprint,
-            claim.conversation.raw,
-            claim.attempt.raw,
-            claim.expires_at,
-        )
+        self._run("save_claim", *records.columns_of_claim(claim))
+
+    async def drop_claim(self, owner: str, idempotency_key: str) -> None:
+        self._run("drop_claim", owner, idempotency_key)
 
     async def purge_claims(self, expired_before: int, limit: int) -> int:
         return len(self._rows("purge_claims", expired_before, limit))

@@ -7,16 +7,20 @@ from collections.abc import AsyncIterator
 from turnledger.chat import Chat
 from turnledger.engine.ports import Tables
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import TurnledgerError
-from turnledger.ledger import Ledger
+from turnledger.errors import ConversationDeleted, TurnledgerError
+from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.testing.simulation.flagging import broken_by_flags
+from turnledger.testing.simulation.listener import Listener
+from turnledger.testing.simulation.meaning import broken_by_resent
 from turnledger.testing.simulation.pointing import turns_on
 from turnledger.testing.simulation.promises import Line, broken_by, broken_by_requests
+from turnledger.testing.simulation.shown_to_models import broken_by_what_was_shown
 from turnledger.testing.simulation.world import World
 
 ALL = 1_000
@@ -46,6 +50,10 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     everything = [line for lines in conversations for line in lines]
     problems = [problem for lines in conversations for problem in broken_by(world, lines)]
     problems += broken_by_requests(world, everything)
+    problems += [problem for line in everything for problem in broken_by_flags(world, line)]
+    problems += broken_by_what_was_shown(world, everything)
+    problems += broken_by_resent(world, everything)
+    problems += [problem for listener in world.listeners async for problem in _heard(listener, ledger)]
     for chat, lines in zip(chats, conversations, strict=True):
         turns = {turn.id: turn for line in lines for turn in line.turns}
         problems += [problem for turn in turns.values() async for problem in _events(world, chat, turn)]
@@ -84,6 +92,19 @@ async def _events(world: World, chat: Chat, turn: Turn) -> AsyncIterator[str]:
         yield f"other events are read of {turn.id} than were told"
 
 
+async def _heard(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
+    """What somebody heard while a turn ran, who may have died and come again, is what can be read of it."""
+    if not listener.heard:
+        return
+    try:
+        chat = await ledger.conversation(listener.conversation)
+        events = [event async for event in chat.events(listener.turn)]
+    except ConversationDeleted:
+        return
+    for problem in listener.broken_by(events):
+        yield problem
+
+
 async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[Line]]:
     """The lines of all branches of these conversations, each in the order of making."""
     lines: dict[ConversationId, list[Line]] = {each.id: [] for each in conversations}
@@ -92,5 +113,7 @@ async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[
         branch = await tables.branch(id)
         if branch is not None and branch.conversation in lines:
             turns, waiting = await turns_on(tables, branch), await tables.tickets(id)
-            lines[branch.conversation].append(Line(branch.conversation, branch, id in shown, turns, waiting))
+            flags = await tables.flags(OWNER, [turn.id for turn in turns])
+            line = Line(branch.conversation, branch, id in shown, turns, waiting, flags)
+            lines[branch.conversation].append(line)
     return list(lines.values())

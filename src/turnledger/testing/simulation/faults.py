@@ -13,6 +13,7 @@ from typing import Any
 from turnledger.engine.begin import MustReachDisk
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.engine.seen import HistoryMoved
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 
@@ -89,7 +90,7 @@ class Medium:
             elif self.random.random() < 0.5:
                 try:
                     await write()
-                except (TurnledgerError, MustReachDisk):
+                except (TurnledgerError, MustReachDisk, HistoryMoved):
                     continue
 
 
@@ -160,7 +161,7 @@ class FaultyStore:
 
         try:
             await self._inner.transact(and_undo, request)
-        except (_Undo, TurnledgerError, MustReachDisk):
+        except (_Undo, TurnledgerError, MustReachDisk, HistoryMoved):
             return
 
     async def _crash(self) -> None:

@@ -8,6 +8,7 @@ from turnledger.engine.begin import AbandonRequest, BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.conversations import DeleteRequest
 from turnledger.engine.ending import Ended, EndRequest
+from turnledger.engine.flagging import FlagRequest
 from turnledger.engine.flushing import FlushRequest
 from turnledger.engine.moving import ForkRequest, Moved
 from turnledger.engine.ports import Operation, Tables
@@ -16,6 +17,7 @@ from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import ConversationState, Ticket
+from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.pointing import judged, look, meant_by, turns_on
@@ -55,6 +57,8 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
         world.taken_over.update(world.begun_at)
     if isinstance(request, StopRequest):
         _note_stop(request, result, world)
+    if isinstance(request, FlagRequest):
+        await _note_flags(tables, request, world)
     if isinstance(request, ForgetRequest):
         # Who does not know of a ticket, and has lost it, was never waiting.
         for attempt in request.tickets:
@@ -86,6 +90,10 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         target = request.diverge.branch if request.diverge else lane
         world.places.setdefault(request.attempt, (lane, target))
         world.heads.setdefault(request.attempt, result.branch.head)
+        world.holders.setdefault(request.attempt, request.lease)
+        if world.looks_at_models:
+            world.hidden_at_begin.setdefault(request.attempt, world.hidden)
+            await _note_replaced(tables, request, lane, world)
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
     if isinstance(result, Begun | Moved):
@@ -98,6 +106,31 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
     if moves and await _is_shown(tables, request, result.branch.id):
         _check_order(queue, request, world)
     return result
+
+
+async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, world: World) -> None:
+    """Note whose place a divergence takes: by default that of the last turn that was not settled."""
+    if request.diverge is None:
+        return
+    replaced = request.diverge.replaces
+    if replaced is None:
+        turns = await turns_on(tables, lane)
+        replaced = next((turn.id for turn in reversed(turns) if turn.kind is not TurnKind.SETTLED), None)
+    if replaced is not None:
+        world.replaces.setdefault(request.attempt, replaced)
+
+
+async def _note_flags(tables: Tables, request: FlagRequest, world: World) -> None:
+    turn = await tables.turn(request.owner, request.turn)
+    if turn is None:
+        return
+    flags = world.flags.setdefault(request.turn, {})
+    for place in range(len(turn.items)) if request.places is None else request.places:
+        before = flags.get(place, SHOWN)
+        flags[place] = Flags(
+            before.to_model if request.to_model is None else request.to_model,
+            before.to_user if request.to_user is None else request.to_user,
+        )
 
 
 async def _is_shown(tables: Tables, request: BeginRequest, branch: BranchId) -> bool:

@@ -15,12 +15,13 @@ from turnledger.engine.closing import NOT_STARTED
 from turnledger.errors import TurnledgerError
 from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import left_open, open_calls
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.testing.simulation.world import ANSWER, RESULT, Effect, Kind, World, effect_of, name_of
+from turnledger.testing.simulation.world import ANSWER, RESULT, Ask, Effect, Kind, World, effect_of, name_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Line:
     is_current: bool
     turns: list[Turn]
     waiting: list[Ticket]
+    flags: FlagsOf
 
 
 def broken_by(world: World, lines: list[Line]) -> Iterator[str]:
@@ -101,8 +103,16 @@ def _chain(world: World, turns: list[Turn]) -> Iterator[str]:
         if turn.number != place + 1 or turn.parent != (before[-1] if before else None):
             yield f"the chain is broken at {turn.id}, number {turn.number}"
         run = world.runs.get(turn.id)
-        if turn.kind is not TurnKind.SETTLED and run is not None and run.saw != before:
+        if turn.kind is TurnKind.SETTLED or run is None:
+            continue
+        if not _ran_on(run.ask, run.saw, before):
             yield f"{turn.id} ran on {len(run.saw)} turns, but {len(before)} are before it"
+
+
+def _ran_on(ask: Ask, saw: tuple[str, ...], before: tuple[str, ...]) -> bool:
+    """Whether this is what a request saw that stands behind these: all of them, or as many of the last ones
+    as it was to show."""
+    return saw == before[-len(saw) :][: len(saw)] if not ask.briefing.shows_all else saw == before
 
 
 def _pairs(line: Line) -> Iterator[str]:
@@ -185,7 +195,8 @@ def _came_about(world: World, turn: Turn, turns: dict[TurnId, Turn]) -> Iterator
     is_stopped = world.recorded_stops.get(turn.id) is OnStop.KEEP
     if turn.kind is TurnKind.INTERRUPTED and not is_stopped and ask.on_failure is not OnFailure.KEEP:
         yield f"{turn.id} was kept although nobody asked for it"
-    if ask.kind is not Kind.REGENERATE and not ask.answers_call and ask.token not in map(_text, turn.input):
+    has_token = ask.kind in (Kind.ASK, Kind.EDIT) and not ask.answers_call
+    if has_token and ask.token not in map(_text, turn.input):
         yield f"{turn.id} answers another request than {ask.token}"
     replaced = turns.get(ask.instead_of) if ask.kind is Kind.REGENERATE and ask.instead_of else None
     if replaced is not None and _said(turn) != _said(replaced):
@@ -219,9 +230,9 @@ def _effects_on_line(world: World, turns: list[Turn]) -> Iterator[str]:
     for name, times in Counter(_effects_told(turns)).items():
         if name in acted and times > 1:
             yield f"the effect {name} is on one line {times} times"
-    histories: dict[str, list[tuple[str, ...]]] = {}
+    histories: dict[str, list[Effect]] = {}
     for effect in world.effects:
-        histories.setdefault(effect.name, []).append(effect.saw)
+        histories.setdefault(effect.name, []).append(effect)
     before: tuple[str, ...] = ()
     for turn in turns:
         ask = world.asked.get(turn.id)
@@ -229,7 +240,8 @@ def _effects_on_line(world: World, turns: list[Turn]) -> Iterator[str]:
         is_elsewhere = turn.kind is TurnKind.SETTLED and (ask is None or ask.kind is not Kind.ASK)
         for item in turn.output if not is_elsewhere else ():
             name = str(item.fields.get("output")).removeprefix(RESULT)
-            if name in histories and before not in histories[name]:
+            effects = histories.get(name, ())
+            if effects and not any(_ran_on(effect.ask, effect.saw, before) for effect in effects):
                 yield f"the effect {name} came of another history than it stands in"
         before = (*before, name_of(turn))
 

@@ -8,16 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from random import Random
-from typing import Any
+from typing import Any, TypeAlias
 
 from turnledger.engine.begin import Queued
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.event import Event
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.flags import Flags
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, ItemLike
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulation.briefing import SILENT, Briefing
+from turnledger.testing.simulation.listener import Listener
+from turnledger.testing.simulation.transcript import Resent
 
 CLIENT_CALL = "client_call"
 FOR_EVER = 100_000.0
@@ -38,6 +42,7 @@ class Kind(Enum):
     ASK = auto()
     EDIT = auto()
     REGENERATE = auto()
+    RESEND = auto()
 
 
 @dataclass(frozen=True)
@@ -74,6 +79,14 @@ class Ask:
     kind: Kind = Kind.ASK
     instead_of: TurnId | None = None
     """The turn to be edited or regenerated; None for the last one."""
+    briefing: Briefing = SILENT
+    resent: Resent | None = None
+    """The history that the request brings along, if it brings one."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """All that is said besides the input. Who sends a history says there what the instructions are."""
+        return self.policies if self.resent else {**self.policies, **self.briefing.options}
 
     @property
     def policies(self) -> dict[str, Any]:
@@ -121,6 +134,20 @@ class Ask:
         )
 
 
+Hidden: TypeAlias = frozenset[tuple[TurnId, int]]
+"""Items that are hidden from models: their turns, and their places there."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What a model was shown before it began: role and text of all messages, how many items those are among,
+    and what was hidden at that moment."""
+
+    messages: tuple[tuple[str | None, str], ...]
+    items: int
+    hidden: Hidden
+
+
 @dataclass
 class Run:
     """One execution of the runner, and how far it came."""
@@ -128,6 +155,7 @@ class Run:
     ask: Ask
     conversation: ConversationId
     saw: tuple[TurnId, ...]
+    looked: Look | None = None
     has_emitted: bool = False
     is_finished: bool = False
 
@@ -159,6 +187,7 @@ class Seen:
     error: str
     conversation: ConversationId | None
     """Where the turn was committed."""
+    answer: Turn | None = None
 
 
 @dataclass
@@ -207,6 +236,18 @@ class World:
     """Effects whose result was recorded, as their runner was told."""
     taken_over: set[TurnId] = field(default_factory=set)
     """Attempts that somebody else than their holder ended."""
+    looks_at_models: bool = False
+    """Whether it is noted what models are shown: only where something is hidden, instructed or left out."""
+    flags: dict[TurnId, dict[int, Flags]] = field(default_factory=dict)
+    """The flags that were set, in the order of the transactions that set them."""
+    hidden_at_begin: dict[TurnId, Hidden] = field(default_factory=dict)
+    """What was hidden from models when attempts began."""
+    replaces: dict[TurnId, TurnId] = field(default_factory=dict)
+    """For attempts that diverge: the turn whose place they take."""
+    listeners: list[Listener] = field(default_factory=list)
+    """Who read the events of turns while they ran."""
+    holders: dict[TurnId, LeaseId] = field(default_factory=dict)
+    """For attempts that began: the process that runs them."""
     intrusions: list[str] = field(default_factory=list)
     """What happened inside transactions, or to clients, and never may."""
 
@@ -214,6 +255,16 @@ class World:
         """Note that this answer reached its process."""
         if isinstance(result, Queued):
             self.know_to_wait.add(result.ticket.attempt)
+
+    @property
+    def hidden(self) -> Hidden:
+        """What is hidden from models by now."""
+        return frozenset(
+            (turn, place)
+            for turn, flags in self.flags.items()
+            for place, each in flags.items()
+            if not each.to_model
+        )
 
     def was_taken_over(self, ask: Ask) -> bool:
         """Whether an attempt of this request was ended by somebody else, so far."""
@@ -261,7 +312,8 @@ class Runner:
 
     async def __call__(self, turn: RunningTurn) -> None:
         ask = self._ask
-        run = Run(ask, turn.conversation.id, tuple(each.id for each in turn.history))
+        looked = self._look(turn) if self._world.looks_at_models else None
+        run = Run(ask, turn.conversation.id, tuple(each.id for each in turn.history), looked)
         self._world.runs[turn.id] = run
         execution = self._world.executions.get(ask.token, 0)
         self._world.executions[ask.token] = execution + 1
@@ -291,6 +343,11 @@ class Runner:
         run.is_finished = True
         if ask.is_late:
             await _stand_still()
+
+    def _look(self, turn: RunningTurn) -> Look:
+        shown = turn.snapshot.shown(turn.input, ())
+        messages = tuple((item.role, item.text) for item in shown if item.type == "message")
+        return Look(messages, len(shown), self._world.hidden)
 
     async def _all_steps(self, turn: RunningTurn) -> None:
         """Run the tools side by side; when one fails, the others are cancelled."""

@@ -37,6 +37,7 @@ PARTS = (
     "forks",
     "house_keeping",
     "instructions",
+    "keyless_retries",
     "metadata",
     "moving",
     "once",
@@ -76,6 +77,7 @@ from turnledger.testing.store_contract.forgotten import NothingForgotten  # noqa
 from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
+from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
@@ -115,6 +117,7 @@ class StoreContract(
     NothingForgotten,
     HouseKeeping,
     InstructionsInForce,
+    KeylessRetries,
     Metadata,
     Moving,
     Once,

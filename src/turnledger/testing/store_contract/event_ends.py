@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import pytest
 
 from turnledger.chat import Chat
+from turnledger.engine.ending import end
 from turnledger.engine.recording import record
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import (
@@ -17,7 +18,7 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TurnFinished
 from turnledger.model.ids import TurnId
 from turnledger.model.turn import TurnKind
-from turnledger.testing.gates import Fate
+from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import Ask, ScriptedModel
 from turnledger.testing.store_contract.readers import (
     BOOM,
@@ -153,6 +154,45 @@ async def is_discarded_and_settled(stage: Stage, chat: Chat, told: Callable[[Eve
     await exchange(chat, "next")
 
 
+async def _before_it_knows(
+    stage: Stage,
+    chat: Chat,
+    ending: Coroutine[Any, Any, None],
+    meanwhile: Callable[[Chat], Awaitable[object]],
+) -> None:
+    """Let something happen in another process when a turn has ended, and its holder has not heard of it."""
+    process = next(each for each in stage._processes if each.ledger._process is chat._process)
+    other = next(each for each in stage._processes if each is not process)
+    with process.store.hold(end, When.AFTER) as gate:
+        process.store.lose_answer(end, Fate.WRITTEN)
+        task = stage.start(ending)
+        await stage.reach(gate, task)
+        await meanwhile(await other.chat(chat))
+    await soon(task)
+
+
+async def is_discarded_and_settled_before_it_knows(
+    stage: Stage, chat: Chat, told: Callable[[Event], None]
+) -> None:
+    discarding = is_discarded(stage, chat, told)
+    await _before_it_knows(stage, chat, discarding, lambda other: exchange(other, "next"))
+    assert (await chat.turns())[0].kind is TurnKind.SETTLED
+
+
+async def fails_and_is_resumed_before_it_knows(
+    stage: Stage, chat: Chat, told: Callable[[Event], None]
+) -> None:
+    model = ScriptedModel([*SCRIPT, BOOM], [*SCRIPT, "again"])
+
+    async def fail() -> None:
+        with pytest.raises(RuntimeError):
+            await chat.run(model, "q", idempotency_key="i", on_event=told)
+
+    await _before_it_knows(stage, chat, fail(), lambda other: other.run(model, "q", idempotency_key="i"))
+    [attempt] = await chat.attempts()
+    assert attempt.attempt.state is AttemptState.RESUMED
+
+
 ENDS = [
     (completes, AttemptState.COMPLETED),
     (answers_in_one_go, AttemptState.COMPLETED),
@@ -170,8 +210,10 @@ ENDS = [
     (fails_and_is_settled, AttemptState.FAILED),
     (fails_and_is_forgotten, AttemptState.FAILED),
     (fails_and_is_resumed, AttemptState.FAILED),
+    (fails_and_is_resumed_before_it_knows, AttemptState.FAILED),
     (is_discarded, AttemptState.DISCARDED),
     (is_discarded_and_settled, AttemptState.DISCARDED),
+    (is_discarded_and_settled_before_it_knows, AttemptState.DISCARDED),
 ]
 every_end = pytest.mark.parametrize(("act", "state"), ENDS, ids=[act.__name__ for act, _ in ENDS])
 

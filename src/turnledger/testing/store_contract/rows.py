@@ -226,6 +226,14 @@ class Rows(Contract):
         await write(here, do("save_attempt", ended), do("save_claim", expiring))
         assert await read(there, do("attempt", "ann", attempt.id)) == ended
         assert await read(there, do("claim", "ann", TEXT)) == expiring
+        counted = replace(expiring, retries=0, is_lost=True, sender=IDS.new(TurnId))
+        await write(here, do("save_claim", counted))
+        assert await read(there, do("claim", "ann", TEXT)) == counted
+        assert await read(there, do("all_claims", None, 10)) == [counted]
+        await write(here, do("drop_claim", "eve", TEXT), do("drop_claim", "ann", "another"))
+        assert await read(there, do("claim", "ann", TEXT)) == counted
+        await write(here, do("drop_claim", "ann", TEXT))
+        assert await read(there, do("claim", "ann", TEXT)) is None
 
     @pytest.mark.parametrize("is_lasting", [True, False])
     @pytest.mark.parametrize("texts", [(), ("short",), ("long " * 300, TEXT)])

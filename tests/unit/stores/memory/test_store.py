@@ -139,6 +139,7 @@ OPERATIONS: dict[str, Callable[[MemoryTables, int, int], Coroutine[Any, Any, Any
     ),
     "drop ticket": lambda tables, n, _: tables.drop_ticket(some_id(TurnId, n)),
     "save claim": lambda tables, n, number: tables.save_claim(claim(n, number)),
+    "drop claim": lambda tables, n, _: tables.drop_claim("ann", f"i{n}"),
     "purge claims": lambda tables, n, number: tables.purge_claims(number, n),
     "purge ended": lambda tables, n, number: tables.purge_ended(number),
     "beat": lambda tables, n, _: tables.beat(some_id(LeaseId, n)),

@@ -169,6 +169,9 @@ CREATE TABLE claim (
     conversation BLOB NOT NULL,
     attempt BLOB NOT NULL,
     expires_at INTEGER,
+    retries INTEGER,
+    lost INTEGER NOT NULL,
+    sender BLOB,
     PRIMARY KEY (owner, idempotency_key)
 ) STRICT, WITHOUT ROWID;
 

@@ -1,0 +1,89 @@
+"""The history as chat JSON: what chat models are sent, made once for each turn and kept as bytes.
+
+A turn goes on from the bytes of the turn before it, so that a long history costs a copy and no more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from turnledger.engine.history import History
+from turnledger.model.item import Item
+from turnledger.model.messages import messages_of
+from turnledger.model.pairing import left_open
+from turnledger.model.turn import Turn
+
+LOOK_BACK = 4
+"""Turns behind the kept ones up to which it is worth while to go on from there: a retry, an edit, a turn that
+somebody else ran."""
+
+_encode = msgspec.json.Encoder().encode
+
+
+def said_in(items: Iterable[Item]) -> bytes:
+    """The items as chat messages in JSON, with commas between them and no brackets around."""
+    return _encode(messages_of(items))[1:-1]
+
+
+def joined(*parts: bytes) -> bytes:
+    """A JSON list of what such parts hold."""
+    return b"[" + b",".join([part for part in parts if part]) + b"]"
+
+
+class ChatHistories:
+    """Beginnings of histories as chat JSON, by their last turn; those used last, bounded by their bytes.
+
+    Each ends with a turn that left no call open: where one did, its results may belong between messages of
+    that turn.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._kept: OrderedDict[bytes, bytes] = OrderedDict()
+
+    def through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
+        """What was said in a history up to its last turn that left no call open, and the turns behind it."""
+        start, said = self._nearest(history)
+        turns = history[start:]
+        parts: list[bytes] = [said] if said else []
+        waiting: list[Turn] = []
+        last: Turn | None = None
+        for turn in turns:
+            waiting.append(turn)
+            if not left_open(turn.items):
+                parts.append(said_in(item for each in waiting for item in each.items))
+                last, waiting = turn, []
+        if last is not None:
+            said = b",".join([part for part in parts if part])
+            self._keep(last.id.raw, said, history.raw_id(start - 1) if start else None)
+        return said, waiting
+
+    def follow(self, turn: Turn) -> None:
+        """A turn was committed: keep what it said, if what was said before it is kept."""
+        said = self._kept.get(turn.parent.raw) if turn.parent is not None else None
+        if said is not None and turn.parent is not None and not left_open(turn.items):
+            self._keep(turn.id.raw, b",".join((said, said_in(turn.items))), turn.parent.raw)
+
+    def _nearest(self, history: History) -> tuple[int, bytes]:
+        """How many turns are kept already, and as what."""
+        length = len(history)
+        for end in range(length, max(length - LOOK_BACK, 0), -1):
+            said = self._kept.get(history.raw_id(end - 1))
+            if said is not None:
+                return end, said
+        return 0, b""
+
+    def _keep(self, turn: bytes, said: bytes, before: bytes | None) -> None:
+        """Keep it in the place of the one that it goes on from."""
+        for id in (before, turn):
+            if id is not None and id in self._kept:
+                self._bytes -= len(self._kept.pop(id))
+        self._kept[turn] = said
+        self._bytes += len(said)
+        while self._bytes > self._max_bytes and self._kept:
+            _, dropped = self._kept.popitem(last=False)
+            self._bytes -= len(dropped)

@@ -1,0 +1,122 @@
+"""Deeds: what clients do besides asking, each as something that a server is to do."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import Ledger
+from turnledger.model.attempt import OnBusy, OnStop
+from turnledger.model.ids import TurnId
+from turnledger.testing.simulation.scene import Scene
+from turnledger.testing.simulation.servers import Work
+
+
+def stop(scene: Scene, name: str, *, any_turn: bool = True) -> Work:
+    random, world = scene.random, scene.world
+    policy = random.choice((None, *OnStop))
+
+    async def stop(ledger: Ledger) -> None:
+        try:
+            chat = await scene.names.open(ledger, name)
+            known = [*world.begun_at, *world.waiting_since][-4:]
+            turn = random.choice((None, *known)) if any_turn else None
+            ended = await chat.stop(turn, policy=policy)
+        except TurnledgerError:
+            return
+        if ended is not None and ended.turn is not None:
+            world.stops.append((ended.turn.id, ended.state))
+
+    return stop
+
+
+def rename(scene: Scene, name: str, title: str) -> Work:
+    async def rename(ledger: Ledger) -> None:
+        with suppress(TurnledgerError):
+            chat = await scene.names.open(ledger, name)
+            await chat.update(title=title)
+
+    return rename
+
+
+def undo(scene: Scene, name: str) -> Work:
+    forget = scene.random.random() < 0.2
+    on_busy = scene.random.choice(tuple(OnBusy))
+
+    async def undo(ledger: Ledger) -> None:
+        with suppress(TurnledgerError):
+            chat = await scene.names.open(ledger, name)
+            await chat.undo(forget=forget, on_busy=on_busy)
+
+    return undo
+
+
+def switch(scene: Scene, name: str) -> Work:
+    random = scene.random
+    on_busy = random.choice(tuple(OnBusy))
+
+    async def switch(ledger: Ledger) -> None:
+        with suppress(TurnledgerError):
+            chat = await scene.names.open(ledger, name)
+            turns = await chat.turns()
+            if turns:
+                siblings = await chat.siblings(random.choice(turns).id)
+                await chat.switch(random.choice(siblings).branch, on_busy=on_busy)
+
+    return switch
+
+
+def fork(scene: Scene, name: str, turn: TurnId | None, conversation_key: str | None = None) -> Work:
+    names = scene.names
+
+    async def fork(ledger: Ledger) -> None:
+        with suppress(TurnledgerError):
+            chat = await names.open(ledger, name)
+            generation = names.generation(conversation_key or "")
+            made = await chat.fork(turn, conversation_key=conversation_key)
+            if conversation_key is None:
+                names.forks.append(made.id)
+            elif generation is not None and generation == names.generation(conversation_key):
+                scene.world.opened.setdefault((conversation_key, generation), set()).add(made.id)
+
+    return fork
+
+
+def delete(scene: Scene, name: str) -> Work:
+    names = scene.names
+
+    async def delete(ledger: Ledger) -> None:
+        try:
+            chat = await names.open(ledger, name, create=False)
+        except TurnledgerError:
+            return
+        names.being_freed[name] += 1
+        try:
+            await chat.delete()
+        except TurnledgerError:
+            return
+        names.freed[name] += 1
+        names.being_freed[name] -= 1
+
+    return delete
+
+
+def reset(scene: Scene, conversation_key: str) -> Work:
+    names = scene.names
+
+    async def reset(ledger: Ledger) -> None:
+        try:
+            old = await ledger.conversation(conversation_key=conversation_key, create=False)
+        except TurnledgerError:
+            return
+        names.being_freed[conversation_key] += 1
+        try:
+            new = await ledger.reset(conversation_key, replaces=old.id)
+        except TurnledgerError:
+            return
+        if new.is_new:
+            scene.world.replaced.setdefault(old.id, set()).add(new.id)
+        names.freed[conversation_key] += 1
+        names.being_freed[conversation_key] -= 1
+
+    return reset

@@ -1,0 +1,35 @@
+"""Names: what clients know conversations by, and how often each conversation_key was freed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from turnledger.chat import Chat
+from turnledger.ledger import Ledger
+
+
+class Names:
+    """The conversation_keys of a schedule, those among them that forks take, and the ids of forks that were
+    made without one."""
+
+    def __init__(self, keys: tuple[str, ...], keys_of_forks: tuple[str, ...] = ()) -> None:
+        self.keys = (*keys, *keys_of_forks)
+        self.keys_of_forks = keys_of_forks
+        self.forks: list[str] = []
+        self.freed: Counter[str] = Counter()
+        """Deletions and resets that came back, per conversation_key."""
+        self.being_freed: Counter[str] = Counter()
+        """Those on their way, or whose outcome nobody knows: nobody can tell what comes before and after."""
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        return (*self.keys, *self.forks)
+
+    def generation(self, name: str) -> int | None:
+        """How often the key was freed; None while that cannot be told."""
+        return None if self.being_freed[name] else self.freed[name]
+
+    async def open(self, ledger: Ledger, name: str, *, create: bool = True) -> Chat:
+        if name in self.forks:
+            return await ledger.conversation(name)
+        return await ledger.conversation(conversation_key=name, create=create)

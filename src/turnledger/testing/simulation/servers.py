@@ -1,0 +1,141 @@
+"""Servers: simulated processes that serve turns, die, are replaced, and do what clients ask of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeAlias
+
+from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Store
+from turnledger.ledger import Ledger
+from turnledger.model.ids import LeaseId
+from turnledger.testing.loop import Process, SimulatedLoop
+from turnledger.testing.simulation.faults import FaultyStore, Medium
+from turnledger.testing.simulation.observing import observed
+from turnledger.testing.simulation.world import World
+
+Work: TypeAlias = Callable[[Ledger], Coroutine[Any, Any, None]]
+
+LEASE_TIME = 10.0
+LIMITS = Limits(
+    lease_time=LEASE_TIME,
+    queue_length=6,
+    queue_wait=40.0,
+    doubt_patience=1.0,
+    attempts_kept=10_000_000.0,
+    purge_rows=3,
+    reader_events=3,
+)
+
+
+class SimulatedClock:
+    """Virtual time; each process's wall clock is off by its own amount."""
+
+    def __init__(self, loop: SimulatedLoop, skew_ms: int) -> None:
+        self._loop = loop
+        self._skew_ms = skew_ms
+
+    def now_ms(self) -> int:
+        return 1_700_000_000_000 + self._skew_ms + int(self._loop.time() * 1000)
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+
+@dataclass
+class Server:
+    """A simulated process that serves turns."""
+
+    process: Process
+    death: asyncio.Future[None]
+    ledger: Ledger | None = None
+
+
+class Servers:
+    """All that were ever started. `knows_death` says whether a dead one is known to be dead at once."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        open_inner: Callable[[], Awaitable[Store]],
+        world: World,
+        random: Random,
+        medium: Medium,
+        *,
+        knows_death: bool,
+    ) -> None:
+        self.crashes = 0
+        self.medium = medium
+        self._loop = loop
+        self._open_inner = open_inner
+        self._world = world
+        self._random = random
+        self._knows_death = knows_death
+        self._gone: set[LeaseId] = set()
+        self._servers: list[Server] = []
+
+    async def start(self) -> Server:
+        process = self._loop.process(f"server {len(self._servers)}")
+        server = Server(process, self._loop.create_future())
+        self._servers.append(server)
+        seed = self._random.getrandbits(64)
+        ready = self._loop.create_future()
+        process.spawn(self._serve(server, seed, ready))
+        await ready
+        return server
+
+    async def _serve(self, server: Server, seed: int, ready: asyncio.Future[None]) -> None:
+        random = Random(seed)
+        store = FaultyStore(
+            await self._open_inner(),
+            self.medium,
+            die=lambda: self._die(server),
+            pause=lambda: server.process.pause(LEASE_TIME * random.choice((0.3, 1.2, 3.0))),
+            observe=lambda operation: observed(operation, self._world),
+            told=self._world.told,
+            is_gone=self._gone.__contains__,
+        )
+        clock = SimulatedClock(self._loop, random.choice((0, 0, -7_000, 30_000)))
+        server.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=random)
+        ready.set_result(None)
+        await asyncio.get_running_loop().create_future()
+
+    def _die(self, server: Server) -> None:
+        self.crashes += 1
+        if server.ledger is not None and self._knows_death:
+            self._gone.add(server.ledger._process.lease)
+        if not server.death.done():
+            server.death.set_result(None)
+        server.process.kill()
+
+    async def any(self) -> Server:
+        """One that lives, started if there is none, or now and then if there is but one."""
+        alive = [server for server in self._servers if server.process.alive and server.ledger is not None]
+        if not alive or (len(alive) < 2 and self._random.random() < 0.3):
+            return await self.start()
+        return self._random.choice(alive)
+
+    async def do(self, work: Work, given_up_after: float | None = None) -> None:
+        """Have a server do something; return when it is done, given up or dead."""
+        server = await self.any()
+        if server.ledger is None or not server.process.alive:
+            return
+        task = server.process.spawn(work(server.ledger))
+        waiting = (task, server.death)
+        await asyncio.wait(waiting, timeout=given_up_after, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and not server.death.done():
+            task.cancel()
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        elif task.done() and task.cancelled():
+            self._world.intrusions.append("a task was cancelled, and nobody had cancelled it")
+
+    async def close_one(self) -> None:
+        """Close some server as it should be closed; its process lives on and serves no more."""
+        server = await self.any()
+        ledger, server.ledger = server.ledger, None
+        if ledger is not None and server.process.alive:
+            task = server.process.spawn(ledger.close())
+            await asyncio.wait((task, server.death), return_when=asyncio.FIRST_COMPLETED)

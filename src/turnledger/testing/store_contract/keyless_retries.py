@@ -1,0 +1,489 @@
+"""Retries without a key: a lost answer is given to the next try, and none is given to a second message.
+
+A client's own retries say which try they are. What was delivered is over: the same words are another message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from turnledger.chat import Chat
+from turnledger.engine.begin import begin
+from turnledger.engine.block import TurnBlock
+from turnledger.engine.commit import commit, resolve_doubt
+from turnledger.engine.deliveries import note
+from turnledger.engine.ending import CLAIM_KEPT_MS
+from turnledger.engine.ports import Tables
+from turnledger.engine.retries import Retry
+from turnledger.errors import (
+    CommitOutcomeUnknown,
+    ConversationBusy,
+    ConversationDeleted,
+    StoreFull,
+    TurnAttached,
+    TurnFailed,
+    TurnReplayed,
+)
+from turnledger.model.attempt import AttemptState
+from turnledger.model.conversation import Claim
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.testing.gates import Fate, When
+from turnledger.testing.scripted_model import ScriptedModel, Tool
+from turnledger.testing.store_contract.readers import running
+from turnledger.testing.store_contract.stage import (
+    LIMITS,
+    Contract,
+    Holder,
+    Process,
+    Stage,
+    asked,
+    exchange,
+    soon,
+)
+
+IMPATIENT = replace(LIMITS, doubt_patience=0.0)
+BOOM = RuntimeError("the model broke")
+NEVER = ScriptedModel()
+"""A model that must not be run: it has no script."""
+
+
+def ask(chat: Chat, count: int, text: str = "q", **options: Any) -> TurnBlock:
+    """Ask for a turn as a client does that retries by itself."""
+    return chat.turn(text, retry=Retry(text.encode(), count), **options)
+
+
+async def answered(chat: Chat, count: int, answer: str = "a") -> tuple[TurnBlock, Turn]:
+    """A try that is committed; nothing is known of its delivery."""
+    block = ask(chat, count)
+    return block, await soon(block.run(ScriptedModel([answer])))
+
+
+async def runs(stage: Stage, chat: Chat, count: int, **options: Any) -> tuple[TurnBlock, Holder]:
+    """A try whose model waits at a gate."""
+    block = ask(chat, count, **options)
+    return block, await stage.hold(block.run)
+
+
+async def noted(process: Process) -> None:
+    """Wait until what was said of deliveries is written."""
+    await soon(process.ledger._process.deliveries.flush())
+
+
+async def claims(process: Process) -> list[Claim]:
+    return await process.store.read(_claims, None)
+
+
+async def _claims(tables: Tables, _: None) -> list[Claim]:
+    return await tables.all_claims(None, 100)
+
+
+async def has_paid(chat: Chat) -> bool:
+    return any(item.is_result for each in await chat.attempts() for item in each.journal.items)
+
+
+async def fall_silent(stage: Stage, other: Process, waiting: asyncio.Task[Turn]) -> Turn:
+    """Let the holder of the lane be dead to who waits for it in another process."""
+    stage.clock.advance(LIMITS.lease_time)
+    other.store.announce()
+    return await soon(waiting)
+
+
+class KeylessRetries(Contract):
+    async def test_an_answer_that_was_lost_is_given_to_the_next_try(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        await noted(here)
+        again = ask(await there.chat(chat), 1)
+        assert await soon(again.run(NEVER)) == turn
+        there.ledger.lost(again)
+        assert await soon(ask(await there.chat(chat), 2).run(NEVER)) == turn
+        assert await chat.turns() == [turn]
+
+    async def test_an_answer_of_which_nothing_is_known_is_given_to_the_next_try(self, stage: Stage) -> None:
+        """Its process died before the last byte, or right behind it: nobody can tell."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        _, turn = await answered(chat, 0)
+        with pytest.raises(TurnReplayed) as replay:
+            async with ask(await there.chat(chat), 1):
+                pytest.fail("the block was run")
+        assert replay.value.turn == turn
+
+    async def test_a_delivered_answer_is_never_given_to_a_second_message(self, stage: Stage) -> None:
+        """The first try of the second message was lost on its way, so the server never saw it."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.delivered(first)
+        await noted(here)
+        _, second = await answered(await there.chat(chat), 1, "another")
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_process_goes_by_all_it_knows_of_deliveries(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.delivered(first)
+        _, second = await answered(chat, 1, "another")
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_replay_that_is_delivered_is_over_too(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        _, turn = await answered(chat, 0)
+        again = ask(chat, 1)
+        assert await soon(again.run(NEVER)) == turn
+        here.ledger.delivered(again)
+        _, second = await answered(chat, 2, "another")
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_first_try_is_always_a_message_of_its_own(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.ledger.lost(first)
+        _, second = await answered(chat, 0, "another")
+        assert await soon(ask(chat, 1).run(NEVER)) == second
+        assert await chat.turns() == [turn, second]
+
+    async def test_a_try_that_is_not_later_is_another_message(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block, first = await answered(chat, 2)
+        here.ledger.lost(block)
+        turns = [first]
+        for count in (1, 1):
+            turns.append((await answered(chat, count))[1])
+        assert await chat.turns() == turns
+
+    async def test_what_is_said_of_an_earlier_try_leaves_the_claim_of_a_later_one_alone(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        again = ask(await there.chat(chat), 1)
+        assert await soon(again.run(NEVER)) == turn
+        here.ledger.delivered(first)
+        await noted(here)
+        assert await soon(ask(chat, 2).run(NEVER)) == turn
+        here.ledger.lost(first)
+        there.ledger.lost(again)
+        await noted(here)
+        await noted(there)
+        [claim] = await claims(here)
+        assert (claim.retries, claim.is_lost) == (2, False)
+        assert await chat.turns() == [turn]
+
+    async def test_a_running_turn_that_nobody_hears_is_taken_up(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        here.ledger.lost(block)
+        await noted(here)
+        again = ask(await there.chat(chat), 1, attach=True)
+        with pytest.raises(TurnAttached) as attached:
+            await soon(again.run(NEVER))
+        assert attached.value.turn == await running(chat)
+        # Somebody hears it now: the same words from elsewhere wait for their own answer.
+        other = await stage.line_up(chat, ask(chat, 2).run(ScriptedModel(["another"])))
+        there.ledger.delivered(again)
+        turn = await holder.finish()
+        await noted(there)
+        assert [turn, await soon(other)] == await chat.turns()
+
+    async def test_a_running_turn_that_is_heard_is_not_shared(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        with pytest.raises(ConversationBusy):
+            await soon(ask(await there.chat(chat), 1, on_busy="reject", attach=True).run(NEVER))
+        second = await stage.line_up(chat, ask(chat, 1).run(ScriptedModel(["another"])))
+        with here.store.hold(begin) as gate:
+            turn = await holder.finish()
+            here.ledger.delivered(block)
+            await stage.reach(gate, second)
+            await noted(here)
+        assert [turn, await soon(second)] == await chat.turns()
+
+    async def test_who_waits_in_line_behind_its_own_first_try_is_given_that_answer(
+        self, stage: Stage
+    ) -> None:
+        """The client gave up and tried again before the server saw that it was gone."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        here.ledger.lost(block)
+        turn = await holder.finish()
+        assert await soon(again) == turn
+        assert await chat.turns() == [turn]
+        assert await stage.tickets(chat) == []
+
+    async def test_a_loss_wakes_who_waits_for_the_same(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        again = await stage.line_up(chat, ask(chat, 1, attach=True).run(NEVER))
+        here.ledger.lost(block)
+        with pytest.raises(TurnAttached):
+            await soon(again)
+        await holder.finish()
+
+    async def test_a_queued_first_try_answers_the_second_one_behind_it(self, stage: Stage) -> None:
+        """The client gave up while its request still waited: nothing was claimed, and nothing lost."""
+        here, there = await stage.processes()
+        chat = await here.chat()
+        holder = await stage.hold_lane(chat, "before")
+        block = ask(chat, 0)
+        first = await stage.line_up(chat, block.run(ScriptedModel(["a"])))
+        here.ledger.lost(block)
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        await holder.finish()
+        assert await soon(again) == await soon(first)
+        assert await asked(chat) == ["before", "q"]
+
+    async def test_a_later_try_goes_on_where_a_dead_process_stopped(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
+        with here.store.hold(commit):
+            stage.start(ask(chat, 0).run(model))
+            await stage.until(lambda: has_paid(chat))
+            await stage.bury_others(there)
+            turn = await soon(ask(await there.chat(chat), 1).run(model))
+        assert (turn.text, model.executed) == ("Done.", {"pay": 1})
+        assert await chat.turns() == [turn]
+
+    async def test_a_later_try_may_be_the_one_that_finds_the_process_dead(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        model = ScriptedModel([Tool("pay", "paid"), "never said"], [Tool("pay", "paid"), "Done."])
+        with here.store.hold(commit):
+            stage.start(ask(chat, 0).run(model))
+            await stage.until(lambda: has_paid(chat))
+            again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(model))
+            turn = await fall_silent(stage, there, again)
+        assert (turn.text, model.executed) == ("Done.", {"pay": 1})
+        assert await chat.turns() == [turn]
+
+    async def test_what_was_kept_of_a_dead_process_is_the_answer(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await runs(stage, chat, 0, on_failure="keep")
+        again = await stage.line_up(chat, ask(await there.chat(chat), 1).run(NEVER))
+        turn = await fall_silent(stage, there, again)
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert await chat.turns() == [turn]
+
+    async def test_a_failed_turn_is_resumed_if_its_error_was_lost_and_run_afresh_if_not(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        for is_lost, kinds in ((True, ["completed"]), (False, ["settled", "completed"])):
+            model = ScriptedModel([Tool("pay", "paid"), BOOM], [Tool("pay", "paid"), "Done."])
+            before, first = len(await chat.turns()), ask(chat, 0)
+            with pytest.raises(RuntimeError):
+                await soon(first.run(model))
+            if is_lost:
+                here.ledger.lost(first)
+            await soon(ask(chat, 1).run(model))
+            assert [turn.kind for turn in (await chat.turns())[before:]] == kinds
+            assert model.executed == {"pay": len(kinds)}
+
+    async def test_a_turn_that_was_stopped_and_discarded_runs_again(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block, _ = await runs(stage, chat, 0, on_stop="discard")
+        here.ledger.lost(block)
+        stopped = await soon(chat.stop())
+        assert stopped is not None
+        assert stopped.state is AttemptState.DISCARDED
+        _, turn = await answered(chat, 1)
+        assert await chat.turns() == [turn]
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_try_whose_begin_has_no_answer_is_the_same_try(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        _, turn = await answered(chat, 0)
+        here.store.lose_answer(begin, fate)
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        here.store.lose_answer(begin, fate)
+        _, second = await answered(chat, 0)
+        assert await chat.turns() == [turn, second]
+
+    @pytest.mark.parametrize("when", When)
+    @pytest.mark.parametrize("is_noted", [True, False])
+    async def test_a_try_that_overtakes_the_commit_of_the_one_before_it_shares_it(
+        self, stage: Stage, when: When, is_noted: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        if is_noted:
+            here.ledger.lost(block)
+            await noted(here)
+        with here.store.hold(commit, when) as gate:
+            holder.gate.release()
+            await stage.reach(gate, holder.task)
+            again = stage.start(ask(await there.chat(chat), 1).run(NEVER))
+            await stage.until_run(there, begin, 1)
+        turn = await soon(holder.task)
+        assert await soon(again) == turn
+        assert await chat.turns() == [turn]
+
+    @pytest.mark.parametrize("is_delivered", [True, False])
+    async def test_a_try_that_is_overtaken_by_the_commit_goes_by_what_became_of_it(
+        self, stage: Stage, is_delivered: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        block, holder = await runs(stage, chat, 0)
+        with there.store.hold(begin) as gate:
+            again = stage.start(ask(await there.chat(chat), 1).run(ScriptedModel(["another"])))
+            await stage.reach(gate, again)
+            turn = await holder.finish()
+            (here.ledger.delivered if is_delivered else here.ledger.lost)(block)
+            await noted(here)
+        second = await soon(again)
+        assert (second == turn) is not is_delivered
+        assert len(await chat.turns()) == 1 + is_delivered
+
+    async def test_two_messages_at_once_are_two_and_a_later_try_takes_up_one_of_them(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        with here.store.hold(begin) as one, there.store.hold(begin) as other:
+            tasks = [
+                stage.start(ask(await each.chat(chat), 0).run(ScriptedModel(["a"]))) for each in (here, there)
+            ]
+            await stage.reach(one, tasks[0])
+            await stage.reach(other, tasks[1])
+        turns = [await soon(task) for task in tasks]
+        assert await soon(ask(chat, 1).run(NEVER)) in turns
+        assert len(await chat.turns()) == 2
+
+    @pytest.mark.parametrize("fate", Fate)
+    async def test_a_commit_of_unknown_outcome_is_not_made_twice(self, stage: Stage, fate: Fate) -> None:
+        here = await stage.process(IMPATIENT)
+        chat = await here.chat()
+        here.store.lose_answer(commit, fate)
+        here.store.refuse(resolve_doubt)
+        block, model = ask(chat, 0), ScriptedModel(["a"], ["b"])
+        with pytest.raises(CommitOutcomeUnknown):
+            await soon(block.run(model))
+        here.ledger.lost(block)
+        again = ask(chat, 1)
+        second = stage.start(again.run(model))
+        await stage.until_run(here, begin, 2)
+        await here.tend()
+        try:
+            turn = await soon(second)
+        except TurnFailed:
+            here.ledger.lost(again)
+            turn = await soon(ask(chat, 2).run(model))
+        assert await chat.turns() == [turn]
+
+    async def test_what_cannot_be_noted_is_noted_later(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        first, turn = await answered(chat, 0)
+        here.store.refuse(note, StoreFull(), times=3)
+        here.ledger.delivered(first)
+        for _ in range(3):
+            with pytest.raises(StoreFull):
+                await soon(ask(chat, 1).run(NEVER))
+        await here.tend()
+        assert await claims(here) == []
+        assert await chat.turns() == [turn]
+
+    async def test_what_was_delivered_leaves_nothing_behind(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        for number in range(3):
+            block = ask(chat, 0, f"q{number}")
+            await soon(block.run(ScriptedModel(["a"])))
+            here.ledger.delivered(block)
+        await noted(here)
+        assert await claims(here) == []
+
+    async def test_what_nobody_asks_for_again_is_forgotten_in_a_day(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        _, turn = await answered(chat, 0)
+        await runs(stage, await here.chat(), 0, text="other")
+        stage.clock.advance(CLAIM_KEPT_MS / 1000 - 1)
+        await here.tend()
+        assert await soon(ask(chat, 1).run(NEVER)) == turn
+        stage.clock.advance(2)
+        await here.tend()
+        assert await claims(here) == []
+
+    async def test_requests_of_different_owners_are_different_requests(self, stage: Stage) -> None:
+        here = await stage.process()
+        ann, ben = await here.chat(owner="ann"), await here.chat(owner="ben")
+        _, hers = await answered(ann, 0)
+        _, his = await answered(ben, 1)
+        assert await soon(ask(ann, 1).run(NEVER)) == hers
+        assert await soon(ask(ben, 2).run(NEVER)) == his
+
+    async def test_an_idempotency_key_needs_no_count(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        block = ask(chat, 0, idempotency_key="i")
+        turn = await soon(block.run(ScriptedModel(["a"])))
+        here.ledger.delivered(block)
+        await noted(here)
+        assert await soon(ask(chat, 0, idempotency_key="i").run(NEVER)) == turn
+
+    async def test_a_later_try_belongs_to_the_conversation_of_the_first(self, stage: Stage) -> None:
+        here = await stage.process()
+
+        def send(count: int) -> TurnBlock:
+            return here.ledger.turn("q", conversation_key="k", retry=Retry(b"q", count))
+
+        turn = await soon(send(0).run(ScriptedModel(["a"])))
+        await here.ledger.reset("k")
+        assert await soon(send(1).run(NEVER)) == turn
+        await (await here.ledger.chat_of(turn.id)).delete()
+        with pytest.raises(ConversationDeleted):
+            await soon(send(2).run(NEVER))
+
+    async def test_a_history_that_is_sent_again_is_no_regeneration(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        await exchange(chat, "q1", "a1")
+        history = [{"role": "user", "content": "q1"}, {"role": "assistant", "content": "a1"}]
+        history.append({"role": "user", "content": "q2"})
+
+        def send(process: Process, count: int) -> TurnBlock:
+            return process.ledger.resent(history, conversation=chat.id, retry=Retry(b"h", count))
+
+        block = send(here, 0)
+        turn = await soon(block.run(ScriptedModel(["a2"])))
+        here.ledger.lost(block)
+        await noted(here)
+        assert await soon(send(there, 1).run(NEVER)) == turn
+        assert await asked(chat) == ["q1", "q2"]
+
+    async def test_who_names_no_try_pays_nothing_and_a_first_try_no_trip_of_its_own(
+        self, stage: Stage
+    ) -> None:
+        here = await stage.process()
+        chat = await here.chat()
+        before = len(here.store.trips)
+        await exchange(chat, "q")
+        plain = here.store.trips[before:]
+        assert await claims(here) == []
+        before = len(here.store.trips)
+        await answered(chat, 0)
+        assert here.store.trips[before:] == plain

@@ -1,0 +1,89 @@
+"""Showing: flags, instructions and context, and what models see of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from tests.simulation.broken.registry import Patch, broken
+from turnledger.engine import begin, ending, flagging, leaving, line, snapshot, tail, transaction
+from turnledger.engine.commit import commit
+from turnledger.model.instructions import instructed_after
+
+# Flags are nobody's but of those who set them.
+
+
+@broken
+def writes_back_the_flags_it_read_when_it_began() -> list[Patch]:
+    read: dict[Any, Any] = {}
+    true = begin._take_lane
+
+    async def take_lane(tables: Any, conversation: Any, branch: Any, *arguments: Any) -> Any:
+        begun = await true(tables, conversation, branch, *arguments)
+        turns = await line.turns_of(tables, begun.branch, 0, begun.branch.length, begun.branch.length)
+        flags = await tables.flags(conversation.owner, [turn.id for turn in turns])
+        read[begun.attempt.id] = {turn.id: dict(flags.get(turn.id, {})) for turn in turns}
+        return begun
+
+    async def commit_all(tables: Any, request: Any) -> Any:
+        turn = await commit(tables, request)
+        for id, flags in read.get(turn.id, {}).items():
+            await tables.save_flags(request.owner, id, flags)
+        return turn
+
+    return [(begin, "_take_lane", take_lane), (leaving, "commit", commit_all)]
+
+
+@broken
+def remembers_flags_whatever_was_set_since() -> list[Patch]:
+    true = flagging.FlagCache.find
+
+    def find(self: Any, branch: Any, version: int, turns: Any) -> Any:
+        kept = self._kept.get(branch)
+        return true(self, branch, kept[0] if kept else version, turns)
+
+    return [(flagging.FlagCache, "find", find)]
+
+
+@broken
+def leaves_the_flags_behind_when_a_turn_is_shown_in_part() -> list[Patch]:
+    async def none(process: Any, base: Any, turns: Any) -> Any:
+        return {}
+
+    return [(tail, "flags_of", none)]
+
+
+# Instructions are in force once their turn is committed, until replaced.
+
+
+@broken
+def leaves_instructions_of_a_failed_turn_in_force() -> list[Patch]:
+    remembered: dict[Any, Any] = {}
+    true = snapshot._in_force
+
+    async def in_force(process: Any, begun: Any, base: Any, history: Any) -> Any:
+        given, branch = begun.attempt.instructions, (process, base.branch)
+        if given is not None and given.is_lasting:
+            remembered[branch] = given.items
+        if given is None and branch in remembered:
+            return remembered[branch]
+        return await true(process, begun, base, history)
+
+    return [(snapshot, "_in_force", in_force)]
+
+
+@broken
+def leaves_instructions_in_force_that_were_for_one_turn() -> list[Patch]:
+    def stays(given: Any, before: int, number: int) -> int:
+        return instructed_after(replace(given, is_lasting=True) if given else None, before, number)
+
+    return [(where, "instructed_after", stays) for where in (transaction, ending)]
+
+
+@broken
+def edits_without_the_instructions_of_the_place() -> list[Patch]:
+    async def none(*_: Any) -> None:
+        return None
+
+    return [(begin, "_instructions_there", none)]

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from turnledger import Ledger
+from turnledger.engine.conversations import Target
+from turnledger.engine.latest_lines import LatestLines
+from turnledger.engine.resending import current
+
+
+@pytest.fixture
+async def ledger() -> AsyncIterator[Ledger]:
+    async with await Ledger.open("memory:") as ledger:
+        yield ledger
+
+
+def talk(*texts: str) -> list[dict[str, Any]]:
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(texts)]
+
+
+async def test_the_next_request_is_read_without_asking_the_store(ledger: Ledger, monkeypatch: Any) -> None:
+    reads: list[Any] = []
+    read = ledger._process.store.read
+
+    async def counted(operation: Any, request: Any) -> Any:
+        reads.append(operation)
+        return await read(operation, request)
+
+    monkeypatch.setattr(ledger._process.store, "read", counted)
+    history = ["q1"]
+    for number in (1, 2, 3):
+        async with ledger.resent(talk(*history), conversation_key="k") as turn:
+            turn.emit(f"a{number}")
+        history += [f"a{number}", f"q{number + 1}"]
+    assert reads.count(current) == 1
+
+
+async def test_what_others_did_since_is_found_by_begin(ledger: Ledger) -> None:
+    async with ledger.resent(talk("q1"), conversation_key="k") as turn:
+        turn.emit("a1")
+    chat = await ledger.conversation(conversation_key="k")
+    async with chat.turn("q2") as turn:
+        turn.emit("a2")
+    async with ledger.resent(talk("q1", "a1", "q2", "a2", "q3"), conversation_key="k") as turn:
+        assert [item.text for item in turn.input] == ["q3"]
+        turn.emit("a3")
+    assert len(await chat.turns()) == 3
+
+
+async def test_flags_that_changed_since_count(ledger: Ledger) -> None:
+    async with ledger.resent(talk("q1"), conversation_key="k") as turn:
+        turn.emit("a1")
+    async with ledger.resent(talk("q1", "a1", "q2"), conversation_key="k") as turn:
+        turn.emit("a2")
+    chat = await ledger.conversation(conversation_key="k")
+    first, _ = await chat.turns()
+    await chat.flag(first.id, to_user=False)
+    async with ledger.resent(talk("q2", "a2", "q3"), conversation_key="k") as turn:
+        assert [item.text for item in turn.input] == ["q3"]
+        assert turn.began == "continued"
+        turn.emit("a3")
+    assert len(await chat.turns()) == 3
+
+
+async def test_an_error_about_an_old_line_is_not_raised(ledger: Ledger) -> None:
+    async with ledger.resent(talk("q1"), conversation_key="k") as turn:
+        turn.emit("a1")
+    chat = await ledger.conversation(conversation_key="k")
+    async with chat.turn("q2") as turn:
+        await turn.add({"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"})
+    result = [{"role": "tool", "tool_call_id": "c", "content": "seen"}]
+    async with ledger.resent(result, conversation_key="k", sent="new") as turn:
+        assert [item.type for item in turn.input] == ["function_call_output"]
+        turn.emit("a3")
+
+
+async def test_a_conversation_that_is_gone_is_told(ledger: Ledger) -> None:
+    async with ledger.resent(talk("q1"), conversation_key="k") as turn:
+        turn.emit("a1")
+    chat = await ledger.conversation(conversation_key="k")
+    await chat.delete()
+    async with ledger.resent(talk("q1"), conversation_key="k") as turn:
+        assert turn.began == "created"
+        turn.emit("b1")
+
+
+def test_those_used_last_are_remembered() -> None:
+    assert LatestLines().guess(Target("me")) is None

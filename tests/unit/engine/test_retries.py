@@ -1,0 +1,136 @@
+"""What a try of a request finds of an earlier one, by how that fares and what is known of its answer."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation, drive
+from tests.unit.model.shapes import some_id, turn
+from turnledger import Ledger, Retry
+from turnledger.engine.conversations import Target
+from turnledger.engine.ending import CLAIM_KEPT_MS, DIED, Ended
+from turnledger.engine.idempotency import Fresh, Share
+from turnledger.engine.retries import DERIVED, check_retry, claim_for, look_up
+from turnledger.errors import ConversationDeleted, ConversationExpired, InvalidInput
+from turnledger.model.attempt import Attempt, AttemptState, Failure
+from turnledger.model.conversation import Claim, ConversationState
+from turnledger.model.ids import TurnId
+from turnledger.stores.memory import Database, MemoryTables
+
+ANN = Target("ann", CONVERSATION)
+FIRST, SECOND = Retry(b"digest"), Retry(b"digest", 1)
+ID, SENDER = some_id(TurnId, 1), some_id(TurnId, 2)
+CLAIM = claim_for(FIRST, attempt(1))
+FAILURE = Failure("boom", "it broke")
+
+
+def claimed(row: Attempt | None = None, **changes: Any) -> MemoryTables:
+    tables = MemoryTables(Database())
+    drive(tables.add_conversation(conversation()))
+    drive(tables.add_branch(branch()))
+    drive(tables.save_claim(replace(CLAIM, **changes)))
+    if row is not None:
+        drive(tables.add_attempt(row))
+    return tables
+
+
+def claim_in(tables: MemoryTables) -> Claim:
+    found = drive(tables.claim("ann", FIRST.name))
+    assert found is not None
+    return found
+
+
+def test_a_claim_names_its_try_and_is_forgotten_in_time_by_itself() -> None:
+    assert (CLAIM.idempotency_key, CLAIM.retries, CLAIM.is_lost) == (DERIVED + b"digest".hex(), 0, False)
+    assert (CLAIM.attempt, CLAIM.sender, CLAIM.expires_at) == (ID, ID, 1 + CLAIM_KEPT_MS)
+
+
+def test_nothing_there_is_a_fresh_start() -> None:
+    assert drive(look_up(MemoryTables(Database()), ANN, SECOND, SENDER)) == Fresh()
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_first_try_finds_nothing(is_lost: bool) -> None:
+    tables = claimed(attempt(1), is_lost=is_lost)
+    assert drive(look_up(tables, ANN, FIRST, SENDER)) == Fresh()
+
+
+def test_what_runs_and_is_lost_is_shared_from_now_on() -> None:
+    tables = claimed(attempt(1), is_lost=True)
+    for _ in range(2):  # and decided the same again, for the same request
+        assert drive(look_up(tables, ANN, SECOND, SENDER)) == Share(ID, None, CONVERSATION)
+        found = claim_in(tables)
+        assert (found.retries, found.is_lost, found.sender) == (1, False, SENDER)
+    assert drive(look_up(tables, ANN, SECOND, some_id(TurnId, 3))) == Fresh()
+
+
+def test_what_runs_and_is_heard_is_not_shared() -> None:
+    tables = claimed(attempt(1))
+    assert drive(look_up(tables, ANN, SECOND, SENDER)) == Fresh()
+    assert claim_in(tables) == CLAIM
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_what_is_committed_is_the_answer_while_its_claim_is_there(is_lost: bool) -> None:
+    tables = claimed(is_lost=is_lost)
+    committed = replace(turn(1), id=ID)
+    drive(tables.add_turn(committed))
+    share = Share(ID, Ended(AttemptState.COMPLETED, committed), CONVERSATION)
+    assert drive(look_up(tables, ANN, SECOND, SENDER)) == share
+    assert claim_in(tables).sender == SENDER
+
+
+@pytest.mark.parametrize(
+    ("state", "failure", "is_lost", "is_taken_up"),
+    [
+        (AttemptState.FAILED, DIED, False, True),
+        (AttemptState.FAILED, FAILURE, True, True),
+        (AttemptState.FAILED, FAILURE, False, False),
+        (AttemptState.DISCARDED, None, True, False),
+        (AttemptState.RESUMED, FAILURE, True, False),
+    ],
+)
+def test_what_did_not_commit_is_taken_up_if_it_failed_and_nobody_was_told(
+    state: AttemptState, failure: Failure | None, is_lost: bool, is_taken_up: bool
+) -> None:
+    row = attempt(1, state, failure=failure)
+    tables = claimed(row, is_lost=is_lost)
+    before = claim_in(tables)
+    found = drive(look_up(tables, ANN, SECOND, SENDER))
+    assert found == (Fresh(before, row) if is_taken_up else Fresh())
+    assert claim_in(tables) == before
+
+
+def test_what_is_not_known_any_more_is_begun_again() -> None:
+    assert drive(look_up(claimed(is_lost=True), ANN, SECOND, SENDER)) == Fresh()
+
+
+@pytest.mark.parametrize(
+    ("state", "error"),
+    [(ConversationState.DELETED, ConversationDeleted), (ConversationState.EXPIRED, ConversationExpired)],
+)
+def test_that_its_conversation_is_gone_is_told(state: ConversationState, error: type[Exception]) -> None:
+    tables = claimed(attempt(1), is_lost=True)
+    drive(tables.save_conversation(replace(conversation(), state=state)))
+    with pytest.raises(error):
+        drive(look_up(tables, ANN, SECOND, SENDER))
+
+
+def test_another_conversation_is_another_request() -> None:
+    elsewhere = Target("ann", conversation_key="another")
+    assert drive(look_up(claimed(attempt(1), is_lost=True), elsewhere, SECOND, SENDER)) == Fresh()
+
+
+@pytest.mark.parametrize(
+    "retry", [Retry(b""), Retry(b"x" * 65), Retry(b"x", -1), Retry(b"x", 2**31), (b"x", 1), 5]
+)
+def test_what_is_no_count_of_a_request_is_refused(retry: Any) -> None:
+    with pytest.raises(InvalidInput, match="retry is"):
+        check_retry(retry)
+
+
+async def test_no_idempotency_key_can_be_taken_for_a_request() -> None:
+    async with await Ledger.open() as ledger:
+        with pytest.raises(InvalidInput, match="control character"):
+            ledger.turn("q", idempotency_key=FIRST.name)

@@ -1,0 +1,87 @@
+"""Requests are passed on as they are given, and answers are read as far as they are looked at."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+
+from turnledger.errors import MalformedAnswer, ModelUnavailable
+from turnledger.runners.chat_model import Asked, chunk_of, completion_of, failure_of
+
+HELLO = [{"role": "user", "content": "Hello"}]
+
+
+def test_a_request_holds_all_fields_that_were_given() -> None:
+    asked = Asked(HELLO, {"model": "m", "seed": 7, "x_unknown": {"a": [1]}}, {"include_usage": True})
+    fields = {"model": "m", "seed": 7, "x_unknown": {"a": [1]}, "messages": HELLO}
+    assert json.loads(asked.body(stream=False)) == {**fields, "stream": False}
+    streamed = {**fields, "stream": True, "stream_options": {"include_usage": True}}
+    assert json.loads(asked.body(stream=True)) == streamed
+
+
+def test_values_given_as_json_are_passed_on_verbatim() -> None:
+    messages = b'[ {"role": "user",  "content": "1e2"} ]'
+    body = Asked(msgspec.Raw(messages), {"temperature": msgspec.Raw(b"1.00")}).body(stream=False)
+    assert messages in body
+    assert b'"temperature":1.00' in body
+
+
+def test_a_chunk_is_read_as_far_as_it_is_looked_at() -> None:
+    chunk = chunk_of(
+        b'{"id": "c", "model": "m", "new": {"x": 1}, "usage": null,'
+        b' "choices": [{"index": 0, "logprobs": null, "delta": {"content": "Hi", "reasoning": "hm"},'
+        b' "finish_reason": null}]}'
+    )
+    assert (chunk.id, chunk.model, chunk.usage, chunk.error) == ("c", "m", None, None)
+    assert chunk.choices is not None
+    assert chunk.choices[0].delta is not None
+    assert chunk.choices[0].delta.content == "Hi"
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"{}",
+        b'{"choices": null}',
+        b'{"choices": [{"delta": null}]}',
+        b'{"choices": [{"delta": {"content": null}}]}',
+    ],
+)
+def test_what_models_leave_out_is_left_out(payload: bytes) -> None:
+    assert chunk_of(payload).usage is None
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"[DONE]",
+        b"\xff",
+        b'{"choices": 1}',
+        b'{"choices": [{"delta": {"content": 1}}]}',
+        b"[" * 99_999,
+    ],
+)
+def test_what_is_no_answer_is_malformed(payload: bytes) -> None:
+    with pytest.raises(MalformedAnswer, match=r"cannot be read: .*\.$"):
+        chunk_of(payload)
+    with pytest.raises(MalformedAnswer):
+        completion_of(payload)
+
+
+def test_half_a_character_is_read() -> None:
+    chunk = chunk_of(rb'{"choices": [{"delta": {"content": "\ud83d"}}]}')
+    assert chunk.choices is not None
+    assert chunk.choices[0].delta is not None
+    assert chunk.choices[0].delta.content == "\ud83d"
+
+
+@pytest.mark.parametrize("error", [{"message": "It  broke.", "code": 1}, "It broke"])
+def test_an_error_within_an_answer_is_told(error: object) -> None:
+    failure = failure_of(error)
+    assert type(failure) is ModelUnavailable
+    assert str(failure) == "The model broke off with an error: It broke."

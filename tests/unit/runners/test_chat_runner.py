@@ -1,0 +1,244 @@
+"""An answer becomes a turn when it is whole, and the client is told the end last."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from turnledger import Chat, Ledger, Turn
+from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
+from turnledger.runners.chat_model import Asked, ChatModel
+from turnledger.runners.chat_runner import ChatRunner
+
+pytestmark = pytest.mark.anyio
+
+
+def chunk(delta: dict[str, Any] | None = None, finish_reason: str | None = None, **others: Any) -> bytes:
+    choice = {"index": 0, "delta": delta or {}, "finish_reason": finish_reason}
+    return msgspec.json.encode({"id": "c", "model": "m-1", "choices": [choice], **others})
+
+
+def said(text: str) -> bytes:
+    return chunk({"content": text})
+
+
+def called(index: int, call_id: str, arguments: str = "{}") -> bytes:
+    call = {"index": index, "id": call_id, "function": {"name": "look", "arguments": arguments}}
+    return chunk({"tool_calls": [call]})
+
+
+def whole(message: dict[str, Any], finish_reason: str | None = "stop", **others: Any) -> bytes:
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason}
+    return msgspec.json.encode({"id": "c", "model": "m-1", "choices": [choice], **others})
+
+
+STOP = chunk({}, "stop")
+
+
+class Canned:
+    """Gives these payloads, and notes what it was asked."""
+
+    def __init__(self, *batches: list[bytes] | ModelError, completion: bytes = b"") -> None:
+        self.batches = batches
+        self.completion = completion
+        self.asked: list[Asked] = []
+
+    async def complete(self, asked: Asked) -> bytes:
+        self.asked.append(asked)
+        return self.completion
+
+    @asynccontextmanager
+    async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        self.asked.append(asked)
+        yield self._batches()
+
+    async def _batches(self) -> AsyncIterator[list[bytes]]:
+        for batch in self.batches:
+            if isinstance(batch, ModelError):
+                raise batch
+            yield batch
+
+    async def models(self) -> list[dict[str, Any]]:
+        return []
+
+    async def close(self) -> None: ...
+
+
+def runner(*batches: list[bytes] | ModelError, **options: Any) -> ChatRunner:
+    model: ChatModel = Canned(*batches)
+    return ChatRunner(model, {"model": "m"}, **options)
+
+
+def kinds(turn: Turn) -> list[str]:
+    return [item.text or item.type for item in turn.output]
+
+
+def sent_in(asked: Asked) -> Any:
+    """The messages that a model was asked with."""
+    return msgspec.json.decode(asked.body(stream=False))["messages"]
+
+
+async def test_text_is_emitted_as_it_comes(chat: Chat) -> None:
+    events: list[str] = []
+    run = runner([said("Hel"), said("lo")], [said("!"), STOP])
+    turn = await chat.run(run, "Hi", on_event=lambda event: events.append(getattr(event, "text", "-")))
+    assert turn.text == "Hello!"
+    assert events[1:4] == ["Hel", "lo", "!"]
+
+
+async def test_the_model_is_shown_the_turn_and_the_settings() -> None:
+    model = Canned([said("Yes."), STOP])
+    async with await Ledger.open("memory:") as ledger:
+        run = ChatRunner(model, {"model": "m", "top_k": 3}, stream_options={"include_usage": True})
+        await ledger.run(run, "Hi", instructions="Be brief.")
+    [asked] = model.asked
+    assert sent_in(asked) == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert (asked.settings, asked.stream_options) == ({"model": "m", "top_k": 3}, {"include_usage": True})
+
+
+async def test_the_turn_remembers_how_the_answer_ended(chat: Chat) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    tail = msgspec.json.encode({"id": "c", "model": "m-1", "choices": [], "usage": usage})
+    turn = await chat.run(runner([said("Hi"), chunk({}, "length"), tail]), "Hi")
+    assert turn.details == {"model": "m-1", "finish_reason": "length", "usage": usage}
+    turn = await chat.run(runner([b'{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}']), "Hi")
+    assert turn.details == {"finish_reason": "stop"}
+
+
+async def test_the_end_of_the_answer_is_held_back(chat: Chat) -> None:
+    passed: list[bytes] = []
+    tail = b'{"choices": [], "usage": {"total_tokens": 1}}'
+    last = chunk({"content": "!"}, "stop")
+    run = runner([said("Hel")], [said("lo"), last, tail], on_payloads=passed.extend)
+    turn = await chat.run(run, "Hi")
+    assert turn.text == "Hello!"
+    assert passed == [said("Hel"), said("lo")]
+    assert run.held == [last, tail]
+
+
+async def test_a_runner_starts_each_turn_afresh(chat: Chat) -> None:
+    run = runner([said("Hi"), STOP])
+    for _ in range(2):
+        await chat.run(run, "Hi")
+        assert run.held == [STOP]
+
+
+async def test_calls_end_the_turn_behind_its_text(chat: Chat) -> None:
+    end = chunk({}, "tool_calls")
+    turn = await chat.run(runner([said("I look."), called(0, "a"), called(1, "b"), end]), "Hi")
+    assert kinds(turn) == ["I look.", "function_call", "function_call"]
+    assert [item.call_id for item in turn.output[1:]] == ["a", "b"]
+    assert turn.details["finish_reason"] == "tool_calls"
+
+
+async def test_results_of_calls_are_shown_to_the_model(chat: Chat) -> None:
+    model = Canned([called(0, "a", '{"at": 1}'), chunk({}, "tool_calls")])
+    await chat.run(ChatRunner(model, {}), "Hi")
+    model.batches = ([said("Done."), STOP],)
+    await chat.run(
+        ChatRunner(model, {}), [{"type": "function_call_output", "call_id": "a", "output": "found"}]
+    )
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": 1}'}}
+    assert sent_in(model.asked[1]) == [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": "found"},
+    ]
+
+
+async def test_a_refusal_is_kept_as_one(chat: Chat) -> None:
+    turn = await chat.run(runner([chunk({"refusal": "I will"}), chunk({"refusal": " not."}), STOP]), "Hi")
+    [item] = turn.output
+    assert item.fields["content"] == [{"type": "refusal", "refusal": "I will not."}]
+
+
+async def test_halves_of_a_character_become_one(chat: Chat) -> None:
+    halves = [
+        rb'{"choices":[{"delta":{"content":"\ud83d"}}]}',
+        rb'{"choices":[{"delta":{"content":"\ude00"}}]}',
+    ]
+    assert (await chat.run(runner(halves, [STOP]), "Hi")).text == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        [],
+        [said("Hel")],
+        [said("Hel"), chunk({}, "")],
+        [said("Hel"), b"{"],
+        [said("Hel"), b'{"choices": [{"index": 1, "delta": {"content": "x"}}]}'],
+        [said("Hel"), b'{"choices": [{"index": 0}, {"index": 1}]}'],
+        [STOP],
+        [chunk({"content": ""}, "stop")],
+        [chunk({"function_call": {"name": "f"}}), STOP],
+        [called(0, "a"), called(0, "b"), STOP],
+        [said("Hel"), chunk({"tool_calls": [{"index": 0, "id": 7, "function": {"name": "f"}}]}), STOP],
+        [chunk({"tool_calls": [{"index": 0}]}), STOP],
+    ],
+)
+async def test_anything_but_a_whole_answer_fails_the_turn(chat: Chat, batch: list[bytes]) -> None:
+    with pytest.raises(MalformedAnswer):
+        await chat.run(runner(batch), "Hi")
+    assert await chat.history() == []
+    [attempt] = await chat.attempts()
+    assert attempt.attempt.state == "failed"
+
+
+async def test_an_error_object_in_the_stream_fails_the_turn(chat: Chat) -> None:
+    passed: list[bytes] = []
+    error = b'{"error": {"message": "Overloaded.", "code": 529}}'
+    run = runner([said("Hel"), error, STOP], on_payloads=passed.extend)
+    with pytest.raises(ModelUnavailable, match=r"with an error: Overloaded\.$"):
+        await chat.run(run, "Hi")
+    assert passed == [said("Hel")]
+    assert await chat.history() == []
+
+
+async def test_a_stream_that_breaks_off_behind_its_finish_reason_fails_the_turn(chat: Chat) -> None:
+    with pytest.raises(ModelUnavailable):
+        await chat.run(runner([said("Hi"), STOP], ModelUnavailable()), "Hi")
+    assert await chat.history() == []
+
+
+async def test_a_whole_answer_need_not_be_streamed(chat: Chat) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": "{}"}, "sig": "s"}
+    other = {**call, "id": "b"}
+    answer = whole(
+        {"content": "I look.", "tool_calls": [call, other]}, "tool_calls", usage={"total_tokens": 1}
+    )
+    run = ChatRunner(Canned(completion=answer), {}, stream=False)
+    turn = await chat.run(run, "Hi")
+    assert kinds(turn) == ["I look.", "function_call", "function_call"]
+    assert turn.output[1].fields["chat_only"] == {"call": {"sig": "s"}}
+    assert turn.details == {"model": "m-1", "finish_reason": "tool_calls", "usage": {"total_tokens": 1}}
+    assert run.completion == answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (b"", MalformedAnswer),
+        (b"<html>", MalformedAnswer),
+        (b"{}", MalformedAnswer),
+        (b'{"choices": []}', MalformedAnswer),
+        (b'{"choices": [{"finish_reason": "stop"}]}', MalformedAnswer),
+        (whole({"content": "Hi"}, None), MalformedAnswer),
+        (whole({"content": None}), MalformedAnswer),
+        (msgspec.json.encode({"choices": [{"message": {"content": "a"}}] * 2}), MalformedAnswer),
+        (b'{"error": {"message": "no"}}', ModelUnavailable),
+    ],
+)
+async def test_what_is_no_whole_answer_fails_the_turn(
+    chat: Chat, answer: bytes, error: type[ModelError]
+) -> None:
+    with pytest.raises(error):
+        await chat.run(ChatRunner(Canned(completion=answer), {}, stream=False), "Hi")
+    assert await chat.history() == []
