@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.crash.processes", "tests.crash.promises")
+pytest.register_assert_rewrite("tests.crash.processes", "tests.crash.promises", "tests.crash.killed_server")
 
 from tests.crash.processes import Start, Worker  # noqa: E402
 

@@ -13,7 +13,7 @@ import msgspec
 
 from turnledger.errors import InvalidId, InvalidInput, MalformedItems, StoreCorrupt, StoreTooNew
 from turnledger.model.ids import Id
-from turnledger.model.item import Item
+from turnledger.model.item import DEEPEST, Item, check_plain
 
 VERSION = 1
 
@@ -106,6 +106,8 @@ def raw_object(name: str, values: dict[str, Any]) -> bytes:
     try:
         raw = msgspec.json.encode(values)
         msgspec.json.decode(raw, type=dict[str, Any])
+        if raw.count(b"{") + raw.count(b"[") > DEEPEST:
+            check_plain(values)
     except (TypeError, ValueError, RecursionError) as problem:
         raise InvalidInput(f"{name} must be a dict of JSON values: {problem}.") from None
     return raw

@@ -25,6 +25,10 @@ _SELF_CONTAINED = frozenset(
 _TOOL_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 
+DEEPEST = 100
+"""How deep lists and objects may be nested: whatever is let in, every reader must be able to decode, with
+any number of calls on its stack."""
+
 ItemLike: TypeAlias = "str | Mapping[str, Any] | Item"
 """A text (a user message), a mapping of the Responses or chat-message shape, or an item."""
 
@@ -203,22 +207,23 @@ def _check_text(fields: dict[str, Any], kind: str, name: str, *, empty: bool = F
 
 def _encode(fields: dict[str, Any]) -> bytes:
     try:
-        _refuse_what_json_lacks(fields)
+        check_plain(fields)
         return msgspec.json.encode(fields)
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as problem:
         raise MalformedItems(f"An item must be plain JSON: {problem}.") from None
 
 
-def _refuse_what_json_lacks(value: Any) -> None:
-    """The encoder would make NaN and the infinities null."""
-    if isinstance(value, float) and not isfinite(value):
-        raise ValueError(f"{value} is not a number in JSON")
-    if isinstance(value, Mapping):
-        for each in value.values():
-            _refuse_what_json_lacks(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            _refuse_what_json_lacks(each)
+def check_plain(value: Any, levels: int = DEEPEST) -> None:
+    """Raise ValueError for what cannot be kept as JSON: the encoder would make NaN and the infinities null,
+    and what is nested without end could not be read again."""
+    if isinstance(value, float):
+        if not isfinite(value):
+            raise ValueError(f"{value} is not a number in JSON")
+    elif isinstance(value, Mapping | list | tuple):
+        if not levels:
+            raise ValueError(f"it is nested more than {DEEPEST} levels deep")
+        for each in value.values() if isinstance(value, Mapping) else value:
+            check_plain(each, levels - 1)
 
 
 def _check_message(fields: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ import msgspec
 from turnledger.errors import MalformedAnswer, ModelTimeout, ModelUnavailable
 from turnledger.runners.call_deltas import CallDeltas
 from turnledger.runners.chat_model import Asked
-from turnledger.runners.demo_part import Ending, Part, part_of
+from turnledger.runners.demo_part import Ending, Part, decoded, part_of
 
 _FAILED = "The demo model failed, as it was asked to."
 _STALLED = "The demo model stalled, as it was asked to."
@@ -124,6 +124,5 @@ def _message(part: Part) -> dict[str, Any]:
 
 
 def _wants_usage(options: Any) -> bool:
-    if isinstance(options, msgspec.Raw):
-        options = msgspec.json.decode(options)
+    options = decoded(options)
     return isinstance(options, dict) and options.get("include_usage") is True

@@ -186,10 +186,19 @@ def _is_object(arguments: str) -> bool:
         return False
 
 
+def decoded(given: Any) -> Any:
+    """A field as its client sent it; None for what nobody can read, as a number beyond all numbers."""
+    if not isinstance(given, msgspec.Raw):
+        return given
+    try:
+        return msgspec.json.decode(given)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def _tools(given: Any) -> dict[str, str]:
     """The names of the tools that may be called, each with its kind."""
-    if isinstance(given, msgspec.Raw):
-        given = msgspec.json.decode(given)
+    given = decoded(given)
     tools: dict[str, str] = {}
     for tool in given if isinstance(given, list) else ():
         kind = tool.get("type") if isinstance(tool, dict) else None

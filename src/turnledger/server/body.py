@@ -50,6 +50,8 @@ async def _gather(receive: Receive, limit: int) -> bytes:
 def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
     """Decode JSON. Raises Refused (400) that says where it is not JSON, or which field is wrong and how."""
     try:
+        if not body.isascii():
+            body.decode()  # the decoder looks only at what it takes; the rest is passed on, or kept
         return decoder.decode(body)
     except msgspec.ValidationError as problem:
         told, _, path = str(problem).partition(" - at `")

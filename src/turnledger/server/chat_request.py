@@ -109,7 +109,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     """Take a request apart. Raises InvalidInput or Refused, which name what is wrong and the remedy."""
     known = decode_body(body, _body_decoder)
     fields = _fields_decoder.decode(body)
-    named = {name: value for name, value in headers if name in _LOOKED_AT}
+    named = _named(headers)
     given = _text(named, b"x-conversation-id")
     conversation, conversation_key = _conversation(given)
     if conversation is not None or conversation_key is not None:
@@ -146,6 +146,16 @@ _LOOKED_AT = frozenset(
         b"x-stainless-retry-count",
     }
 )
+
+
+def _named(headers: RawHeaders) -> dict[bytes, bytes]:
+    """The headers that are looked at. One that is there twice says two things, and neither is guessed."""
+    found = [each for each in headers if each[0] in _LOOKED_AT]
+    named = dict(found)
+    if len(named) != len(found):
+        twice = sorted({name.decode() for name, _ in found if [each for each, _ in found].count(name) > 1})
+        raise InvalidInput(f"{', '.join(twice)}: given more than once. Send it once.")
+    return named
 
 
 def _words(named: Mapping[bytes, bytes]) -> str:

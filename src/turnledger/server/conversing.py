@@ -73,6 +73,10 @@ class Conversing:
                 if self._answer.outlet.is_broken:
                     self._ledger.lost(block)  # before it began, there was nothing to note that of
                 self._tell_place(turn.conversation.id, turn.began, turn.id)
+                if self._stopping is not None:
+                    # The client left while the turn began, when nobody could find it to stop it.
+                    turn.stop(self._on_disconnect.value)
+                    return
                 await self._runner(turn)
                 leaving_at = time.monotonic()
             self._metrics.committed(time.monotonic() - leaving_at)
@@ -183,16 +187,19 @@ class Conversing:
 
     # When the client goes.
 
+    @property
+    def _on_disconnect(self) -> OnDisconnect:
+        return self._asked.policies.on_disconnect or OnDisconnect.CONTINUE
+
     def _client_left(self) -> None:
         self._ledger.lost(self._block)
-        policy = self._asked.policies.on_disconnect or OnDisconnect.CONTINUE
-        if policy is not OnDisconnect.CONTINUE:
-            self._stopping = asyncio.create_task(self._stop(self._block.id, policy), name="turnledger stop")
+        if self._on_disconnect is not OnDisconnect.CONTINUE:
+            self._stopping = asyncio.create_task(self._stop(self._block.id), name="turnledger stop")
 
-    async def _stop(self, turn: TurnId, policy: OnDisconnect) -> None:
-        with suppress(TurnledgerError):  # it has ended, or never began: then there is nothing to stop
+    async def _stop(self, turn: TurnId) -> None:
+        with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
             chat = await self._ledger.chat_of(turn, owner=self._owner)
-            await chat.stop(turn, policy=policy.value)
+            await chat.stop(turn, policy=self._on_disconnect.value)
 
 
 def outcome_of(problem: BaseException) -> str:

@@ -45,8 +45,8 @@ class Outlet:
     async def _watch(self, on_broken: Callable[[], object]) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        # The server also says so when the response is complete.
-        if not self._is_ended:
+        # The server also says so when the response is complete; not so while a part of it is yet to leave.
+        if not self._is_ended or self._sending is not None:
             self.is_broken = True
             on_broken()
 

@@ -182,6 +182,7 @@ endless.append(endless)
         {"a": msgspec.Raw(b"}")},
         {"a": msgspec.Raw(b'"\xff"')},
         {"a": endless},
+        {"a": msgspec.json.decode(b"[" * 101 + b"]" * 101)},
         {("a", "b"): 1},
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.model.shapes import call, json_values, raw, reasoning, repeatable, result, user
 from turnledger.errors import MalformedItems
-from turnledger.model.item import Item, items_of, message, result_of
+from turnledger.model.item import DEEPEST, Item, items_of, message, result_of
 
 free_types = st.sampled_from(["note", "reasoning", "mcp_call", "future.kind", "💬"]) | st.text(
     min_size=1
@@ -113,6 +113,15 @@ def test_a_role_that_is_not_a_text_is_refused() -> None:
 def test_nesting_without_end_is_refused() -> None:
     with pytest.raises(MalformedItems):
         Item(b'{"type":"note","deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}")
+
+
+def test_nesting_is_bounded_so_that_every_reader_can_follow() -> None:
+    nested: Any = []
+    for _ in range(DEEPEST - 2):
+        nested = [nested]
+    assert Item.of({"type": "x", "x": nested}).fields["x"] == nested
+    with pytest.raises(MalformedItems, match="nested more than 100 levels deep"):
+        Item.of({"type": "x", "x": [nested]})
 
 
 @pytest.mark.parametrize("call_id", ["", 5, [], {}])

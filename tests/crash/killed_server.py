@@ -1,0 +1,236 @@
+"""kill -9 of the server under load: `python -m tests.crash.killed_server --rounds 100 --seed 7`.
+
+Several clients talk in several conversations over HTTP while the server is killed at moments that the seed
+chooses, and started again on the same file. What clients were told is held against what is there at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import aiohttp
+
+from tests.crash.promises import check_chain, check_file
+from turnledger import Ledger, Turn, TurnKind
+from turnledger.testing.upstream import ScriptedUpstream
+
+ROOT = Path(__file__).parents[2]
+WORDS = [f"word{number} " for number in range(12)]
+ANSWER = "".join(WORDS)
+LANES = ("lane-a", "lane-b", "lane-c")
+CLIENTS = 6
+DIED = b"the process that ran it died"
+MOMENTS = ("asked", "heard", "told")
+"""A request was sent, a part of an answer has come, a whole one has."""
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Nothing of the user's configuration, and our sources."""
+    sources = f"{ROOT / 'src'}{os.pathsep}{ROOT}"
+    home = {name: str(folder) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+    return {**os.environ, **home, "PYTHONPATH": sources}
+
+
+class ServerProcess:
+    """`turnledger serve` as a process, on a file in a folder."""
+
+    def __init__(self, folder: Path, upstream: str, *flags: str) -> None:
+        self.store = f"sqlite:///{folder / 'chats.db'}"
+        command = ["turnledger", "serve", "--port", "0", "--store", self.store, "--upstream", upstream]
+        self.errors = folder / "errors"
+        with self.errors.open("a") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", *command, "--log-level", "warning", *flags],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment(folder),
+            )
+        self.url = ""
+
+    async def announced(self) -> str:
+        """Wait until it can be asked; return its URL."""
+        assert self.process.stdout is not None
+        line = await asyncio.to_thread(self.process.stdout.readline)
+        found = re.search(r"http://[\d.]+:\d+", line)
+        assert found is not None, self.errors.read_text()
+        self.url = found[0]
+        return self.url
+
+    async def end(self, number: signal.Signals | None = None) -> int:
+        """Tell it to end, if so asked, and wait for it."""
+        if number is not None:
+            self.process.send_signal(number)
+        code = await asyncio.to_thread(self.process.wait)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return code
+
+
+@dataclass
+class Notes:
+    """What clients were told."""
+
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    """By token, the turn."""
+    asked: set[str] = field(default_factory=set)
+    problems: list[str] = field(default_factory=list)
+    """Answers that a client must not get."""
+
+
+class Client:
+    """Asks in one conversation after the other. Every second request has a key, and is sent again with it,
+    after a kill, until it is answered; the others are sent once."""
+
+    def __init__(self, seed: int, number: int, notes: Notes) -> None:
+        self._dice = Random(f"{seed}/{number}")
+        self._name = f"{seed}.{number}"
+        self._notes = notes
+        self._asked = 0
+        self._again: tuple[str, str, bool] | None = None
+
+    async def ask(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
+        """Ask once. Raises what aiohttp does when the server is killed."""
+        keyed, (token, lane, stream) = True, self._again or ("", "", False)
+        is_retry = self._again is not None
+        if not is_retry:
+            self._asked += 1
+            token, lane = f"{self._name}.{self._asked}", self._dice.choice(LANES)
+            stream, keyed = self._dice.random() < 0.7, self._asked % 2 == 0
+            self._again = (token, lane, stream) if keyed else None
+        headers = {"X-Conversation-Id": lane} | ({"Idempotency-Key": token} if keyed else {})
+        body = {"model": "any", "messages": [{"role": "user", "content": token}], "stream": stream}
+        self._notes.asked.add(token)
+        moment("asked")
+        async with session.post(f"{url}/v1/chat/completions", json=body, headers=headers) as answer:
+            told = b""
+            async for piece in answer.content.iter_any():
+                told += piece
+                moment("heard")
+            if is_retry and answer.status == 502 and DIED in told:
+                return  # it was taken for the attempt that just died, and shares its end
+            self._note(token, answer, told, stream=stream)
+        self._again = None
+        moment("told")
+
+    def _note(self, token: str, answer: aiohttp.ClientResponse, told: bytes, *, stream: bool) -> None:
+        if answer.status == 200 and (not stream or told.endswith(b"data: [DONE]\n\n")):
+            if token in self._notes.acknowledged:
+                self._notes.problems.append(f"{token} was told twice")
+            self._notes.acknowledged[token] = answer.headers["X-Turn-Id"]
+        else:
+            self._notes.problems.append(f"{token}: {answer.status} {told[-300:]!r}")
+
+
+class Storm:
+    """One file, one seed: rounds that end with a kill, then one that does not, then the truth."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._dice = Random(seed)
+        self.notes = Notes()
+        self._clients = [Client(seed, number, self.notes) for number in range(CLIENTS)]
+
+    async def run(self, rounds: int) -> dict[str, list[Turn]]:
+        """Return the histories, which keep all promises; raises AssertionError for one that is broken."""
+        async with ScriptedUpstream(otherwise=WORDS) as upstream:
+            for _ in range(rounds):
+                await self._round(upstream.url)
+            await self._last_round(upstream.url)
+        histories = await self._histories()
+        self._check(histories)
+        return histories
+
+    async def _round(self, upstream: str) -> None:
+        server = ServerProcess(self._folder, upstream)
+        url = await server.announced()
+        kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
+
+        def moment(what: str) -> None:
+            nonlocal left
+            left -= what == kind
+            if left == 0:
+                server.process.kill()
+
+        async with aiohttp.ClientSession() as session:
+            await asyncio.gather(*(self._ask_on(client, session, url, moment) for client in self._clients))
+        assert await server.end() == -signal.SIGKILL, server.errors.read_text()
+
+    async def _ask_on(
+        self, client: Client, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]
+    ) -> None:
+        try:
+            while True:
+                await client.ask(session, url, moment)
+        except aiohttp.ClientError:
+            return  # it was killed
+
+    async def _last_round(self, upstream: str) -> None:
+        """Conversations go on: what was not answered is asked again, and more."""
+        server = ServerProcess(self._folder, upstream)
+        url = await server.announced()
+        async with aiohttp.ClientSession() as session:
+            for _ in range(3):
+                await asyncio.gather(*(client.ask(session, url, lambda _: None) for client in self._clients))
+        assert await server.end(signal.SIGTERM) == 0, server.errors.read_text()
+        assert self.notes.problems == [], self.notes.problems
+
+    async def _histories(self) -> dict[str, list[Turn]]:
+        command = [sys.executable, "-m", "turnledger", "check", f"sqlite:///{self._folder / 'chats.db'}"]
+        env = environment(self._folder)
+        checked = await asyncio.to_thread(subprocess.run, command, env=env, capture_output=True, text=True)
+        assert (checked.returncode, checked.stderr) == (0, ""), checked.stdout
+        assert "nothing is wrong" in checked.stdout
+        check_file(self._folder)
+        histories = {}
+        async with await Ledger.open(f"sqlite:///{self._folder / 'chats.db'}") as ledger:
+            for lane in LANES:
+                chat = await ledger.conversation(conversation_key=lane)
+                turns = await chat.turns(limit=1000)
+                while turns and turns[0].number > 1:
+                    turns = [*await chat.turns(before=turns[0].number, limit=1000), *turns]
+                histories[lane] = turns
+        return histories
+
+    def _check(self, histories: dict[str, list[Turn]]) -> None:
+        turns = [turn for history in histories.values() for turn in history]
+        for history in histories.values():
+            check_chain(history)
+        for turn in turns:
+            assert (turn.kind, turn.text) == (TurnKind.COMPLETED, ANSWER), "half a turn"
+        there = Counter(turn.input[0].text for turn in turns)
+        assert [token for token, times in there.items() if times > 1] == []
+        assert there.keys() <= self.notes.asked
+        found = {turn.input[0].text: str(turn.id) for turn in turns}
+        acknowledged = self.notes.acknowledged
+        assert acknowledged
+        assert {token: found.get(token) for token in acknowledged} == acknowledged
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.killed_server", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20, help="how often the server is killed")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        storm = Storm(Path(folder), given.seed)
+        histories = asyncio.run(storm.run(given.rounds))
+    kept = sum(len(history) for history in histories.values())
+    asked, told = len(storm.notes.asked), len(storm.notes.acknowledged)
+    print(f"{given.rounds} kills: {asked} asked, {told} acknowledged, {kept} kept. All promises were kept.")
+
+
+if __name__ == "__main__":
+    main()

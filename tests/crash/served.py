@@ -1,0 +1,224 @@
+"""The server in the loop of the test, on a real socket, and a client that counts every byte."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import uvicorn
+from starlette.types import Receive, Scope, Send
+from uvicorn.server import ServerState
+
+from turnledger import Ledger
+from turnledger.engine.ports import Store
+from turnledger.runners.chat_model import ChatModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.settings import Settings
+from turnledger.stores.memory import MemoryStore
+
+
+class Served:
+    """A server that is asked over TCP, and knows when it has come to rest."""
+
+    def __init__(self, ledger: Ledger, app: App) -> None:
+        self.ledger = ledger
+        self.app = app
+        self.port = 0
+        self.connections: list[asyncio.Transport] = []
+        self.lost = 0
+        self._open_requests = 0
+        self._changed = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._open_requests += 1
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._open_requests -= 1
+            self._changed.set()
+
+    def note_made(self, transport: asyncio.Transport) -> None:
+        self.connections.append(transport)
+        self._changed.set()
+
+    def note_lost(self) -> None:
+        self.lost += 1
+        self._changed.set()
+
+    async def at_rest(self, connections: int) -> None:
+        """Wait until so many connections were lost, and no request is answered any more."""
+        await self._until(lambda: self.lost >= connections and not self._open_requests)
+
+    async def all_lost(self, connections: int) -> None:
+        """Wait until so many connections were lost."""
+        await self._until(lambda: self.lost >= connections)
+
+    async def connected(self, connections: int) -> None:
+        """Wait until so many connections have come."""
+        await self._until(lambda: len(self.connections) >= connections)
+
+    async def running(self) -> None:
+        """Wait until a turn runs."""
+        while not self.ledger.at_work().running:
+            await asyncio.sleep(0)
+
+    async def queued(self, turns: int) -> None:
+        """Wait until so many turns wait for others."""
+        while self.ledger.at_work().waiting != turns:
+            await asyncio.sleep(0)
+
+    async def answered(self, requests: int = 0) -> None:
+        """Wait until no more requests are open than these."""
+        await self._until(lambda: self._open_requests <= requests)
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+
+@asynccontextmanager
+async def served(
+    model: ChatModel,
+    settings: Settings | None = None,
+    *,
+    store: Store | None = None,
+    send_buffer: int | None = None,
+) -> AsyncIterator[Served]:
+    """Serve a model, under the name `demo`, over an empty ledger."""
+    async with await Ledger.over(store or MemoryStore()) as ledger:
+        app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings or Settings())
+        serving = Served(ledger, app)
+        config = uvicorn.Config(serving, http="httptools", ws="none", lifespan="off", log_config=None)
+        config.load()
+        state = ServerState()
+
+        class Protocol(config.http_protocol_class):  # type: ignore[name-defined, misc]
+            def connection_made(self, transport: asyncio.Transport) -> None:
+                serving.note_made(transport)
+                if send_buffer is not None:
+                    kernel = transport.get_extra_info("socket")
+                    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+                super().connection_made(transport)
+
+            def connection_lost(self, problem: Exception | None) -> None:
+                super().connection_lost(problem)
+                serving.note_lost()
+
+        def protocol() -> Protocol:
+            return Protocol(config=config, server_state=state, app_state={})
+
+        listening = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
+        serving.port = listening.sockets[0].getsockname()[1]
+        try:
+            yield serving
+        finally:
+            listening.close()
+            for connection in list(state.connections):
+                connection.transport.abort()
+            await serving.answered()
+
+
+def request(
+    path: str, body: Mapping[str, Any] | None = None, *, method: str = "POST", **headers: str
+) -> bytes:
+    """The bytes of a request; `x_turn_on_stop` is the header X-Turn-On-Stop."""
+    raw = b"" if body is None else msgspec.json.encode(body)
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost", "Connection: close"]
+    lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    if body is not None:
+        lines += ["Content-Type: application/json", f"Content-Length: {len(raw)}"]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + raw
+
+
+def completion(text: str, *, stream: bool = True, **headers: str) -> bytes:
+    """The bytes of a question."""
+    body = {"model": "demo", "messages": [{"role": "user", "content": text}], "stream": stream}
+    return request("/v1/chat/completions", body, **headers)
+
+
+class Heard:
+    """What a client has received so far."""
+
+    def __init__(self) -> None:
+        self.raw = b""
+        self.is_over = False
+        """Whether the connection is closed."""
+        self._changed = asyncio.Event()
+
+    def take(self, piece: bytes) -> None:
+        self.raw += piece
+        self.is_over = not piece
+        self._changed.set()
+
+    async def until(self, condition: Callable[[Heard], bool]) -> None:
+        """Wait until what was heard makes it true."""
+        while not condition(self):
+            self._changed.clear()
+            await self._changed.wait()
+
+    @property
+    def headers(self) -> dict[str, str]:
+        head, whole, _ = self.raw.partition(b"\r\n\r\n")
+        lines = head.decode().split("\r\n")[1:] if whole else []
+        return dict(line.split(": ", 1) for line in lines)
+
+    @property
+    def status(self) -> int:
+        return int(self.raw.split(b" ", 2)[1])
+
+    @property
+    def body(self) -> bytes:
+        """The body as far as it came."""
+        rest = self.raw.partition(b"\r\n\r\n")[2]
+        if "content-length" in self.headers:
+            return rest
+        body = b""
+        while True:
+            size, found, rest = rest.partition(b"\r\n")
+            if not found or not int(size, 16):
+                return body
+            body += rest[: int(size, 16)]
+            rest = rest[int(size, 16) + 2 :]
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """The payloads of the server-sent events that came whole."""
+        events = self.body.split(b"\n\n")[:-1]
+        return [line[6:] for event in events for line in event.split(b"\n") if line.startswith(b"data: ")]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of the answer came."""
+        if "content-length" in self.headers:
+            return len(self.body) == int(self.headers["content-length"])
+        return self.raw.endswith(b"\r\n0\r\n\r\n")
+
+    @property
+    def text(self) -> str:
+        """What the model said."""
+        chunks = [msgspec.json.decode(each) for each in self.payloads if each != b"[DONE]"]
+        deltas = [choice["delta"] for chunk in chunks for choice in chunk.get("choices", ())]
+        return "".join(delta.get("content") or "" for delta in deltas)
+
+
+async def exchange(port: int, asked: bytes, heard: Heard | None = None) -> Heard:
+    """Send a request, and hear what comes until the connection is closed."""
+    heard = heard or Heard()
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            writer.write(asked)
+            while piece := await reader.read(65_536):
+                heard.take(piece)
+        finally:
+            writer.close()
+    except ConnectionError:
+        pass
+    heard.take(b"")
+    return heard

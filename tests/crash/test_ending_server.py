@@ -1,0 +1,99 @@
+"""A server that is told to end while answers stream: turns end well within the grace, or leave no trace."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from tests.crash.killed_server import ServerProcess
+from tests.crash.served import Heard, completion, exchange, request
+from turnledger import AttemptState, Chat, Ledger
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import ScriptedUpstream
+
+
+@asynccontextmanager
+async def streaming(
+    folder: Path, gate: Gate, *flags: str
+) -> AsyncIterator[tuple[ServerProcess, Heard, asyncio.Task[Heard]]]:
+    """A server in the middle of an answer, which its upstream goes on with when the gate opens."""
+    async with ScriptedUpstream(["Hel", gate, "lo"], otherwise=["Again"]) as upstream:
+        server = ServerProcess(folder, upstream.url, *flags)
+        try:
+            port = port_of(await server.announced())
+            heard = Heard()
+            asked = completion("Hi", X_Conversation_Id="one")
+            asking = asyncio.create_task(exchange(port, asked, heard))
+            await heard.until(lambda heard: heard.text == "Hel")
+            yield server, heard, asking
+        finally:
+            server.process.kill()
+
+
+def port_of(url: str) -> int:
+    return int(url.rpartition(":")[2])
+
+
+async def refuses_more(port: int) -> None:
+    """Wait until the server takes no more turns."""
+    while True:
+        heard = await exchange(port, request("/readyz", method="GET"))
+        if not heard.raw or heard.status == 503:
+            return
+
+
+@asynccontextmanager
+async def left_behind(server: ServerProcess) -> AsyncIterator[Chat]:
+    """The conversation, as the ended server has left it."""
+    async with await Ledger.open(server.store) as ledger:
+        yield await ledger.conversation(conversation_key="one")
+
+
+async def test_a_running_turn_ends_well_within_the_grace(tmp_path: Path) -> None:
+    gate = Gate()
+    async with streaming(tmp_path, gate) as (server, heard, asking):
+        server.process.send_signal(signal.SIGTERM)
+        await refuses_more(port_of(server.url))
+        assert not asking.done()
+        gate.release()
+        await asking
+        assert await server.end() == 0
+    assert (heard.text, heard.payloads[-1], heard.is_whole) == ("Hello", b"[DONE]", True)
+    async with left_behind(server) as chat:
+        assert [turn.text for turn in await chat.turns()] == ["Hello"]
+
+
+async def test_after_the_grace_the_stream_says_so_and_the_history_is_as_before(tmp_path: Path) -> None:
+    async with streaming(tmp_path, Gate(), "--grace", "0") as (server, heard, asking):
+        reader = Heard()
+        follow = request(f"/api/turns/{heard.headers['x-turn-id']}/events", method="GET")
+        reading = asyncio.create_task(exchange(port_of(server.url), follow, reader))
+        await reader.until(lambda heard: b"text.delta" in heard.body)
+        assert await server.end(signal.SIGTERM) == 0
+        await asyncio.gather(asking, reading)
+    assert heard.is_whole
+    error = msgspec.json.decode(heard.payloads[-1])["error"]
+    assert (error["code"], error["type"]) == ("shutting_down", "server_error")
+    assert b"[DONE]" not in heard.raw
+    # Whoever follows it learns of its end, or of the server's.
+    assert reader.is_whole
+    assert b"turn.finished" in reader.body or b"shutting_down" in reader.body
+    async with left_behind(server) as chat:
+        assert await chat.turns() == []
+        assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
+
+
+async def test_told_twice_it_ends_at_once_and_the_history_is_as_before(tmp_path: Path) -> None:
+    async with streaming(tmp_path, Gate()) as (server, heard, asking):
+        server.process.send_signal(signal.SIGTERM)
+        await refuses_more(port_of(server.url))
+        assert await server.end(signal.SIGTERM) == 0
+        await asking
+    assert msgspec.json.decode(heard.payloads[-1])["error"]["code"] == "shutting_down"
+    async with left_behind(server) as chat:
+        assert await chat.turns() == []

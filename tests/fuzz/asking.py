@@ -1,0 +1,133 @@
+"""The whole application in the loop of the test: asked like a server asks it, looked at from behind."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.types import Message
+
+from turnledger import Ledger
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.settings import ServerLimits, Settings
+
+T = TypeVar("T")
+Headers = Iterable[tuple[bytes, bytes]]
+
+HOST = (b"host", b"localhost")
+JSON = (b"content-type", b"application/json")
+KNOWN = "a known chat"
+"""The key of a conversation that has turns."""
+BODY_LIMIT = 300_000
+
+
+class Reply(msgspec.Struct):
+    """What came back."""
+
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = []
+    body: bytes = b""
+    is_whole: bool = False
+
+    @property
+    def told(self) -> str:
+        return f"{self.status} {self.body[:500]!r}"
+
+
+async def _at_once(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+class Application:
+    """A server over a ledger in memory, with its demo model in a hurry, that lives as long as the tests."""
+
+    def __init__(self) -> None:
+        self._runner = asyncio.Runner()
+        self._run(self._open())
+
+    def _run(self, doing: Coroutine[Any, Any, T]) -> T:
+        return self._runner.run(doing)
+
+    async def _open(self) -> None:
+        self.ledger = await Ledger.open()
+        model = DemoModel(sleep=_at_once, patience=0)
+        settings = Settings(limits=ServerLimits(body_bytes=BODY_LIMIT))
+        self.app: App = make_app(self.ledger, Models({"demo": Found(model, "demo")}), settings)
+        for text in ("One", "Two"):
+            body = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": text}]})
+            headers = [HOST, JSON, (b"x-conversation-id", KNOWN.replace(" ", "%20").encode())]
+            assert (await self._ask("POST", "/v1/chat/completions", headers, body)).status == 200
+        (known,) = await self.ledger.conversations()
+        self.chat = str(known.id)
+        chat = await self.ledger.conversation(self.chat)
+        self.turn = str((await chat.turns())[-1].id)
+
+    def close(self) -> None:
+        self._run(self.ledger.close())
+        self._runner.close()
+
+    def ask(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
+        """Send one request, and wait for the whole answer."""
+        return self._run(self._ask(method, path, headers, body, query))
+
+    async def _ask(self, method: str, path: str, headers: Headers, body: bytes, query: bytes = b"") -> Reply:
+        reply = Reply()
+        half = len(body) // 2
+        parts: list[Message] = [
+            {"type": "http.request", "body": body[half:], "more_body": False},
+            {"type": "http.request", "body": body[:half], "more_body": True},
+        ]
+        over = asyncio.Event()
+
+        async def receive() -> Message:
+            if parts:
+                return parts.pop()
+            await over.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                assert not reply.status, "answered twice"
+                reply.status, reply.headers = message["status"], list(message["headers"])
+            else:
+                assert reply.status, "a body before its head"
+                assert not reply.is_whole, "more after the end"
+                reply.body += message.get("body", b"")
+                reply.is_whole = not message.get("more_body", False)
+                if reply.is_whole:
+                    over.set()
+
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": method,
+            "path": path,
+            "raw_path": path.encode("utf-8", "replace"),
+            "query_string": query,
+            "root_path": "",
+            "scheme": "http",
+            "server": ("127.0.0.1", 8383),
+            "client": ("127.0.0.1", 1),
+            "headers": [(name.lower(), value) for name, value in headers],
+            "state": {},
+        }
+        await self.app(scope, receive, send)
+        return reply
+
+    def everything(self) -> dict[str, list[str]]:
+        """All conversations, and the turns of each."""
+        return self._run(self._everything())
+
+    async def _everything(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        page = await self.ledger.conversations(limit=1000)
+        while page:
+            for each in page:
+                chat = await self.ledger.conversation(str(each.id))
+                found[str(each.id)] = [str(turn.id) for turn in await chat.turns(limit=1000)]
+            page = await self.ledger.conversations(limit=1000, before=str(page[-1].id))
+        return found

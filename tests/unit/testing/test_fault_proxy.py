@@ -1,0 +1,128 @@
+"""The fault proxy: what passes, and what does not, to the byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from turnledger.testing.fault_proxy import Fault, FaultProxy
+
+ANSWER = b"9876543210"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Server:
+    """Answers each byte with a byte of the answer, and notes what it got until the end."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.got = b""
+        self.ended = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while byte := await reader.read(1):
+                writer.write(ANSWER[len(self.got) : len(self.got) + 1])
+                self.got += byte
+        except ConnectionError:
+            pass
+        finally:
+            self.ended.set()
+            writer.close()
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[tuple[Server, FaultProxy]]:
+    server = Server()
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    async with FaultProxy(server.port) as proxy:
+        yield server, proxy
+    listening.close()
+
+
+async def told_by(proxy: FaultProxy, question: bytes = b"0123456789") -> bytes:
+    """Send it all, and read until the end."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+    try:
+        writer.write(question)
+        return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 10])
+async def test_so_many_bytes_reach_the_server_and_not_one_more(count: int) -> None:
+    async with stage() as (server, proxy):
+        proxy.plan(Fault(sent=count))
+        await told_by(proxy)
+        await server.ended.wait()
+        assert server.got == b"0123456789"[:count]
+        assert (proxy.faults, proxy.connections) == (1, 1)
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 10])
+async def test_so_many_bytes_reach_the_client_and_not_one_more(count: int) -> None:
+    async with stage() as (server, proxy):
+        proxy.plan(Fault(received=count))
+        assert await told_by(proxy) == ANSWER[:count]
+        await server.ended.wait()
+
+
+async def test_a_connection_without_a_plan_is_passed_on_until_an_end_closes_it() -> None:
+    async with stage() as (server, proxy):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"01")
+        assert await reader.readexactly(2) == b"98"
+        writer.close()
+        await server.ended.wait()
+        assert (server.got, proxy.faults) == (b"01", 0)
+
+
+async def test_a_reset_is_an_error_for_who_reads() -> None:
+    async with stage() as (_, proxy):
+        proxy.plan(Fault(received=3, resets=True))
+        with pytest.raises(ConnectionResetError):
+            await told_by(proxy)
+
+
+async def test_a_stalled_connection_passes_nothing_until_it_is_resumed() -> None:
+    async with stage() as (_, proxy):
+        proxy.plan(Fault(received=4, stalls=True))
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"0123456789")
+        assert await reader.readexactly(4) == ANSWER[:4]
+        await proxy.faulted()
+        rest = asyncio.create_task(reader.readexactly(6))
+        await asyncio.sleep(0)
+        assert not rest.done()
+        proxy.resume()
+        assert await rest == ANSWER[4:]
+        writer.close()
+
+
+async def test_all_connections_are_cut_on_command() -> None:
+    async with stage() as (server, proxy):
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"0")
+        await reader.readexactly(1)
+        proxy.cut()
+        assert await reader.read() == b""
+        await server.ended.wait()
+        writer.close()
+
+
+async def test_a_server_that_is_not_there_is_a_reset() -> None:
+    async with stage() as (server, _):
+        gone = server.port
+    async with FaultProxy(gone) as proxy:
+        with pytest.raises(ConnectionResetError):
+            await told_by(proxy)
+        assert proxy.connections == 0
