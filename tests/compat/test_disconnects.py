@@ -70,3 +70,17 @@ def test_a_turn_ends_when_its_last_reader_leaves(serve: Serve) -> None:
     leave(served, reading, attached)
     assert served.do(served.chat("k").outcome(first.id)).turn is None
     assert served.turns("k") == b"[]"
+
+
+def test_who_reads_the_events_counts_as_well(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    asking = served.client("k", X_Turn_On_Disconnect="discard")
+    asked, first = begin(asking)
+    with served.http.stream("GET", f"/api/turns/{first.id}/events") as reading:
+        lines = reading.iter_lines()
+        next(lines)
+        leave(served, asking, asked)
+        served.release(gate)
+        assert "turn.finished" in "".join(lines)
+    assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]

@@ -53,6 +53,7 @@ class Conversing:
     ) -> None:
         self._ledger = service.ledger
         self._metrics = service.metrics
+        self._audience = service.audience
         self._owner = state["owner"]
         self._state = state
         self._asked = asked
@@ -60,6 +61,7 @@ class Conversing:
         self._turn = ""
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
+        self._reads: TurnId | None = None
         self._block = self._ask()
         self._runner = self._make_runner(model)
 
@@ -89,11 +91,16 @@ class Conversing:
             self._replay(replay.turn)
         except TurnAttached as attached:
             self._tell_place(attached.conversation, "continued", attached.turn)
+            if not self._answer.outlet.is_broken:
+                self._audience.join(attached.turn)
+                self._reads = attached.turn
             await self._follow(attached.turn)
         except BaseException as problem:
             self._metrics.turn_ended(outcome_of(problem))
             raise
         finally:
+            self._read_no_more()
+            self._audience.forget(block.id)
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 
@@ -193,8 +200,17 @@ class Conversing:
 
     def _client_left(self) -> None:
         self._ledger.lost(self._block)
+        self._read_no_more()
         if self._on_disconnect is not OnDisconnect.CONTINUE:
-            self._stopping = asyncio.create_task(self._stop(self._block.id), name="turnledger stop")
+            self._audience.when_gone(self._block.id, self._begin_to_stop)
+
+    def _read_no_more(self) -> None:
+        if self._reads is not None:
+            self._audience.leave(self._reads)
+            self._reads = None
+
+    def _begin_to_stop(self) -> None:
+        self._stopping = asyncio.create_task(self._stop(self._block.id), name="turnledger stop")
 
     async def _stop(self, turn: TurnId) -> None:
         with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop

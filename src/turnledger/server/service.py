@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
+from turnledger.server.audience import Audience
 from turnledger.server.metrics import Metrics
 from turnledger.server.settings import Settings
 
@@ -21,6 +22,7 @@ class Service:
         self.models = models
         self.settings = settings
         self.metrics = Metrics()
+        self.audience = Audience()
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
         watch = self.metrics.watch

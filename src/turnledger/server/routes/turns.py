@@ -10,6 +10,7 @@ from starlette.types import Receive, Scope, Send
 from turnledger.engine.ending import Ended
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnStop
+from turnledger.model.ids import TurnId
 from turnledger.server.body import decode_body, read_body
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.event_stream import send_events
@@ -76,14 +77,16 @@ class TurnEvents:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, request = self._service, Request(scope, receive)
-        turn = request.path_params["turn"]
+        turn = TurnId(request.path_params["turn"])
         after = after_of(request.headers.get("last-event-id") or "0")
         chat = await service.ledger.chat_of(turn, owner=request.state.owner)
         service.metrics.stream_opened()
+        service.audience.join(turn)
         try:
             events = chat.events(turn, after=after)
             await send_events(events, receive, send, service.settings.limits.send_wait)
         finally:
+            service.audience.leave(turn)
             service.metrics.stream_closed()
 
 
