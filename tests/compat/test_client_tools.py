@@ -51,6 +51,30 @@ def test_calls_commit_and_the_next_request_brings_the_results(
 
 
 @both_ways
+def test_a_client_may_write_the_same_calls_in_its_own_way(serve: Serve, way: Way) -> None:
+    served = serve(["Let me look.", *TWO_CALLS], ["Warm and cold."], ["You are welcome."])
+    client = served.client("k")
+    way(client, "Weather?", tools=[WEATHER])
+    calls = [
+        {"id": name, "type": "function", "function": {"name": "weather", "arguments": arguments}}
+        for name, arguments in (("mine_1", '{ "city":"Rome" }'), ("mine_2", '{"city":\n"Oslo"}'))
+    ]
+    history = [
+        user("Weather?"),
+        {"role": "assistant", "content": [{"type": "text", "text": "Let me look."}], "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "mine_1", "content": [{"type": "text", "text": "30"}]},
+        {"role": "tool", "tool_call_id": "mine_2", "content": "-5"},
+    ]
+    told = way(client, history, tools=[WEATHER])
+    assert (told.state, told.text) == (CONTINUED, "Warm and cold.")
+    seen = served.upstream.received[-1].body["messages"]
+    assert [call["id"] for call in seen[1]["tool_calls"]] == [each["tool_call_id"] for each in seen[2:]]
+    told = way(client, [*history, assistant("Warm and cold."), user("Thanks")], tools=[WEATHER])
+    assert told.state == CONTINUED
+    assert len(served.shown("k")["turns"]) == 3
+
+
+@both_ways
 def test_some_of_the_results_are_refused_with_the_names_of_the_others(serve: Serve, way: Way) -> None:
     served = serve(TWO_CALLS, ["Both."])
     client = served.client("k")

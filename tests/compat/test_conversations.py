@@ -21,7 +21,8 @@ from tests.compat.talking import (
     user,
     whole,
 )
-from turnledger.testing.upstream import Data, Refusal
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT, Data, Refusal
 
 UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
 
@@ -148,6 +149,40 @@ class TestMessages:
         assert [text for _, text in served.history("k")] == [
             "first", "One.", "edited", "Other.", "next", "Next."
         ]  # fmt: skip
+
+    @pytest.mark.parametrize("has_partial", [True, False])
+    def test_a_client_may_or_may_not_have_heard_of_an_interrupted_answer(
+        self, serve: Serve, has_partial: bool
+    ) -> None:
+        gate = Gate()
+        served = serve(["One."], ["Once upon", gate], ["As I said."])
+        client = served.client("k")
+        whole(client, "first")
+        asked = client.chat.completions.create(model=MODEL, messages=[user("Tell")], stream=True)
+        with asked as chunks:
+            served.http.post(f"/api/turns/{next(chunks).id}/stop")
+        partial = [assistant("Once upon")] if has_partial else []
+        told = whole(client, [user("first"), assistant("One."), user("Tell"), *partial, user("Go on")])
+        assert told.state == CONTINUED
+        expected = ["first", "One.", "Tell", "Once upon", "Go on"]
+        assert [each["content"] for each in seen(served)] == expected
+        assert [turn["kind"] for turn in served.shown("k")["turns"]] == [
+            "completed",
+            "interrupted",
+            "completed",
+        ]
+
+    @both_ways
+    def test_a_client_that_keeps_a_question_that_failed_asks_both(self, serve: Serve, way: Way) -> None:
+        served = serve(["One."], [CUT], ["Both."])
+        client = served.client("k")
+        history = [user("first"), assistant(way(client, "first").text)]
+        with pytest.raises(openai.APIError):
+            way(client, [*history, user("second")])
+        told = way(client, [*history, user("second"), user("third")])
+        assert told.state == CONTINUED
+        assert seen(served) == [*history, user("second"), user("third")]
+        assert [len(turn["input"]) for turn in served.shown("k")["turns"]] == [1, 2]
 
     @both_ways
     def test_a_regeneration_branches(self, serve: Serve, way: Way) -> None:
