@@ -168,12 +168,12 @@ class Served:
         return self.chat(conversation_key).id
 
     def queued(self, conversation_key: str, count: int = 1) -> None:
-        """Wait until so many requests wait for the turn that runs there."""
+        """Wait until just so many requests wait for the turn that runs there."""
         chat = self.chat(conversation_key)
 
         async def look() -> None:
             branch = (await chat.info()).branch
-            while len(await self.store.read(_tickets, branch)) < count:
+            while len(await self.store.read(_tickets, branch)) != count:
                 await asyncio.sleep(0)
 
         self.do(look())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import httpx2
+import openai
 import pytest
 from openai import OpenAI, Stream
 from openai.types.chat import ChatCompletionChunk
 
 from tests.compat.conftest import Serve
-from tests.compat.served import MODEL, Served
-from tests.compat.talking import heard, user
+from tests.compat.retrying import MOMENT
+from tests.compat.served import MODEL, PATIENCE, Served
+from tests.compat.talking import heard, user, whole
 from turnledger.testing.gates import Gate
 
 ASKED: Any = {
@@ -84,3 +88,26 @@ def test_who_reads_the_events_counts_as_well(serve: Serve) -> None:
         served.release(gate)
         assert "turn.finished" in "".join(lines)
     assert served.history("k") == [("user", "Hi"), ("assistant", "Hello.")]
+
+
+@pytest.mark.parametrize("policy", ["continue", "discard"])
+def test_a_request_that_was_given_up_in_the_queue(
+    serve: Serve, threads: ThreadPoolExecutor, policy: str
+) -> None:
+    gate = Gate()
+    served = serve(["Zero", gate], ["One."], ["Two."])
+    first = threads.submit(whole, served.client("k"), "0")
+    served.arrived(gate)
+    impatient = served.client("k", X_Turn_On_Disconnect=policy).with_options(
+        timeout=httpx2.Timeout(PATIENCE, read=MOMENT)
+    )
+    with pytest.raises(openai.APITimeoutError):
+        whole(impatient, "1")
+    impatient.close()
+    served.until(lambda: len(served.server.server_state.connections) == 1)
+    served.queued("k", 1 if policy == "continue" else 0)
+    served.release(gate)
+    first.result()
+    whole(served.client("k"), "2")
+    said = [text for role, text in served.history("k") if role == "user"]
+    assert said == (["0", "1", "2"] if policy == "continue" else ["0", "2"])

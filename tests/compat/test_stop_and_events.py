@@ -13,6 +13,7 @@ import pytest
 from tests.compat.conftest import Serve
 from tests.compat.served import MODEL, Served
 from tests.compat.talking import Way, assistant, both_ways, streamed, user, whole
+from turnledger.engine.limits import Limits
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 
@@ -123,6 +124,39 @@ class TestBusy:
         served.release(gate)
         assert [each.result().text for each in asking] == ["Zero", "One.", "Two.", "Three."]
         assert [text for role, text in served.history("k") if role == "user"] == ["0", "1", "2", "3"]
+
+    @both_ways
+    def test_a_full_queue_is_told_with_a_time_to_come_back(
+        self, serve: Serve, threads: ThreadPoolExecutor, way: Way
+    ) -> None:
+        gate = Gate()
+        served = serve(["Zero", gate], ["One."], limits=Limits(queue_length=1))
+        asking = [threads.submit(way, served.client("k"), "0")]
+        served.arrived(gate)
+        asking.append(threads.submit(way, served.client("k"), "1"))
+        served.queued("k")
+        with pytest.raises(openai.RateLimitError) as problem:
+            way(served.client("k"), "2")
+        assert problem.value.code == "queue_full"
+        assert int(problem.value.response.headers["retry-after"]) > 0
+        served.release(gate)
+        assert [each.result().text for each in asking] == ["Zero", "One."]
+
+    @both_ways
+    def test_a_wait_that_ended_is_a_conflict(
+        self, serve: Serve, threads: ThreadPoolExecutor, way: Way
+    ) -> None:
+        gate = Gate()
+        served = serve(["Zero", gate], limits=Limits(queue_wait=0))
+        asking = threads.submit(way, served.client("k"), "0")
+        served.arrived(gate)
+        with pytest.raises(openai.ConflictError) as problem:
+            way(served.client("k"), "1")
+        assert problem.value.code == "wait_ended"
+        assert problem.value.response.headers["x-should-retry"] == "false"
+        served.release(gate)
+        asking.result()
+        assert served.history("k") == [("user", "0"), ("assistant", "Zero")]
 
 
 class TestEvents:
