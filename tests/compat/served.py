@@ -178,10 +178,9 @@ class Served:
 
         self.do(look())
 
-    @property
-    def looks(self) -> int:
-        """How often a request has tried to begin a turn, or to join one."""
-        return len(self.store.trips)
+    def attached(self) -> None:
+        """Wait until a request is answered by a turn that another one began, or reads its events."""
+        self.until(lambda: self.app.service.audience.turns)
 
     def until(self, is_so: Callable[[], object]) -> None:
         """Look after each step of the server's loop, until it is so."""

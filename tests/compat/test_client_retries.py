@@ -71,9 +71,10 @@ def test_a_try_that_was_given_up_is_joined_while_it_runs(
     served.arrived(gate)
     turn = running(served)
     served.until(lambda: len(line.tries) == 2)
-    served.until(lambda: served.server.server_state.connections)
+    served.attached()
     served.release(gate)
-    assert (asking.result().text, asking.result().turn) == ("Hello.", turn)
+    told = asking.result()
+    assert (told.text, told.turn, told.is_replayed) == ("Hello.", turn, False)
     assert line.tries == ["0", "1"]
     assert len(served.upstream.received) == 1
     assert served.history("k") == HELLO
@@ -111,7 +112,7 @@ def test_a_second_retry_joins_as_well(
     asking = threads.submit(way, retrying(served, line, served.alone), "Hi")
     served.arrived(gate)
     served.until(lambda: len(line.tries) == 3)
-    served.until(lambda: served.server.server_state.connections)
+    served.attached()
     served.release(gate)
     assert asking.result().text == "Hello."
     assert line.tries == ["0", "1", "2"]

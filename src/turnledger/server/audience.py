@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Set
 
 from turnledger.model.ids import TurnId
 
@@ -15,6 +15,11 @@ class Audience:
     def __init__(self) -> None:
         self._readers: defaultdict[TurnId, int] = defaultdict(int)
         self._afterwards: dict[TurnId, Callable[[], object]] = {}
+
+    @property
+    def turns(self) -> Set[TurnId]:
+        """Those that somebody reads."""
+        return self._readers.keys()
 
     def join(self, turn: TurnId) -> None:
         """Count as connected to the turn, until `leave`."""

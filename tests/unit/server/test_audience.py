@@ -22,8 +22,9 @@ def test_the_last_one_to_leave_does_it_once() -> None:
     audience.join(TURN)
     audience.when_gone(TURN, lambda: done.append("gone"))
     audience.leave(TURN)
-    assert done == []
+    assert (done, set(audience.turns)) == ([], {TURN})
     audience.leave(TURN)
+    assert not audience.turns
     audience.join(TURN)
     audience.leave(TURN)
     assert done == ["gone"]
