@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from tests.crash.served import Heard, completion, exchange, request, served
+from turnledger.model.message_shape import checked_messages
 from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
 from turnledger.server.outlet import BACKLOG
@@ -24,7 +25,7 @@ class Talker(DemoModel):
 
     @asynccontextmanager
     async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
-        yield self._pieces(int(asked.messages[-1]["content"]))
+        yield self._pieces(int(checked_messages(asked.messages)[-1]["content"]))
 
     async def _pieces(self, count: int) -> AsyncIterator[list[bytes]]:
         for _ in range(count):

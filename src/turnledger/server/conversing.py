@@ -78,6 +78,7 @@ class Conversing:
                 if self._stopping is not None:
                     # The client left while the turn began, when nobody could find it to stop it.
                     turn.stop(self._on_disconnect.value)
+                    self._metrics.turn_ended("stopped")
                     return
                 await self._runner(turn)
                 leaving_at = time.monotonic()
