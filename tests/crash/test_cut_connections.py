@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
@@ -24,9 +24,10 @@ STRIDE = 17
 
 class Pace:
     """Time for the demo model: each word waits until the client has heard the one before. After a cut it
-    goes on at once, or, for one that shall be stopped, never."""
+    goes on as soon as the server has noticed, or, for one that shall be stopped, never."""
 
     def __init__(self) -> None:
+        self.noticed: Callable[[], Awaitable[None]] | None = None
         self.heard = Heard()
         self.stops_after_cut = False
         self.words = 0
@@ -41,6 +42,9 @@ class Pace:
         await self.heard.until(lambda heard: heard.is_over or len(heard.payloads) >= words)
         if self.heard.is_over and self.stops_after_cut:
             await asyncio.Event().wait()
+        if self.heard.is_over and self.noticed is not None:
+            await self.noticed()
+            await asyncio.sleep(0)  # the connection knows; who watches it hears of it now
 
 
 class Stage:
@@ -50,15 +54,27 @@ class Stage:
         self.served = served
         self.proxy = proxy
         self.pace = pace
+        pace.noticed = lambda: served.all_lost(proxy.connections)
         self._asked = 0
 
-    async def ask(self, fault: Fault | None, policy: str, *, stream: bool = True) -> tuple[Heard, str]:
-        """Ask in a conversation of its own; return what was heard once the server is at rest, and its key."""
+    async def ask(
+        self,
+        fault: Fault | None,
+        policy: str,
+        *,
+        stream: bool = True,
+        key: str | None = None,
+        retry: int | None = None,
+    ) -> tuple[Heard, str]:
+        """Ask, in a conversation of its own unless it is named; return what was heard once the server is at
+        rest, and its key."""
         self._asked += 1
-        key = f"chat-{self._asked:06}"
+        key = key or f"chat-{self._asked:06}"
         self.proxy.plan(fault)
         heard = self.pace.begin(stops_after_cut=stream and policy != "continue")
         headers = {"X_Conversation_Id": key, "X_Turn_On_Disconnect": policy}
+        if retry is not None:
+            headers["X_Stainless_Retry_Count"] = str(retry)
         await exchange(self.proxy.port, completion(QUESTION, stream=stream, **headers), heard)
         await self.served.at_rest(self.proxy.connections)
         return heard, key
@@ -153,6 +169,31 @@ async def test_an_answer_that_is_cut_after_the_commit_is_there(policy: str) -> N
             assert not heard.is_whole
             (turn,) = await on.history(key)
             assert whole(turn)
+
+
+async def test_the_retry_of_a_client_that_was_cut_off_is_the_same_turn() -> None:
+    async with stage() as on:
+        uncut, _ = await on.ask(None, "continue", retry=0)
+        # What was handed to the socket before it broke counts as heard: nobody can know better.
+        words, last = on.pace.words, uncut.raw.index(uncut.payloads[on.pace.words - 1])
+        faults = [Fault(sent=sent) for sent in range(0, size_of("continue"), 4 * STRIDE)]
+        faults += [Fault(received=received) for received in range(0, last, STRIDE)]
+        for fault in faults:
+            first, key = await on.ask(fault, "continue", retry=0)
+            assert len(first.payloads) < words
+            again, _ = await on.ask(None, "continue", key=key, retry=1)
+            assert again.is_whole
+            (turn,) = await on.history(key)
+            assert whole(turn)
+            assert (again.headers["x-turn-id"], again.text) == (turn.id, turn.text)
+
+
+async def test_a_second_identical_message_of_a_client_that_heard_all_is_a_second_turn() -> None:
+    async with stage() as on:
+        _, key = await on.ask(None, "continue", retry=0)
+        for retry in (0, 1):  # a count above 0 may be left from a request that never came
+            await on.ask(None, "continue", key=key, retry=retry)
+        assert len(await on.history(key)) == 3
 
 
 @pytest.mark.parametrize(
