@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import traceback
 from collections.abc import MutableMapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
@@ -65,7 +66,7 @@ class Log:
     def write_to(self, stream: TextIO, level: str, processors: Sequence[Processor]) -> None:
         """From now on write to this stream, in the form that the processors make."""
         self._to = structlog.wrap_logger(
-            structlog.WriteLogger(stream),
+            _Steadfast(stream),
             processors=[_with_request, add_log_level, _stamp, *processors],
             wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[level]),
         ).bind()
@@ -100,6 +101,17 @@ def _with_request(_logger: Any, _method: str, event: Event) -> Event:
     if request_id is not None:
         event.setdefault("request_id", request_id)
     return event
+
+
+class _Steadfast(structlog.WriteLogger):
+    """Writes to a stream for as long as there is somebody who reads it: a log that cannot be written must not
+    cost a turn."""
+
+    def msg(self, message: str) -> None:
+        with suppress(OSError, ValueError):  # a pipe that broke, a file that was closed
+            super().msg(message)
+
+    log = debug = info = warn = warning = error = critical = msg
 
 
 class _Where:

@@ -156,3 +156,10 @@ def test_every_level_is_heard_in_its_place() -> None:
     assert log.is_enabled_for("debug")
     configure("json", "error", stream)
     assert not log.is_enabled_for("warning")
+
+
+def test_a_log_that_nobody_reads_any_more_costs_no_request() -> None:
+    stream = StringIO()
+    configure("json", "info", stream)
+    stream.close()
+    log.info("request", status=200)
