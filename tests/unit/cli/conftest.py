@@ -2,15 +2,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from turnledger.server.logs import log
+from tests.unit.server.logging_kept import kept_logging
 
 
 @pytest.fixture(autouse=True)
-def restored_log() -> Iterator[None]:
-    """A command that serves has the log of the whole process."""
-    before = log._to
-    yield
-    log._to = before
+def logging_as_before() -> Iterator[None]:
+    """A command that serves takes over the log of the whole process."""
+    with kept_logging():
+        yield
 
 
 @pytest.fixture

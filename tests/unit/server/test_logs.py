@@ -11,18 +11,14 @@ from typing import Any
 import pytest
 
 from tests.unit.server.asgi import HOST, ask, breaks, endpoint, serving
+from tests.unit.server.logging_kept import kept_logging
 from turnledger.server.logs import configure, log, unexpected
 
 
 @pytest.fixture(autouse=True)
-def logging_as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(log, "_to", log._to)
-    root, ours = logging.getLogger(), logging.getLogger("turnledger")
-    before = (root.handlers[:], root.level, ours.level)
-    root.handlers[:] = []  # pytest's own would be closed
-    yield
-    root.handlers[:], root.level = before[0], before[1]
-    ours.setLevel(before[2])
+def logging_as_before() -> Iterator[None]:
+    with kept_logging():
+        yield
 
 
 def lines_of(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -159,7 +155,7 @@ def test_every_level_is_heard_in_its_place() -> None:
 
 
 def test_a_log_that_nobody_reads_any_more_costs_no_request() -> None:
-    stream = StringIO()
+    stream = io.StringIO()
     configure("json", "info", stream)
     stream.close()
     log.info("request", status=200)

@@ -1,0 +1,22 @@
+"""What a server does to the logging of its process, undone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from turnledger.server.logs import log
+
+
+@contextmanager
+def kept_logging() -> Iterator[None]:
+    root, ours, to = logging.getLogger(), logging.getLogger("turnledger"), log._to
+    before = (root.handlers[:], root.level, ours.level)
+    root.handlers[:] = []  # pytest's own would be closed
+    try:
+        yield
+    finally:
+        log._to = to
+        root.handlers[:], root.level = before[0], before[1]
+        ours.setLevel(before[2])
