@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from turnledger.server.chat_wire import DONE, as_event
 from turnledger.server.errors import error_body, kind_of
+from turnledger.server.metrics import Metrics
 from turnledger.server.outlet import Outlet
 
 _JSON = (b"content-type", b"application/json")
@@ -19,8 +20,10 @@ _STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-cont
 class Answer:
     """What one request is told."""
 
-    def __init__(self, outlet: Outlet) -> None:
+    def __init__(self, outlet: Outlet, metrics: Metrics) -> None:
         self.outlet = outlet
+        self._metrics = metrics
+        self._is_stream = False
         self.is_good = False
         """Whether it ended well."""
         self._headers: dict[bytes, bytes] = {}
@@ -39,13 +42,13 @@ class Answer:
     def chunks(self, payloads: Iterable[bytes]) -> None:
         """Answer with more chunks of a stream."""
         if not self.outlet.has_begun:
-            self.outlet.begin(200, [*self._headers.items(), *_STREAM])
+            self._begin_stream()
         self.outlet.write(b"".join(map(as_event, payloads)))
 
     def done(self, last: Iterable[bytes]) -> None:
         """End a stream well."""
         if not self.outlet.has_begun:
-            self.outlet.begin(200, [*self._headers.items(), *_STREAM])
+            self._begin_stream()
         self.is_good = True
         self.outlet.end(b"".join([*map(as_event, last), DONE]))
 
@@ -56,3 +59,13 @@ class Answer:
         else:
             kind = kind_of(problem)
             self.whole(error_body(problem), kind.status, kind.headers)
+
+    def close(self) -> None:
+        """Nothing more is sent."""
+        if self._is_stream:
+            self._metrics.stream_closed()
+
+    def _begin_stream(self) -> None:
+        self._is_stream = True
+        self._metrics.stream_opened()
+        self.outlet.begin(200, [*self._headers.items(), *_STREAM])

@@ -32,7 +32,7 @@ class ChatCompletions:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         outlet = Outlet(send, receive)
-        answer = Answer(outlet)
+        answer = Answer(outlet, self._service.metrics)
         conversing: Conversing | None = None
         try:
             asked, model = await self._read(scope, receive)
@@ -54,6 +54,7 @@ class ChatCompletions:
             answer.fail(problem)
         finally:
             all_of_it = await outlet.close(self._service.settings.limits.send_wait)
+            answer.close()
             if conversing is not None:
                 conversing.was_told(all_of_it=all_of_it)
 

@@ -71,7 +71,8 @@ class Conversing:
         self._answer.outlet.watch(self._client_left)
         try:
             async with block as turn:
-                self._metrics.waited(time.monotonic() - self._began_at)
+                asked_at, self._began_at = self._began_at, time.monotonic()
+                self._metrics.waited(self._began_at - asked_at)
                 if self._answer.outlet.is_broken:
                     self._ledger.lost(block)  # before it began, there was nothing to note that of
                 self._tell_place(turn.conversation.id, turn.began, turn.id)
@@ -107,8 +108,6 @@ class Conversing:
 
     def was_told(self, *, all_of_it: bool) -> None:
         """Note whether the client was given its answer: if not, its next try is one and the same request."""
-        if self._asked.stream and self._answer.outlet.has_begun:
-            self._metrics.stream_closed()
         if all_of_it and self._answer.is_good:
             self._ledger.delivered(self._block)
         else:
@@ -159,7 +158,6 @@ class Conversing:
         """Chunks as the model sent them, under the name of the turn."""
         if not self._answer.outlet.has_begun:
             self._metrics.first_token(time.monotonic() - self._began_at)
-            self._metrics.stream_opened()
         was, now = self._runner.answer_id, self._turn
         self._answer.chunks([renamed(payload, was, now) for payload in payloads])
 

@@ -1,0 +1,101 @@
+"""What is counted of real turns."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import Served
+from tests.compat.talking import streamed, user, whole
+from turnledger.server import conversing
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT, Status
+
+
+def counts(served: Served) -> dict[str, float]:
+    """Every number by its name, `turnledger_` left out."""
+    lines = served.app.service.metrics.text().decode().splitlines()
+    told = (line.removeprefix("turnledger_").rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    return {name: float(value) for name, value in told}
+
+
+def open_streams(served: Served) -> float:
+    return counts(served)["open_streams"]
+
+
+def test_turns_are_counted_by_their_outcome(serve: Serve) -> None:
+    served = serve(["Hello."], [Status(400)], ["Hel", CUT])
+    keyed = served.client("k", Idempotency_Key="i")
+    whole(keyed, "Hi")
+    whole(keyed, "Hi")
+    for _ in range(2):
+        with pytest.raises(openai.APIError):
+            streamed(served.client("k"), "Hi")
+    with pytest.raises(openai.BadRequestError):
+        whole(served.client("k"), " ")
+    told = counts(served)
+    outcomes = {
+        name.partition('"')[2].rstrip('"}'): value
+        for name, value in told.items()
+        if name.startswith("turns_total")
+    }
+    assert outcomes == {"completed": 1, "replayed": 1, "failed": 2, "refused": 1}
+    assert told["lane_wait_seconds_count"] == 3
+    assert told["commit_seconds_count"] == 1
+    assert told["first_token_seconds_count"] == 1
+
+
+def test_streams_are_open_while_they_are_sent_and_no_longer(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."], ["Hel", gate, "lo."], [Status(400)], ["Hel", CUT])
+    kept = served.client("k", Idempotency_Key="i")
+    with contextlib.ExitStack() as streams:
+        for client in (kept, kept, served.client()):  # one runs, one is attached, one is passed through
+            asked = client.chat.completions.create(model="m", messages=[user("Hi")], stream=True)
+            chunks = streams.enter_context(asked)
+            next(chunks)
+        assert open_streams(served) == 3
+        served.release(gate)
+    served.until(lambda: not served.ledger.at_work().running)
+    for _ in range(2):
+        with pytest.raises(openai.APIError):
+            streamed(served.client("other"), "Hi")
+    streamed(kept, "Hi", model="m")  # a replay
+    served.close_clients()
+    served.alone()
+    assert open_streams(served) == 0
+
+
+class SetTime:
+    """The time, as a test sets it."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
+    serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, time = Gate(), SetTime()
+    monkeypatch.setattr(conversing, "time", time)
+    served = serve([gate, "One."], ["Two."])
+    first = threads.submit(streamed, served.client("k"), "1")
+    served.arrived(gate)
+    second = threads.submit(streamed, served.client("k"), "2")
+    served.queued("k")
+    told = counts(served)
+    assert (told["running_turns"], told["queue_length"]) == (1, 1)
+    time.now = 40.0
+    served.release(gate)
+    assert (first.result().text, second.result().text) == ("One.", "Two.")
+    told = counts(served)
+    assert (told["running_turns"], told["queue_length"]) == (0, 0)
+    assert told["lane_wait_seconds_sum"] == 40  # of the second
+    assert told["first_token_seconds_count"] == 2
+    assert told["first_token_seconds_sum"] == 40  # of the first
