@@ -75,6 +75,15 @@ def test_a_stream_is_kept_and_told_under_the_id_of_its_turn(serve: Serve, script
     assert served.history("k") == HELLO
 
 
+@pytest.mark.parametrize("conversation", ["k", None])
+def test_a_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation: str | None) -> None:
+    said = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}
+    told = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [said]}
+    lines = [f"data: {line}\n".encode() for line in json.dumps(told, indent=2).split("\n")]
+    served = serve([b"".join([*lines, b"\n"]), MARK_ONLY])
+    assert streamed(served.client(conversation), "Hi").text == "Hello."
+
+
 @pytest.mark.parametrize("name", ["x", "", None, 'a"b/ü', "m", "object"])
 def test_a_whole_answer_is_told_under_the_id_of_its_turn(serve: Serve, name: str | None) -> None:
     choice = {"index": 0, "message": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}

@@ -74,10 +74,11 @@ class EventStream:
 
 
 def _payload(event: bytes) -> bytes:
-    """The data of one event in any form."""
+    """The data of one event in any form, as one line: to JSON an end of line is but a blank, and who passes
+    the payload on writes it as one line."""
     found = []
     for line in event.removeprefix(_BOM).split(b"\n"):
         name, _, value = line.partition(b":")
         if name == b"data":
             found.append(value[1:] if value[:1] == b" " else value)
-    return b"\n".join(found)
+    return b" ".join(found)

@@ -62,7 +62,7 @@ def test_any_bytes_mean_the_same_in_any_pieces(raw: bytes, data: st.DataObject) 
         (b"data: one\n\ndata: two\n\n", [b"one", b"two"]),
         (b"data:one\n\n", [b"one"]),
         (b"data:  one\n\n", [b" one"]),
-        (b"data: one\ndata: two\n\n", [b"one\ntwo"]),
+        (b"data: one\ndata: two\n\n", [b"one two"]),
         (b"\xef\xbb\xbfdata: one\n\n", [b"one"]),
         (b"event: error\ndata: one\n\n", [b"one"]),
         (b": ping\n\n: ping\n\ndata: one\n\n", [b"one"]),
