@@ -155,8 +155,18 @@ def test_a_first_turn_that_failed_was_never_there(
 
 
 def is_known_by_its_transport(failure: Failure) -> bool:
-    """What is passed through is not looked at: its transport tells what is wrong, or nothing does."""
+    """What is passed through is not decoded: its transport tells what is wrong, or nothing does."""
     return not any(isinstance(step, Data | End) for step in failure.script())
+
+
+@pytest.mark.parametrize("end", [End(None), End(None, done=False)])
+def test_without_a_conversation_a_stream_that_does_not_say_how_it_ended_is_not_called_done(
+    serve: Serve, end: End
+) -> None:
+    served = serve(['"finish_reason": "stop"', end])  # a text that only looks like it
+    with pytest.raises(openai.APIError) as problem:
+        streamed(served.client(), "Hi")
+    assert problem.value.code == "malformed_answer"
 
 
 @pytest.mark.parametrize(
