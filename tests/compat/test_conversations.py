@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from urllib.parse import quote
 
 import openai
@@ -290,11 +291,31 @@ class TestParameters:
         whole(served.client(), "Hi", n=2)
         assert served.upstream.received[0].body["n"] == 2
 
-    def test_spoken_answers_are_refused_by_name(self, serve: Serve) -> None:
-        served = serve(["One."])
-        with pytest.raises(openai.BadRequestError, match="modalities") as problem:
-            whole(served.client("k"), "Hi", modalities=["text", "audio"])
+    @pytest.mark.parametrize(
+        "spoken", [{"modalities": ["text", "audio"]}, {"audio": {"voice": "ash", "format": "wav"}}]
+    )
+    def test_spoken_answers_are_refused_by_name_in_a_conversation(
+        self, serve: Serve, spoken: dict[str, Any]
+    ) -> None:
+        served = serve(["One."], ["Two."])
+        with pytest.raises(openai.BadRequestError, match="modalities: spoken") as problem:
+            whole(served.client("k"), "Hi", **spoken)
         assert problem.value.code == "unsupported_parameter"
+        whole(served.client(), "Hi", **spoken)
+        assert spoken.items() <= served.upstream.received[0].body.items()
+        whole(served.client("k"), "Hi", extra_body={"audio": None})
+
+    def test_functions_of_the_old_kind_are_refused_by_name_before_a_model_is_asked(
+        self, serve: Serve
+    ) -> None:
+        served = serve(["One."])
+        functions = [{"name": "f", "parameters": {}}]
+        with pytest.raises(openai.BadRequestError, match=r"functions: .* Send `tools`") as problem:
+            whole(served.client("k"), "Hi", functions=functions)
+        assert problem.value.code == "unsupported_parameter"
+        assert served.upstream.received == []
+        whole(served.client(), "Hi", functions=functions)
+        assert served.upstream.received[0].body["functions"] == functions
 
     @both_ways
     @pytest.mark.parametrize("conversation", ["k", None])

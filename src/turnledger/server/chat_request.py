@@ -41,6 +41,9 @@ class StreamOptions(msgspec.Struct):
     include_usage: bool | None = None
 
 
+NULL = msgspec.Raw(b"null")
+
+
 class ChatBody(msgspec.Struct):
     """The fields of the body that are looked at."""
 
@@ -50,7 +53,8 @@ class ChatBody(msgspec.Struct):
     stream_options: StreamOptions | None = None
     n: int | None = None
     modalities: list[str] | None = None
-    audio: msgspec.Raw | None = None
+    audio: msgspec.Raw = NULL  # a union of Raw with None would take nothing but null
+    functions: msgspec.Raw = NULL
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -213,10 +217,12 @@ def _check_keepable(body: ChatBody) -> None:
     """Refuse by name what a conversation cannot keep."""
     if body.n is not None and body.n != 1:
         raise Unsupported("n: a conversation keeps one answer to each message. Leave it out, or ask n times.")
-    if body.audio is not None or "audio" in (body.modalities or ()):
+    if body.audio != NULL or "audio" in (body.modalities or ()):
         raise Unsupported(
             "modalities: spoken answers are not kept yet. Ask for text, or leave out the header."
         )
+    if body.functions != NULL:
+        raise Unsupported("functions: calls of theirs have no id to keep their results by. Send `tools`.")
 
 
 def _fingerprint(path: str, conversation: str, fields: Mapping[str, msgspec.Raw]) -> bytes:
