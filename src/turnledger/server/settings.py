@@ -12,6 +12,7 @@ ENGINE = Limits()
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
+Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
@@ -37,13 +38,13 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long an upstream may take, by phase, in seconds."""
 
-    connect: Seconds = 10.0
+    connect: Patience = 10.0
     """Until there is a connection."""
-    first_byte: Seconds = 600.0
+    first_byte: Patience = 600.0
     """From the request to the first byte of the answer; all of it, where it is not streamed."""
-    between_chunks: Seconds = 120.0
+    between_chunks: Patience = 120.0
     """From one part of the answer to the next."""
-    total: Seconds | None = None
+    total: Patience | None = None
     """For the whole answer; none is given by default."""
 
 

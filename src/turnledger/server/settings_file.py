@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
@@ -127,6 +127,16 @@ def _common(one: Names, other: Names) -> int:
     return count
 
 
+def _choices(kind: type[msgspec.Struct], names: Names) -> str:
+    """The values that a setting can have, if they are few."""
+    type_of = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    told = type_of.get(names[0]) if len(names) == 1 else None
+    values = [
+        value for each in (told, *get_args(told)) if get_origin(each) is Literal for value in get_args(each)
+    ]
+    return f" Known: {', '.join(values)}." if values else ""
+
+
 class _Reading:
     """One reading of flags and file."""
 
@@ -182,7 +192,7 @@ class _Reading:
             inner = tuple(part.partition("[")[0] for part in path.strip("`.").split(".") if part)
             told = f"{told[:1].lower()}{told[1:]}"
             subject = f"`{'.'.join(inner)}`: " if inner else ""
-            raise self._problem((*way, *inner), f"{subject}{told}.") from None
+            raise self._problem((*way, *inner), f"{subject}{told}.{_choices(kind, inner)}") from None
 
     def _table(self, way: Names, table: Any) -> dict[str, Any]:
         if not isinstance(table, dict):

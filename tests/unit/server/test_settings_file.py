@@ -129,7 +129,22 @@ def test_the_users_own_file_is_read_and_the_current_folders_is_not(
         ("[server]\nport = 99999\n", "my.toml, line 2: `port`: expected `int` <= 65535."),
         ("[server]\ngrace = -1\n", "my.toml, line 2: `grace`: expected `float` >= 0"),
         ("[server]\ngrace = nan\n", "my.toml, line 2: `grace`: "),
-        ("[server]\nlog_level = 'loud'\n", "my.toml, line 2: `log_level`: invalid enum value 'loud'."),
+        (
+            "[server]\nlog_level = 'loud'\n",
+            "my.toml, line 2: `log_level`: invalid enum value 'loud'. Known: debug, info, warning, error.",
+        ),
+        (
+            "[server]\nlog_format = 'xml'\n",
+            "my.toml, line 2: `log_format`: invalid enum value 'xml'. Known: console, json.",
+        ),
+        (
+            "[server]\ntimeouts = {connect = 0}\n",
+            "my.toml, line 2: `timeouts.connect`: expected `float` > 0.0.",
+        ),
+        (
+            "[models.a]\nupstream = 'http://a'\ntimeouts.total = 0\n",
+            "my.toml, line 3: `timeouts.total`: expected `float` > 0.0.",
+        ),
         ("[server]\nhosts = 'a'\n", "my.toml, line 2: `hosts`: expected `array`, got `str`."),
         ("[server]\nhosts = ['a', 3]\n", "my.toml, line 2: `hosts`: expected `str`, got `int`."),
         ("[server]\nhosts = ['http://a']\n", "my.toml, line 2: `http://a` is not the name of a host."),
@@ -186,7 +201,10 @@ def test_a_mistake_is_told_with_its_line_and_the_remedy(tmp_path: Path, text: st
     ("flags", "told"),
     [
         ({"port": 99999}, "--port: `port`: expected `int` <= 65535."),
-        ({"log_format": "xml"}, "--log-format: `log_format`: invalid enum value 'xml'."),
+        (
+            {"log_format": "xml"},
+            "--log-format: `log_format`: invalid enum value 'xml'. Known: console, json.",
+        ),
         ({"host": "0.0.0.0"}, "--host: 0.0.0.0 can be reached from other machines"),
         ({"upstream": "nonsense"}, "--upstream: this is not the URL of an upstream."),
         ({"store": "nonsense"}, "--store: this URL names no store."),
