@@ -108,6 +108,17 @@ async def test_beyond_the_backlog_the_client_is_cut_off_and_can_read_the_turn_ag
         assert events.body.count(PIECE.encode()) >= count
 
 
+async def test_without_a_conversation_the_model_waits_for_its_client() -> None:
+    count = 2 * BACKLOG // len(PIECE)
+    async with served(Talker(), settings(60), send_buffer=SMALL) as serving:
+        client = SlowClient()
+        await client.ask(serving.port, completion(str(count)))
+        await exchange(serving.port, completion(str(count)))  # who reads need not wait
+        heard = await client.read_all()
+        assert heard.is_whole
+        assert (len(heard.text), heard.payloads[-1]) == (count * len(PIECE), b"[DONE]")
+
+
 async def test_a_client_that_never_reads_the_end_is_not_waited_for_without_end() -> None:
     count = BACKLOG // 2 // len(PIECE)
     async with served(Talker(), settings(0), send_buffer=SMALL) as serving:

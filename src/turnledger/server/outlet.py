@@ -76,6 +76,10 @@ class Outlet:
     async def flow(self, body: bytes) -> None:
         """Send a piece of the body, and wait until the client has room for the next."""
         self.write(body)
+        await self.room()
+
+    async def room(self) -> None:
+        """Wait until the client has room for more."""
         if self._sending is not None:
             await asyncio.wait((self._sending,))
 

@@ -25,6 +25,9 @@ async def pass_through(asked: Asked, model: ChatModel, answer: Answer, *, stream
             async for payloads in batches:
                 answer.chunks(payloads)
                 is_whole = is_whole or any(map(_says_how_it_ended, payloads))
+                await (
+                    answer.outlet.room()
+                )  # no turn waits for a slow client here, and it has no other way to read
         if not is_whole:
             raise MalformedAnswer("The model's answer ended without a finish_reason: it may not be whole.")
         answer.done(())
