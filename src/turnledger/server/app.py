@@ -49,8 +49,8 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 class App:
     """Answers requests until it is told to end.
 
-    Endpoints find `owner` and `request_id` in `scope["state"]`, and may leave `turn` and `conversation`
-    there, for the log.
+    Endpoints find `owner` and `request_id` in `scope["state"]`, and may leave `turn`,
+    `conversation` and the `code` of an error there, for the log.
     """
 
     def __init__(self, service: Service, endpoints: Sequence[Endpoint]) -> None:
@@ -147,6 +147,8 @@ class App:
             if not answer.status:  # else the endpoint has told it in its stream
                 await answer_error(answer, shutting_down(), request_id)
         except Exception as problem:
+            if isinstance(problem, TurnledgerError):
+                state["code"] = problem.code
             await self._answer_problem(answer, problem, request_id)
         finally:
             self._note(scope, answer.status, time.perf_counter() - began)
@@ -198,7 +200,7 @@ class App:
                 path=scope["path"][:LOGGED_PATH],
                 status=status,
                 ms=round(seconds * 1000, 1),
-                **{name: state[name] for name in ("turn", "conversation") if name in state},
+                **{name: state[name] for name in ("code", "turn", "conversation") if name in state},
             )
 
 

@@ -45,6 +45,7 @@ class ChatCompletions:
         except ClientGone:
             raise
         except TurnledgerError as problem:
+            scope["state"]["code"] = problem.code
             answer.fail(problem)
         except asyncio.CancelledError:
             answer.fail(shutting_down())
