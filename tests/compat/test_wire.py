@@ -50,6 +50,17 @@ def test_a_stream_is_nothing_but_chunks_and_its_mark_of_the_end(
     assert payload(chunks[-1])["choices"][0]["finish_reason"]
 
 
+def test_no_header_is_sent_twice(serve: Serve) -> None:
+    served = serve(["Hello."], ["Hello."])
+    for conversation in ("k", None):
+        with served.raw({"messages": [user("Hi")], "stream": True}, conversation) as answer:
+            names = [name.lower() for name, _ in answer.headers.raw]
+        assert len(set(names)) == len(names)
+    events = served.http.get(f"/api/turns/{served.shown('k')['turns'][0]['id']}/events")
+    assert len(set(events.headers)) == len(events.headers.raw)
+    assert events.headers["cache-control"] == "no-store"
+
+
 def test_a_replay_and_an_attached_stream_end_likewise(serve: Serve) -> None:
     gate = Gate()
     served = serve(["Hel", gate, "lo.", *TWO_CALLS])

@@ -14,7 +14,7 @@ from turnledger.server.metrics import Metrics
 from turnledger.server.outlet import Outlet
 
 _JSON = (b"content-type", b"application/json")
-_STREAM = ((b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache"))
+_STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
 
 
 class Answer:
@@ -68,4 +68,4 @@ class Answer:
     def _begin_stream(self) -> None:
         self._is_stream = True
         self._metrics.stream_opened()
-        self.outlet.begin(200, [*self._headers.items(), *_STREAM])
+        self.outlet.begin(200, [*self._headers.items(), _STREAM])

@@ -13,7 +13,7 @@ from turnledger.model.event import Event
 from turnledger.server.errors import error_body, shutting_down
 from turnledger.server.outlet import Outlet
 
-_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
 
 def event_bytes(event: Event) -> bytes:
