@@ -25,6 +25,10 @@ _encode = msgspec.json.Encoder().encode
 
 def said_in(items: Iterable[Item]) -> bytes:
     """The items as chat messages in JSON, with commas between them and no brackets around."""
+    items = tuple(items)
+    plain = [{"role": item.role, "content": item.only_text} for item in items]
+    if all(each["content"] is not None for each in plain):
+        return _encode(plain)[1:-1]  # what most turns are, without a look at everything they might be
     return _encode(messages_of(items))[1:-1]
 
 

@@ -6,6 +6,7 @@ A guess, to read the next request by without asking the store: begin says when i
 from __future__ import annotations
 
 from collections import OrderedDict
+from typing import NamedTuple
 
 from turnledger.engine.conversations import Target
 from turnledger.model.conversation import Branch, Conversation
@@ -13,24 +14,39 @@ from turnledger.model.conversation import Branch, Conversation
 REMEMBERED = 10_000
 
 
+class Line(NamedTuple):
+    """What a conversation showed."""
+
+    branch: Branch
+    flagged: int
+    """The flag version of its owner."""
+    is_answered: bool
+    """Whether its last turn is one whose answer every client has seen, unless it was hidden since."""
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether words that a client adds can only be new: nothing is open, hidden, or unknown to it."""
+        branch = self.branch
+        return self.is_answered and not self.flagged and not branch.pending and branch.unsettled is None
+
+
 class LatestLines:
-    """The branch that a conversation showed, by its id and its conversation_key, and the flag version of its
-    owner."""
+    """How conversations were left, by id and by conversation_key."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self._lines: OrderedDict[tuple[str, str], tuple[Branch, int]] = OrderedDict()
+        self._lines: OrderedDict[tuple[str, str], Line] = OrderedDict()
 
-    def guess(self, target: Target) -> tuple[Branch, int] | None:
+    def guess(self, target: Target) -> Line | None:
         """What the target most likely shows; None if nothing is known of it."""
         name = target.id or target.conversation_key
         return None if name is None else self._lines.get((target.owner, name))
 
-    def keep(self, conversation: Conversation, branch: Branch, flagged: int) -> None:
+    def keep(self, conversation: Conversation, line: Line) -> None:
         """It shows this now."""
         for name in (conversation.id, conversation.conversation_key):
             if name is not None:
-                self._lines[conversation.owner, name] = (branch, flagged)
+                self._lines[conversation.owner, name] = line
                 self._lines.move_to_end((conversation.owner, name))
         while len(self._lines) > self._remembered:
             self._lines.popitem(last=False)

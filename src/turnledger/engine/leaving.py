@@ -12,6 +12,7 @@ from turnledger.engine.begin import Begun
 from turnledger.engine.commit import CommitRequest, DoubtRequest, commit, resolve_doubt
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.history import History
+from turnledger.engine.latest_lines import Line
 from turnledger.engine.process import FIRST_DELAY, Process
 from turnledger.engine.telling import Told
 from turnledger.engine.transaction import RunningTurn
@@ -147,7 +148,8 @@ def _remember(process: Process, running: RunningTurn, turn: Turn) -> None:
     process.chat_histories.follow(turn)
     after = running.line_after(turn)
     if after is not None:
-        process.latest_lines.keep(running.conversation, after, running.flagged)
+        line = Line(after, running.flagged, is_answered=turn.says_plainly)
+        process.latest_lines.keep(running.conversation, line)
 
 
 async def commit_turn(process: Process, running: RunningTurn) -> Turn:

@@ -21,6 +21,7 @@ from turnledger.engine.begin import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import Target, check_live, find
 from turnledger.engine.idempotency import Key
+from turnledger.engine.latest_lines import Line
 from turnledger.engine.matching import Continuation, Meaning, Regeneration, Sent, decide
 from turnledger.engine.ports import Tables
 from turnledger.engine.process import Process
@@ -101,12 +102,33 @@ class Resending:
         guess = process.latest_lines.guess(target) if conversation is None else None
         if guess is not None:
             with suppress(TurnledgerError):  # which may be said of a line that is not current any more
-                return await self._read(request, *guess)
+                if guess.is_plain and self._is_all_new:
+                    return self._added(request, guess)
+                return await self._read(request, guess.branch, guess.flagged)
         branch, flagged = await process.store.read(current, CurrentRequest(target, now))
         if branch is None:
             assert target.fresh is not None  # noqa: S101 - else it would have to be there
             branch = Branch(id=target.fresh.branch, conversation=target.fresh.id)
         return await self._read(request, branch, flagged)
+
+    @property
+    def _is_all_new(self) -> bool:
+        """Whether it can be seen from the messages alone that they add to what there is: what people say, and
+        nothing else."""
+        return self._sent is not Sent.FULL and all(each.get("role") == "user" for each in self._messages)
+
+    def _added(self, request: BeginRequest, line: Line) -> BeginRequest:
+        input = items_of_messages(self._messages)
+        check_resent(input)
+        self._process.limits.check_size("The input", input)
+        branch = line.branch
+        return replace(
+            request,
+            input=input,
+            instructions=None,
+            diverge=None,
+            seen=Seen(branch.id, branch.head, branch.unsettled, line.flagged),
+        )
 
     async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
         process, target = self._process, request.target

@@ -23,6 +23,7 @@ _SELF_CONTAINED = frozenset(
     }
 )
 _TOOL_CALLS = {"function_call": "arguments", "custom_tool_call": "input"}
+_TEXT_PARTS = ("input_text", "output_text")
 _ROLES = frozenset({"user", "assistant", "system", "developer"})
 
 DEEPEST = 100
@@ -114,6 +115,22 @@ class Item:
         if isinstance(content, str):
             return content
         return "".join(part.get("text") or part.get("refusal") or "" for part in content)
+
+    @property
+    def only_text(self) -> str | None:
+        """The text of a message that is nothing but a role and one text; None for any other item."""
+        fields = self._fields
+        if self.type != "message" or len(fields) != 3:
+            return None
+        content = fields["content"]
+        if isinstance(content, str):
+            return content
+        if len(content) == 1 and content[0].get("type") in _TEXT_PARTS and len(content[0]) <= 3:
+            part = content[0]
+            if len(part) == 2 or part.get("annotations") == []:
+                text = part.get("text")
+                return text if isinstance(text, str) else None
+        return None
 
     @property
     def is_blank(self) -> bool:

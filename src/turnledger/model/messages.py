@@ -19,12 +19,14 @@ items -> messages -> items gives the same items, but for this:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import msgspec
 
 from turnledger.errors import MalformedItems
 from turnledger.model.item import Item
+from turnledger.model.item import message as text_item
 from turnledger.model.message_shape import CALL_BODIES, TRANSLATED, Message, MessageLike, checked_messages
 from turnledger.model.parts import are_parts, chat_content, chat_parts, responses_parts, text_part
 
@@ -86,10 +88,26 @@ def items_of_messages(
     place and the remedy, for what is no chat message; also for `function_call` and the role `function` of
     old, which have no call ids.
     """
+    if isinstance(messages, list | tuple) and all(map(_is_plain, messages)):
+        with suppress(MalformedItems):  # told below, with its place
+            return tuple(text_item(each["role"], each["content"]) for each in messages)
     reading = _Reading(waiting)
     for number, message in enumerate(checked_messages(messages)):
         reading.add(f"messages[{number}]", message)
     return tuple(reading.items)
+
+
+_PLAIN_ROLES = frozenset({"user", "system", "developer"})
+
+
+def _is_plain(given: Any) -> bool:
+    """Whether a message is a role and a text, as most are that somebody typed: its item is soon made."""
+    return (
+        type(given) is dict
+        and len(given) == 2
+        and type(given.get("content")) is str
+        and given.get("role") in _PLAIN_ROLES
+    )
 
 
 # From items to messages.

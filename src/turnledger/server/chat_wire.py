@@ -13,7 +13,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.messages import messages_of
 from turnledger.model.pairing import left_open
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
 from turnledger.server.wire_json import encode
 
 DONE = b"data: [DONE]\n\n"
@@ -32,7 +32,7 @@ def completion(turn: Turn) -> bytes:
         "index": 0,
         "message": answer,
         "logprobs": None,
-        "finish_reason": finish_reason(turn.output, details),
+        "finish_reason": finish_reason(turn),
     }
     whole = {
         "id": turn.id,
@@ -64,10 +64,15 @@ def message_of(output: Sequence[Item]) -> dict[str, Any]:
     return {**message, "tool_calls": own} if own else message
 
 
-def finish_reason(output: Sequence[Item], details: Mapping[str, Any]) -> str:
-    """Why the answer ended, as its model said, or as the items show."""
-    told = details.get("finish_reason")
-    return told if isinstance(told, str) else "tool_calls" if left_open(output) else "stop"
+def finish_reason(turn: Turn) -> str:
+    """Why the answer ended, as its model said, or as the items show. One that was interrupted and kept is not
+    whole: of the words that clients know, `length` says that."""
+    told = turn.details.get("finish_reason")
+    if isinstance(told, str):
+        return told
+    if turn.kind is TurnKind.INTERRUPTED:
+        return "length"
+    return "tool_calls" if left_open(turn.output) else "stop"
 
 
 class Chunks:
@@ -106,7 +111,7 @@ class Chunks:
         calls = messages_of(left_open(turn.output))
         for index, call in enumerate(call for each in calls for call in each["tool_calls"]):
             yield self._chunk({"tool_calls": [{"index": index, **call}]})
-        yield self._chunk({}, finish_reason(turn.output, details))
+        yield self._chunk({}, finish_reason(turn))
         if self._include_usage and details.get("usage") is not None:
             yield encode({**self._head, "choices": [], "usage": details["usage"]})
 

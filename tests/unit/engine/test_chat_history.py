@@ -8,9 +8,11 @@ import pytest
 
 from turnledger import Chat, Context, Ledger
 from turnledger.engine import chat_history
-from turnledger.engine.chat_history import ChatHistories
+from turnledger.engine.chat_history import ChatHistories, said_in
 from turnledger.engine.history import History
 from turnledger.engine.transaction import RunningTurn
+from turnledger.model.item import Item, message
+from turnledger.model.messages import messages_of
 
 CALLS = (
     {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"},
@@ -120,3 +122,20 @@ async def test_bytes_are_bounded_and_those_used_last_stay(chat: Chat) -> None:
     tiny = ChatHistories(max_bytes=10)
     assert tiny.through(History(turns))[0] == said
     assert (tiny._bytes, tiny._kept) == (0, {})
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"type": "message", "role": "user", "content": "text"},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "text"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": ""}]},
+        {"type": "message", "role": "user", "content": "text", "name": "Ada"},
+        {"type": "message", "role": "user", "content": [{"type": "input_image", "image_url": "u"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"type": "message", "role": "user", "content": []},
+    ],
+)
+def test_what_is_said_in_an_item_is_its_message(item: dict[str, Any]) -> None:
+    items = (Item.of(item), message("assistant", "answer"))
+    assert msgspec.json.decode(b"[" + said_in(items) + b"]") == messages_of(items)

@@ -304,3 +304,10 @@ def test_no_messages_are_no_items() -> None:
 def test_what_cannot_be_an_item_is_refused_with_its_place(wrong: Message, reason: str) -> None:
     with pytest.raises(MalformedItems, match=reason):
         items_of_messages([saying("user", "Hi"), wrong])
+
+
+@pytest.mark.parametrize("role", ["user", "system", "developer"])
+def test_a_plain_text_makes_the_item_that_it_makes_among_others(role: str) -> None:
+    plain = {"role": role, "content": "Hello"}
+    among = items_of_messages([plain, {"role": "user", "content": "x", "name": "y"}])
+    assert items_of_messages([plain]) == among[:1]
