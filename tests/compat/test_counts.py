@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx2
 import openai
 import pytest
 
@@ -68,6 +70,26 @@ def test_streams_are_open_while_they_are_sent_and_no_longer(serve: Serve) -> Non
     served.close_clients()
     served.alone()
     assert open_streams(served) == 0
+
+
+def test_who_leaves_before_the_answer_is_counted_as_such(serve: Serve) -> None:
+    gate = Gate()
+    served = serve([gate, "Hello."], [gate, "Hello."])
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "Hi"}]}'
+    for headers in ("X-Conversation-Id: k\r\n", ""):
+        with socket.create_connection(("127.0.0.1", httpx2.URL(served.url).port)) as client:
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n{headers}"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            client.sendall(head.encode() + body)
+            served.arrived(gate, 2 if not headers else 1)
+    served.alone()
+    served.release(gate)
+    served.until(lambda: not served.app._open)
+    told = counts(served)
+    assert {name: told[name] for name in told if name.startswith("requests_total")} == {
+        'requests_total{status="499"}': 2
+    }
+    assert told['turns_total{outcome="completed"}'] == 1
 
 
 class SetTime:

@@ -140,7 +140,7 @@ class App:
             else:
                 await self._find(scope)(scope, receive, answer)
         except ClientGone:
-            answer.status = answer.status or CLIENT_LEFT
+            pass
         except asyncio.CancelledError:
             if not self.service.shutting_down.is_set():
                 raise
@@ -151,7 +151,7 @@ class App:
                 state["code"] = problem.code
             await self._answer_problem(answer, problem, request_id)
         finally:
-            self._note(scope, answer.status, time.perf_counter() - began)
+            self._note(scope, answer.status or CLIENT_LEFT, time.perf_counter() - began)
 
     async def _answer_problem(self, answer: Outgoing, problem: BaseException, request_id: str) -> None:
         if not answer.status:
