@@ -42,7 +42,7 @@ class Metrics:
         self._by_status: dict[int, Counter] = {}
 
     def turn_ended(self, outcome: str) -> None:
-        """A turn has ended: `committed`, `kept`, `discarded`, `failed`, `replayed`, `unknown`, …"""
+        """A turn has ended: `completed`, `stopped`, `failed`, `refused`, `replayed` or `unknown`."""
         self._turns.labels(outcome).inc()
 
     def waited(self, seconds: float) -> None:
