@@ -28,6 +28,18 @@ async def outcome_of(process: Process, owner: str, conversation: ConversationId,
                 await waiter.wait(process.limits.lease_time / 4)
 
 
+async def outcome_so_far(
+    process: Process, owner: str, conversation: ConversationId, attempt: TurnId
+) -> Ended | None:
+    """How an attempt has ended; take over if its process is known to be dead. None while it runs."""
+    request = OutcomeRequest(owner, attempt, conversation)
+    found = await process.store.read(outcome, request)
+    if isinstance(found, Running) and process.watch.dead_among([(found.lease, found.beat)]):
+        await _take_over(process, found)
+        found = await process.store.read(outcome, request)
+    return found if isinstance(found, Ended) else None
+
+
 async def outcome_in(process: Process, owner: str, conversation: ConversationId, turn: TurnId) -> Ended:
     """Wait until a turn of a conversation has ended, which may be queued, or may not be there at all; see
     Chat.outcome."""

@@ -132,7 +132,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         verdict = await retries.look_up(tables, target, request.retry, request.attempt)
     if isinstance(verdict, Share):
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
-        return Share(verdict.attempt, verdict.ended, verdict.conversation, has_ticket=stored is not None)
+        return verdict.with_ticket(is_there=stored is not None)
     if verdict.claim is not None:
         # A retry belongs to the conversation it first began in, wherever the conversation_key points now.
         target = target.at(verdict.claim.conversation)

@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.ports import Tables
@@ -19,7 +20,7 @@ from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item
-from turnledger.model.pairing import left_open, told_elsewhere, without_answers
+from turnledger.model.pairing import admit, left_open, told_elsewhere, without_answers
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -87,6 +88,8 @@ class Place(Struct, frozen=True, kw_only=True):
     """The calls that wait for the turn's input to answer them."""
     instructed: int = 0
     """Number of the turn whose instructions are in force here."""
+    asked: Mapping[int, Flags] = {}
+    """The flags of the input, where that of another turn is asked again."""
 
     @property
     def head(self) -> TurnId | None:
@@ -113,7 +116,8 @@ async def fork_at(
             if follower is None or follower.kind is not TurnKind.SETTLED:
                 break
             base, number = follower.id, follower.number
-    return Fork(branch=wish.branch, base=base, number=number, forget=wish.forget)
+    repeats = instead_of.id if instead_of is not None and wish.regenerates else None
+    return Fork(branch=wish.branch, base=base, number=number, forget=wish.forget, repeats=repeats)
 
 
 async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Place:
@@ -134,10 +138,10 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
             input = told_elsewhere(pending, turn.input)
             copy = _carried(turn, fork, before, number, input, instructed)
             carried.append(copy)
-            if moved := _moved(hidden.get(turn.id, {}), turn.items, (*input, *turn.output)):
+            if moved := moved_flags(hidden.get(turn.id, {}), turn.items, (*input, *turn.output)):
                 flags[copy.id] = moved
             pending = ()
-    return Place(
+    place = Place(
         fork=fork,
         carried=tuple(carried),
         originals=tuple(turn.id for turn in originals),
@@ -145,6 +149,17 @@ async def place_of(tables: Tables, owner: str, lane: Branch, fork: Fork) -> Plac
         pending=pending,
         instructed=instructed,
     )
+    return place if fork.repeats is None else await _with_flags_of(tables, owner, place, fork.repeats)
+
+
+async def _with_flags_of(tables: Tables, owner: str, place: Place, repeats: TurnId) -> Place:
+    """The place with the flags of the input that is asked again there."""
+    flags = (await tables.flags(owner, (repeats,))).get(repeats)
+    turn = await tables.turn(owner, repeats) if flags else None
+    if not flags or turn is None:
+        return place
+    input = admit(place.pending, asked_again(place, turn))
+    return replace(place, asked=moved_flags(flags, turn.items, input))
 
 
 def _carried(
@@ -171,7 +186,7 @@ def _carried(
     )
 
 
-def _moved(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:
+def moved_flags(flags: Mapping[int, Flags], items: Sequence[Item], told: Sequence[Item]) -> dict[int, Flags]:
     """The flags of a turn's items, at the places where these same items stand in a copy of it."""
     places = {id(item): place for place, item in enumerate(told)} if flags else {}
     return {

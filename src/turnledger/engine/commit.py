@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch
+from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn, TurnKind
@@ -69,9 +71,12 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         if committed is None:
             raise Superseded
         return committed
+    asked: Mapping[int, Flags] = {}
     if request.fork is not None:
-        branch = await _diverge(tables, branch, request.owner, request.fork)
+        branch, asked = await _diverge(tables, branch, request.owner, request.fork)
     await tables.add_turn(turn, request.log)
+    if asked:
+        await tables.save_flags(request.owner, turn.id, asked)
     await tables.save_branch(
         replace(
             branch,
@@ -96,10 +101,13 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     return turn
 
 
-async def _diverge(tables: Tables, lane: Branch, owner: str, fork: Fork) -> Branch:
-    """Free the lane, and return the branch that is made for the turn."""
+async def _diverge(
+    tables: Tables, lane: Branch, owner: str, fork: Fork
+) -> tuple[Branch, Mapping[int, Flags]]:
+    """Free the lane, and return the branch that is made for the turn, and the flags of its input."""
     await tables.save_branch(replace(lane, running=None))
-    return await open_branch(tables, owner, lane, await place_of(tables, owner, lane, fork))
+    place = await place_of(tables, owner, lane, fork)
+    return await open_branch(tables, owner, lane, place), place.asked
 
 
 def may_commit(branch: Branch, request: CommitRequest) -> bool:

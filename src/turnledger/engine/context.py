@@ -6,7 +6,7 @@ the input, and the finished steps. Every call in it has its result, and reasonin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -82,6 +82,8 @@ class Around(Struct, frozen=True):
     priming: tuple[Item, ...] = ()
     input: tuple[Item, ...] = ()
     steps: tuple[Item, ...] = ()
+    hidden: Collection[int] = ()
+    """Places of the input that are not to be shown."""
 
 
 def assemble(history: Sequence[Turn], around: Around, context: Context, hidden: Hidden) -> tuple[Item, ...]:
@@ -109,8 +111,8 @@ def _parts(
     """The items of each turn, and of the current one, that may be shown."""
     past = [turn.items for turn in history]
     current = (*around.input, *without_open_reasoning(around.steps))
-    if hidden:
-        places = [*(hidden.get(turn.id, ()) for turn in history), ()]
+    if hidden or around.hidden:
+        places = [*(hidden.get(turn.id, ()) for turn in history), around.hidden]
         *past, current = without_hidden([*past, current], places)
     return past, current
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine import closing
-from turnledger.engine.branching import Place, open_branch, place_of
+from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.errors import MalformedItems, Superseded
@@ -158,6 +158,8 @@ async def _keep(
         branch = await open_branch(tables, attempt.owner, branch, place)
     log = event_log.stored(log_of_kept(told, journal, output, failure), output)
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log)
+    if place is not None and place.asked:
+        await tables.save_flags(attempt.owner, turn.id, place.asked)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -184,7 +186,10 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     output = closing.settled(Journal.of(await tables.journal(attempt.id)), attempt.failure)
     told = replace(attempt, input=input_on(branch, attempt))
     log = event_log.stored_whole(await told_aside(tables, attempt))
-    branch, _ = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
+    place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
+    branch, turn = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
+    if place is not None and place.asked:
+        await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, told.input))
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.awaiting import outcome_of
+from turnledger.engine.awaiting import outcome_of, outcome_so_far
 from turnledger.engine.begin import (
     AbandonRequest,
     Beginning,
@@ -19,7 +19,7 @@ from turnledger.engine.begin import (
     abandon,
     begin,
 )
-from turnledger.engine.ending import Ended
+from turnledger.engine.ending import DIED, Ended
 from turnledger.engine.idempotency import Share
 from turnledger.engine.lane import Waiter
 from turnledger.engine.leaving import end_as_failed
@@ -61,14 +61,14 @@ async def enter(
     """Begin a turn, or return how the attempt ended that answers this request. While that still runs, a
     request that would rather follow it is told by TurnAttached."""
     beginning = await _begin(process, request)
+    while isinstance(beginning, Share):
+        ended = beginning.ended or await _awaited(process, request, beginning)
+        if beginning.ended is not None or beginning.was_waiting or not has_died(ended):
+            return Replayed(ended, beginning.conversation)
+        # Nobody was left to answer when it came, or since: it is the retry of what the dead one has begun.
+        request = _anew(process, request)
+        beginning = await _begin(process, request)
     assert not isinstance(beginning, Moved)  # noqa: S101 - it was not asked to
-    if isinstance(beginning, Share):
-        ended, conversation = beginning.ended, beginning.conversation
-        if ended is None:
-            if request.attaches:
-                raise TurnAttached(beginning.attempt, conversation)
-            ended = await outcome_of(process, request.target.owner, conversation, beginning.attempt)
-        return Replayed(ended, conversation)
     try:
         if process.is_closed:
             raise LedgerClosed
@@ -82,6 +82,28 @@ async def enter(
     running.is_resent = request.reread is not None
     process.register(running)
     return running
+
+
+async def _awaited(process: Process, request: BeginRequest, sharing: Share) -> Ended:
+    """How the attempt ended that answers a request. Raises TurnAttached if that is to be followed."""
+    owner, conversation, attempt = request.target.owner, sharing.conversation, sharing.attempt
+    if not request.attaches:
+        return await outcome_of(process, owner, conversation, attempt)
+    ended = await outcome_so_far(process, owner, conversation, attempt)
+    if ended is None:
+        raise TurnAttached(attempt, conversation)
+    return ended
+
+
+def has_died(ended: Ended) -> bool:
+    """Whether it ended with its process, and left nothing that could be an answer."""
+    return ended.turn is None and ended.failure is not None and ended.failure.code == DIED.code
+
+
+def _anew(process: Process, request: BeginRequest) -> BeginRequest:
+    """The same request, as if it came now."""
+    now = process.clock.now_ms()
+    return replace(request, now=now, wait_until=now + request.wait_until - request.now)
 
 
 async def relocate(process: Process, request: BeginRequest) -> Moved:

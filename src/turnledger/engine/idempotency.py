@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from turnledger.engine.conversations import Target
@@ -44,6 +44,11 @@ class Share:
     """Where it began."""
     has_ticket: bool = False
     """Whether the request has a ticket left to withdraw."""
+    was_waiting: bool = False
+    """Whether the request was waiting already when that attempt began: then it shares its death, too."""
+
+    def with_ticket(self, *, is_there: bool) -> Share:
+        return replace(self, has_ticket=is_there)
 
 
 Verdict: TypeAlias = Fresh | Share
@@ -98,11 +103,12 @@ async def look_up(tables: Tables, target: Target, key: Key, ticket: Ticket | Non
     attempt = await tables.attempt(owner, claim.attempt)
     if attempt is None:
         return Fresh(claim)
+    was_waiting = began_while_waiting(ticket, claim)
     if attempt.state is AttemptState.RUNNING:
-        return Share(attempt.id, None, claim.conversation)
+        return Share(attempt.id, None, claim.conversation, was_waiting=was_waiting)
     if attempt.state is AttemptState.DISCARDED:
         raise TurnStopped
-    if began_while_waiting(ticket, claim):
+    if was_waiting:
         return Share(attempt.id, Ended(attempt.state, failure=attempt.failure), claim.conversation)
     return Fresh(claim, attempt)
 

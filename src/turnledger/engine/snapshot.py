@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -31,11 +31,13 @@ class Snapshot(Struct, frozen=True, dict=True):
     priming: tuple[Item, ...] = ()
     context: Context = ALL
     hidden: Hidden = NOTHING_HIDDEN
+    hidden_input: Collection[int] = ()
+    """Places of the input that are not to be shown: what was hidden of it when it was first asked."""
 
     @property
     def shows_all(self) -> bool:
         """Whether all of the history is shown."""
-        return self.context is ALL and not self.hidden
+        return self.context is ALL and not self.hidden and not self.hidden_input
 
     def shown(self, input: tuple[Item, ...], steps: tuple[Item, ...]) -> tuple[Item, ...]:
         """What a model is to answer, of a turn with this input that has come so far."""
@@ -43,7 +45,7 @@ class Snapshot(Struct, frozen=True, dict=True):
             assembled = (*self._before, *input, *without_open_reasoning(steps))
             open_calls(assembled)
             return assembled
-        around = Around(self.instructions, self.priming, input, steps)
+        around = Around(self.instructions, self.priming, input, steps, self.hidden_input)
         return assemble(self._turns, around, self.context, self.hidden)
 
     # A history unpacks its turns anew for each look; a turn may look at it after each of its steps.
@@ -69,10 +71,15 @@ async def snapshot(process: Process, begun: Begun, request: BeginRequest) -> Sna
     else:
         base = Base.of(begun)
         instructions = await _in_force(process, begun, base, ())
-        around = Around(instructions, request.priming, begun.attempt.input)
+        around = Around(instructions, request.priming, begun.attempt.input, hidden=_hidden_input(begun))
         history, flags = await tail(process, base, request.context, around)
     hidden = hidden_from_model(flags) if flags else NOTHING_HIDDEN
-    return Snapshot(history, instructions, request.priming, request.context, hidden)
+    return Snapshot(history, instructions, request.priming, request.context, hidden, _hidden_input(begun))
+
+
+def _hidden_input(begun: Begun) -> Collection[int]:
+    asked = begun.place.asked if begun.place else {}
+    return [place for place, flags in asked.items() if not flags.to_model]
 
 
 def _is_special(begun: Begun, request: BeginRequest) -> bool:

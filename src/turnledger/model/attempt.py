@@ -99,6 +99,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """The number of that turn."""
     forget: bool = False
     """Whether later settled turns are left behind."""
+    repeats: TurnId | None = None
+    """The turn whose input is asked again there: what is hidden of that stays hidden."""
 
 
 class AttemptBody(codec.Document, frozen=True):

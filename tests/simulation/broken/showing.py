@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tests.simulation.broken.registry import Patch, broken
 from turnledger.engine import begin, ending, flagging, leaving, line, snapshot, tail, transaction
+from turnledger.engine.chat_history import ChatHistories
 from turnledger.engine.commit import commit
 from turnledger.model.instructions import instructed_after
 
@@ -87,3 +88,12 @@ def edits_without_the_instructions_of_the_place() -> list[Patch]:
         return None
 
     return [(begin, "_instructions_there", none)]
+
+
+@broken
+def goes_on_from_the_messages_that_it_sent_last() -> list[Patch]:
+    def nearest(self: ChatHistories, history: Any) -> tuple[int, bytes]:
+        said = next(reversed(self._kept.values()), None)
+        return (0, b"") if said is None else (len(history), said)
+
+    return [(ChatHistories, "_nearest", nearest)]

@@ -10,6 +10,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import OnBusy
 from turnledger.model.flags import SHOWN
+from turnledger.model.turn import Turn
 from turnledger.testing.simulation.asking import Asking
 from turnledger.testing.simulation.briefing import SILENT, Briefing
 from turnledger.testing.simulation.promises import Line
@@ -49,11 +50,24 @@ def _flag(scene: Scene, name: str) -> Work:
 
 def broken_by_flags(world: World, line: Line) -> Iterator[str]:
     """The flags of the turns of a line that are not those that were set last. Copies of settled turns begin
-    with flags that nobody set there."""
+    with flags that nobody set there, and so may a question that is asked again."""
     for turn in line.turns:
         if turn.id not in world.asked:
             continue
         expected = {at: each for at, each in world.flags.get(turn.id, {}).items() if each != SHOWN}
         found = dict(line.flags.get(turn.id, {}))
+        if brings_flags(world, turn):
+            answer = range(len(turn.input), len(turn.items))
+            expected, found = ({at: of[at] for at in answer if at in of} for of in (expected, found))
         if found != expected:
             yield f"the flags of {turn.id} are {found}, and {expected} were set"
+
+
+def brings_flags(world: World, turn: Turn) -> bool:
+    """Whether flags may have come with the question: those of another turn at the moment of the commit."""
+    replaced = world.replaces.get(turn.id) if turn.id in world.repeats else None
+    while replaced is not None:
+        if replaced in world.flags:
+            return True
+        replaced = world.replaces.get(replaced) if replaced in world.repeats else None
+    return False

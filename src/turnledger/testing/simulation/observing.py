@@ -118,6 +118,8 @@ async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, 
         replaced = next((turn.id for turn in reversed(turns) if turn.kind is not TurnKind.SETTLED), None)
     if replaced is not None:
         world.replaces.setdefault(request.attempt, replaced)
+    if request.diverge.regenerates:
+        world.repeats.add(request.attempt)
 
 
 async def _note_flags(tables: Tables, request: FlagRequest, world: World) -> None:

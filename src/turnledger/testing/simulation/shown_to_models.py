@@ -9,6 +9,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.agreement import agrees
 from turnledger.testing.simulation.briefing import Briefing
+from turnledger.testing.simulation.flagging import brings_flags
 from turnledger.testing.simulation.promises import Line
 from turnledger.testing.simulation.world import Look, World
 
@@ -20,6 +21,8 @@ Entry = tuple[tuple[str | None, str], bool]
 
 def broken_by_what_was_shown(world: World, lines: Sequence[Line]) -> Iterator[str]:
     """What models were shown and should not have been, or the other way round, over all lines there are."""
+    for id in world.misquoted:
+        yield f"{id} was shown other messages as JSON than as a list"
     everything = {turn.id: turn for line in lines for turn in line.turns}
     for line in lines:
         for place, turn in enumerate(line.turns):
@@ -75,7 +78,10 @@ def _history(
     without what was hidden, and the input."""
     shown = [(role, text) for role, text in looked.messages if role != "system"]
     around: list[Entry] = [(("user", briefing.priming), False)] if briefing.priming else []
-    input: list[Entry] = [((item.role, item.text), False) for item in turn.input if item.type == "message"]
+    is_optional = brings_flags(world, turn)
+    input: list[Entry] = [
+        ((item.role, item.text), is_optional) for item in turn.input if item.type == "message"
+    ]
     entries = [_entries(world, each, turn.id, looked) for each in before]
     for first in _first_turns(before, turn, looked, briefing):
         told = [entry for each in entries[first:] for entry in each]
@@ -107,8 +113,11 @@ def _entries(world: World, turn: Turn, shown_to: TurnId, looked: Look) -> list[E
     other turn began, and what was settled, whose flags go along with copies of it."""
     at_begin = world.hidden_at_begin[shown_to]
     entries: list[Entry] = []
+    repeated = len(turn.input) if brings_flags(world, turn) else 0
     for place, item in enumerate(turn.items):
         hidden = {(turn.id, place) in at_begin, (turn.id, place) in looked.hidden}
+        if place < repeated:
+            hidden = {True, False}
         if item.type == "message" and (False in hidden or turn.kind is TurnKind.SETTLED):
             entries.append(((item.role, item.text), True in hidden or turn.kind is TurnKind.SETTLED))
     return entries

@@ -10,6 +10,8 @@ from enum import Enum, auto
 from random import Random
 from typing import Any, TypeAlias
 
+import msgspec
+
 from turnledger.engine.begin import Queued
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
@@ -244,6 +246,10 @@ class World:
     """What was hidden from models when attempts began."""
     replaces: dict[TurnId, TurnId] = field(default_factory=dict)
     """For attempts that diverge: the turn whose place they take."""
+    repeats: set[TurnId] = field(default_factory=set)
+    """Attempts that ask the question of that turn again, with what is hidden of it."""
+    misquoted: list[TurnId] = field(default_factory=list)
+    """Attempts whose messages were others as JSON."""
     listeners: list[Listener] = field(default_factory=list)
     """Who read the events of turns while they ran."""
     holders: dict[TurnId, LeaseId] = field(default_factory=dict)
@@ -312,6 +318,7 @@ class Runner:
 
     async def __call__(self, turn: RunningTurn) -> None:
         ask = self._ask
+        self._quote(turn)
         looked = self._look(turn) if self._world.looks_at_models else None
         run = Run(ask, turn.conversation.id, tuple(each.id for each in turn.history), looked)
         self._world.runs[turn.id] = run
@@ -343,6 +350,10 @@ class Runner:
         run.is_finished = True
         if ask.is_late:
             await _stand_still()
+
+    def _quote(self, turn: RunningTurn) -> None:
+        if msgspec.json.decode(turn.messages_json) != turn.messages:
+            self._world.misquoted.append(turn.id)
 
     def _look(self, turn: RunningTurn) -> Look:
         shown = turn.snapshot.shown(turn.input, ())

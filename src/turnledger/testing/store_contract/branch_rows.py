@@ -216,7 +216,9 @@ class BranchRows(Contract):
     async def test_an_attempt_keeps_where_it_goes(self, stores: list[Store]) -> None:
         found = await begun(stores[0])
         places = [
-            Fork(branch=IDS.new(BranchId), base=IDS.new(TurnId), number=7, forget=True),
+            Fork(
+                branch=IDS.new(BranchId), base=IDS.new(TurnId), number=7, forget=True, repeats=IDS.new(TurnId)
+            ),
             Fork(branch=IDS.new(BranchId), base=None, number=0),
         ]
         for place in places:

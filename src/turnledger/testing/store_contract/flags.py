@@ -60,6 +60,38 @@ class Flagged(Contract):
         await chat.flag(turn.id, to_model=True)
         assert await shown(same, "q4") == ["q", "a", "q2", "ok", "q3", "ok"]
 
+    @pytest.mark.parametrize("by", ["regenerate", "resent"])
+    async def test_what_is_hidden_of_a_question_stays_hidden_when_it_is_asked_again(
+        self, stage: Stage, by: str
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        parts = [{"role": "user", "content": text} for text in ("secret", "aside", "q")]
+        turn = await soon(chat.run(ScriptedModel(["a"]), parts))
+        same = await there.chat(chat)
+        await same.flag(turn.id, 0, to_model=False)
+        await same.flag(turn.id, 1, to_user=False)
+        model = ScriptedModel(["b"])
+        copy = [message for message in parts if message["content"] != "aside"]
+        again = await play(chat.regenerate() if by == "regenerate" else same.resent(copy, sent="full"), model)
+        assert [message["content"] for message in model.seen[0]] == ["aside", "q"]
+        assert await chat.turns() == [again]
+        assert [item.text for item in await chat.history()] == ["secret", "q", "b"]
+        assert await shown(same) == ["aside", "q", "b"]
+
+    @pytest.mark.parametrize("how", ["kept", "settled"])
+    async def test_so_it_does_when_that_fails(self, stage: Stage, how: str) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        parts = [{"role": "user", "content": text} for text in ("secret", "q")]
+        turn = await soon(chat.run(ScriptedModel(["a"]), parts))
+        await (await there.chat(chat)).flag(turn.id, 0, to_model=False, to_user=False)
+        model = ScriptedModel([Tool("pay"), RuntimeError("broken")])
+        with pytest.raises(RuntimeError):
+            await play(chat.regenerate(on_failure="keep" if how == "kept" else "settle"), model)
+        assert "secret" not in await shown(chat)
+        assert "secret" not in [item.text for item in await chat.history()]
+
     async def test_it_stays_in_the_turn_and_before_the_user(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
         turn = await exchange(chat, "q", "a")

@@ -8,11 +8,12 @@ from turnledger.chat import Chat
 from turnledger.engine.closing import OUTCOME_UNKNOWN
 from turnledger.engine.ports import Runner
 from turnledger.engine.transaction import RunningTurn
+from turnledger.errors import TurnFailed
 from turnledger.model.attempt import AttemptState
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Step, Think, Tool
-from turnledger.testing.store_contract.stage import Contract, Stage, call, exchange, said, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage, call, exchange, said, soon
 
 BOOM = RuntimeError("the model broke")
 
@@ -113,6 +114,40 @@ class Resuming(Contract):
         turn = await retry(await there.chat(chat), model)
         assert model.executed == {"book": 1, "pay": 1}
         assert results(turn) == ["booked", OUTCOME_UNKNOWN]
+
+    @pytest.mark.parametrize("attach", [False, True])
+    async def test_a_retry_may_be_the_one_that_finds_the_process_dead(
+        self, stage: Stage, attach: bool
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        gate = Gate()
+        model = ScriptedModel([Tool("pay", "paid"), gate], [Tool("pay", "paid"), "Done."])
+        task = stage.start(chat.run(model, "q", idempotency_key="i"))
+        await stage.reach(gate, task)
+        await there.tend()  # it has seen the other alive
+        stage.clock.advance(LIMITS.lease_time)
+        same = await there.chat(chat)
+        turn = await soon(same.run(model, "q", idempotency_key="i", attach=attach))
+        assert (turn.text, model.executed) == ("Done.", {"pay": 1})
+        assert await chat.turns() == [turn]
+        assert await stage.tickets(chat) == []
+
+    async def test_who_was_waiting_when_it_began_shares_its_death(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        same = await there.chat(chat)
+        holder = await stage.hold_lane(chat)
+        gate = Gate()
+        first = await stage.queue(chat, ScriptedModel([gate]), "q", idempotency_key="i")
+        second = await stage.queue(same, ScriptedModel(["never said"]), "q", idempotency_key="i")
+        await holder.finish()
+        await stage.reach(gate, first)
+        await stage.bury_others(there)
+        with pytest.raises(TurnFailed):
+            await soon(second)
+        turn = await soon(same.run(ScriptedModel(["Done."]), "q", idempotency_key="i"))
+        assert [each.id for each in await chat.turns()][1:] == [turn.id]
 
     async def test_a_retry_can_fail_and_be_resumed_again(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
