@@ -193,9 +193,11 @@ class KeylessRetries(Contract):
         assert attached.value.turn == await running(chat)
         # Somebody hears it now: the same words from elsewhere wait for their own answer.
         other = await stage.line_up(chat, ask(chat, 2).run(ScriptedModel(["another"])))
-        there.ledger.delivered(again)
-        turn = await holder.finish()
-        await noted(there)
+        with here.store.hold(begin) as gate:
+            turn = await holder.finish()
+            there.ledger.delivered(again)
+            await stage.reach(gate, other)
+            await noted(there)
         assert [turn, await soon(other)] == await chat.turns()
 
     async def test_a_running_turn_that_is_heard_is_not_shared(self, stage: Stage) -> None:
