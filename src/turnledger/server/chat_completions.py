@@ -48,7 +48,8 @@ class ChatCompletions:
             scope["state"]["code"] = problem.code
             answer.fail(problem)
         except asyncio.CancelledError:
-            answer.fail(shutting_down())
+            if not answer.is_good:
+                answer.fail(shutting_down())
             raise
         except Exception as problem:
             logs.unexpected(problem, request_id=scope["state"]["request_id"])

@@ -118,7 +118,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     conversation, conversation_key = _conversation(given)
     if conversation is not None or conversation_key is not None:
         _check_keepable(known)
-    elif len(named) > (b"x-stainless-retry-count" in named) + (b"idempotency-key" in named):
+    elif len(named) > (b"x-stainless-retry-count" in named):
         raise InvalidInput(f"{_words(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
     settings = {name: value for name, value in fields.items() if name not in _PASSED_BY}
     retry, has_key = _count(named), b"idempotency-key" in named
@@ -163,7 +163,7 @@ def _named(headers: RawHeaders) -> dict[bytes, bytes]:
 
 
 def _words(named: Mapping[bytes, bytes]) -> str:
-    return ", ".join(sorted(name.decode() for name in named if name.startswith((b"x-turn", b"x-conv"))))
+    return ", ".join(sorted(name.decode() for name in named if name != b"x-stainless-retry-count"))
 
 
 def _text(named: Mapping[bytes, bytes], name: bytes) -> str | None:

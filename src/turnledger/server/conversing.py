@@ -16,6 +16,7 @@ from turnledger.engine.block import TurnBlock
 from turnledger.engine.outcome import committed
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import (
     ConversationBusy,
     ConversationUnavailable,
@@ -61,6 +62,7 @@ class Conversing:
         self._turn = ""
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
+        self._running: RunningTurn | None = None
         self._reads: TurnId | None = None
         self._block = self._ask()
         self._runner = self._make_runner(model)
@@ -71,6 +73,7 @@ class Conversing:
         self._answer.outlet.watch(self._client_left)
         try:
             async with block as turn:
+                self._running = turn
                 asked_at, self._began_at = self._began_at, time.monotonic()
                 self._metrics.waited(self._began_at - asked_at)
                 if self._answer.outlet.is_broken:
@@ -97,6 +100,12 @@ class Conversing:
                 self._audience.join(attached.turn)
                 self._reads = attached.turn
             await self._follow(attached.turn)
+        except asyncio.CancelledError:
+            committed_all_the_same = self._running is not None and self._running.turn is not None
+            self._metrics.turn_ended("completed" if committed_all_the_same else "failed")
+            if committed_all_the_same:
+                self._finish()  # it was cancelled while the store wrote: what is there must not be denied
+            raise
         except BaseException as problem:
             self._metrics.turn_ended(outcome_of(problem))
             raise

@@ -30,6 +30,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
     body: Mapping[str, Any] | None = None
     """JSON Schema of the body, if it takes one."""
+    needs_body: bool = True
+    """Whether it must have one, if it takes one."""
     media_type: str = "application/json"
     """Of the answer when all went well."""
     while_ending: bool = False

@@ -80,7 +80,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         operation["parameters"] = parameters
     if endpoint.body is not None:
         content = {"application/json": {"schema": endpoint.body}}
-        operation["requestBody"] = {"required": True, "content": content}
+        operation["requestBody"] = {"required": endpoint.needs_body, "content": content}
     return operation
 
 

@@ -117,3 +117,8 @@ def test_a_request_is_the_same_however_it_is_delivered() -> None:
 @pytest.mark.parametrize("count", ["", "-1", "x", "1.5", "1" * 9])
 def test_a_count_that_is_none_counts_for_nothing(count: str) -> None:
     assert asked({"X-Conversation-Id": "ada", "x-stainless-retry-count": count}).retry is None
+
+
+def test_a_key_that_nobody_could_keep_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="idempotency-key: these need X-Conversation-Id"):
+        asked({"Idempotency-Key": "once"})

@@ -59,3 +59,10 @@ def test_how_a_parameter_is_matched_is_not_told() -> None:
     operation = describe([endpoint])["paths"]["/v1/models/{model}"]["get"]
     assert [each["name"] for each in operation["parameters"]] == ["model"]
     assert operation["operationId"] == "get_v1_models_model"
+
+
+async def test_a_stop_need_not_say_anything() -> None:
+    async with serving() as app:
+        paths = (await ask(app, "/openapi.json")).json["paths"]
+    assert paths["/api/turns/{turn}/stop"]["post"]["requestBody"]["required"] is False
+    assert paths["/v1/chat/completions"]["post"]["requestBody"]["required"] is True

@@ -45,6 +45,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
             tag="turns",
             body={"type": "object", "properties": {"policy": {"enum": [*OnStop, None]}}},
+            needs_body=False,
             answers={200: "How it ended.", 404: "There is no such turn."},
         ),
         Endpoint(

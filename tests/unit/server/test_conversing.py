@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.engine.commit import commit
+from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, TurnStopped
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import make_app
+from turnledger.server.conversing import outcome_of, renamed
+from turnledger.server.models import Found, Models
+from turnledger.server.settings import Settings
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.gates import GatedStore, When
+
+HEADERS = (HOST, JSON, (b"x-conversation-id", b"ada"))
+
+
+def body(*, stream: bool) -> bytes:
+    messages = [{"role": "user", "content": "Hello"}]
+    return msgspec.json.encode({"model": "demo", "messages": messages, "stream": stream})
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_commit_that_goes_through_is_not_denied_by_a_shutdown(stream: bool) -> None:
+    store = GatedStore(MemoryStore(Database()))
+    ledger = await Ledger.over(store)
+    models = Models({"demo": Found(DemoModel(pace=0), "demo")})
+    app = make_app(ledger, models, Settings())
+    with store.hold(commit, When.AFTER) as gate:
+        asking = asyncio.ensure_future(
+            ask(app, "/v1/chat/completions", method="POST", headers=HEADERS, parts=(body(stream=stream),))
+        )
+        await gate.arrived()
+        app.service.shutting_down.set()
+        app.hurry()
+    reply: Reply = await asking
+    assert reply.status == 200
+    assert reply.body.endswith(b"data: [DONE]\n\n") if stream else reply.is_whole
+    assert b"error" not in reply.body
+    chat = await ledger.conversation(conversation_key="ada", create=False)
+    assert len(await chat.turns()) == 1
+    await ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("problem", "word"),
+    [
+        (TurnStopped(), "stopped"),
+        (CommitOutcomeUnknown(), "unknown"),
+        (NoNewInput(), "refused"),
+        (ModelTimeout(), "failed"),
+        (RuntimeError(), "failed"),
+    ],
+)
+def test_how_a_turn_ended_is_counted_in_a_word(problem: BaseException, word: str) -> None:
+    assert outcome_of(problem) == word
+
+
+def test_only_the_id_of_an_answer_changes() -> None:
+    assert renamed(b'{"id":"a", "x":"a"}', "a", "turn_1") == b'{"id":"turn_1", "x":"a"}'
+    assert msgspec.json.decode(renamed(b'{"x":"a"}', "", "turn_1")) == {"id": "turn_1", "x": "a"}
