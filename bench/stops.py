@@ -6,19 +6,14 @@ is told, and until the stop is acknowledged with its outcome. Both processes rea
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
-import tempfile
 import time
 from pathlib import Path
-from statistics import quantiles
 
-from turnledger import Ledger, Limits
+from bench.between import WITHOUT_TIMERS, other_half, run
+from turnledger import Ledger
 from turnledger.errors import TurnStopped
-
-WITHOUT_TIMERS = Limits(lease_time=10_000.0)
-"""So that nothing but the notice of the other's write ends a wait."""
 
 
 async def hold(path: Path, rounds: int) -> None:
@@ -44,7 +39,7 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     acknowledged: list[float] = []
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
-        command = ["-m", "bench.stops", "--hold", str(path), "--rounds", str(rounds)]
+        command = other_half("bench.stops", path, rounds)
         holder = await asyncio.create_subprocess_exec(
             sys.executable, *command, stdout=asyncio.subprocess.PIPE
         )
@@ -59,22 +54,12 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     return told, acknowledged
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.stops", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    parser.add_argument("--hold", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.hold is not None:
-        asyncio.run(hold(options.hold, options.rounds))
-        return
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        told, acknowledged = asyncio.run(measure(Path(folder).resolve(), options.rounds))
-    print(f"{'a stop from another process, milliseconds':44} {'p50':>7} {'p99':>7}")
-    for name, times in (("the running turn is told", told), ("the outcome is acknowledged", acknowledged)):
-        cuts = quantiles(times, n=100, method="inclusive")
-        print(f"{name:44} {1000 * cuts[49]:7.1f} {1000 * cuts[98]:7.1f}")
-
-
 if __name__ == "__main__":
-    main()
+    run(
+        "bench.stops",
+        __doc__,
+        hold,
+        measure,
+        "a stop from another process, milliseconds",
+        ("the running turn is told", "the outcome is acknowledged"),
+    )

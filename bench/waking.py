@@ -8,21 +8,17 @@ processes read the same monotonic clock.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
 from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from random import Random
-from statistics import quantiles
 
-from turnledger import Chat, Ledger, Limits, TextDelta, TurnFinished
+from bench.between import WITHOUT_TIMERS, other_half, run
+from turnledger import Chat, Ledger, TextDelta, TurnFinished
 
-WITHOUT_TIMERS = Limits(lease_time=10_000.0)
-"""So that nothing but the notice of the other's write ends a wait."""
 LONGEST_PAUSE = 0.1
 """Seconds, chosen anew each time, so that what is told falls anywhere between two looks of the reader."""
 
@@ -69,7 +65,7 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     path = folder / "waking.db"
     async with await Ledger.open(f"sqlite:///{path}", limits=WITHOUT_TIMERS) as ledger:
         chat = await ledger.conversation(conversation_key="lane")
-        command = ["-m", "bench.waking", "--tell", str(path), "--rounds", str(rounds)]
+        command = other_half("bench.waking", path, rounds)
         teller = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=PIPE, stdout=PIPE)
         ends = [(await listen(chat, teller))[1] for _ in range(rounds)]
         deltas, _ = await listen(chat, teller)
@@ -77,22 +73,12 @@ async def measure(folder: Path, rounds: int) -> tuple[list[float], list[float]]:
     return ends, deltas
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.waking", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=200)
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    parser.add_argument("--tell", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.tell is not None:
-        asyncio.run(tell(options.tell, options.rounds))
-        return
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        ends, deltas = asyncio.run(measure(Path(folder).resolve(), options.rounds))
-    print(f"{'an event from another process, milliseconds':44} {'p50':>7} {'p99':>7}")
-    for name, times in (("the end of a turn, its commit included", ends), ("a delta of a long turn", deltas)):
-        cuts = quantiles(times, n=100, method="inclusive")
-        print(f"{name:44} {1000 * cuts[49]:7.1f} {1000 * cuts[98]:7.1f}")
-
-
 if __name__ == "__main__":
-    main()
+    run(
+        "bench.waking",
+        __doc__,
+        tell,
+        measure,
+        "an event from another process, milliseconds",
+        ("the end of a turn, its commit included", "a delta of a long turn"),
+    )
