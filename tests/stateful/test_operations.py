@@ -33,7 +33,8 @@ from tests.stateful.choices import (
 from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEASES, OWNERS, TURNS
 from tests.stateful.pair import Outcome, Pair, repeatable
 from tests.unit.model.shapes import user
-from turnledger.engine.begin import AbandonRequest, MustReachDisk, abandon, begin
+from turnledger.engine.abandoning import AbandonRequest, abandon
+from turnledger.engine.begin import MustReachDisk, begin
 from turnledger.engine.branching import Divergence
 from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.conversations import (

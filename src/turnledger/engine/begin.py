@@ -25,7 +25,7 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, Seen
 from turnledger.errors import ConversationBusy, QueueFull
-from turnledger.model.attempt import Attempt, AttemptState, Failure, OnBusy, OnFailure, OnStop
+from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
@@ -471,27 +471,3 @@ def _attempt(
         idempotency_key=request.key.text if request.key else None,
         created_at=request.now,
     )
-
-
-@dataclass(frozen=True)
-class AbandonRequest:
-    owner: str
-    attempt: TurnId
-    now: int
-
-
-async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | None:
-    """Leave no trace of a request that gave up: its ticket, or the lane if it got it without knowing.
-    Returns the conversation it waited for."""
-    ticket = await tables.ticket(request.attempt)
-    await tables.drop_ticket(request.attempt)
-    attempt = await tables.attempt(request.owner, request.attempt)
-    if attempt is None or attempt.state is not AttemptState.RUNNING:
-        return ticket.conversation if ticket else None
-    branch = await tables.branch(attempt.branch)
-    if branch is not None and branch.running == attempt.id:
-        await end_running(tables, branch, attempt, GAVE_UP, request.now)
-    return attempt.conversation
-
-
-GAVE_UP = Failure("gave_up", "its caller gave up before it ran")

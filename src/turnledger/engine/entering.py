@@ -8,15 +8,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from turnledger.engine.abandoning import AbandonRequest, abandon
 from turnledger.engine.awaiting import outcome_of, outcome_so_far
 from turnledger.engine.begin import (
-    AbandonRequest,
     Beginning,
     BeginRequest,
     Begun,
     MustReachDisk,
     Queued,
-    abandon,
     begin,
 )
 from turnledger.engine.ending import DIED, Ended
