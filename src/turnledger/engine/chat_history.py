@@ -33,8 +33,8 @@ def said_in(items: Iterable[Item]) -> bytes:
 
 
 def joined(*parts: bytes) -> bytes:
-    """A JSON list of what such parts hold."""
-    return b"[" + b",".join([part for part in parts if part]) + b"]"
+    """Such parts as one; those that say nothing leave no comma."""
+    return b",".join([part for part in parts if part])
 
 
 class ChatHistories:
@@ -53,7 +53,7 @@ class ChatHistories:
         """What was said in a history up to its last turn that left no call open, and the turns behind it."""
         start, said = self._nearest(history)
         turns = history[start:]
-        parts: list[bytes] = [said] if said else []
+        parts = [said]
         waiting: list[Turn] = []
         last: Turn | None = None
         for turn in turns:
@@ -62,7 +62,7 @@ class ChatHistories:
                 parts.append(said_in(item for each in waiting for item in each.items))
                 last, waiting = turn, []
         if last is not None:
-            said = b",".join([part for part in parts if part])
+            said = joined(*parts)
             self._keep(last.id.raw, said, history.raw_id(start - 1) if start else None)
         return said, waiting
 
@@ -70,7 +70,7 @@ class ChatHistories:
         """A turn was committed: keep what it said, if what was said before it is kept."""
         said = self._kept.get(turn.parent.raw) if turn.parent is not None else None
         if said is not None and turn.parent is not None and not left_open(turn.items):
-            self._keep(turn.id.raw, b",".join((said, said_in(turn.items))), turn.parent.raw)
+            self._keep(turn.id.raw, joined(said, said_in(turn.items)), turn.parent.raw)
 
     def _nearest(self, history: History) -> tuple[int, bytes]:
         """How many turns are kept already, and as what."""

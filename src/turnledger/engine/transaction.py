@@ -151,7 +151,8 @@ class RunningTurn:
         behind = (*(item for turn in rest for item in turn.items), *self.input)
         latest = (*behind, *without_open_reasoning(self.steps))
         open_calls(latest)
-        return joined(said_in((*snapshot.instructions, *snapshot.priming)), said, said_in(latest))
+        before = said_in((*snapshot.instructions, *snapshot.priming))
+        return b"[%b]" % joined(before, said, said_in(latest))
 
     @property
     def open_calls(self) -> tuple[Item, ...]:

@@ -27,6 +27,7 @@ from turnledger.errors import (
     TurnReplayed,
     TurnStopped,
 )
+from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
@@ -101,10 +102,12 @@ class Conversing:
                 self._reads = attached.turn
             await self._follow(attached.turn)
         except asyncio.CancelledError:
-            committed_all_the_same = self._running is not None and self._running.turn is not None
-            self._metrics.turn_ended("completed" if committed_all_the_same else "failed")
-            if committed_all_the_same:
-                self._finish()  # it was cancelled while the store wrote: what is there must not be denied
+            # Cancelled while the store wrote, it may be there, and must not be denied. What was cut short and
+            # kept is there, too, but is no answer.
+            is_whole = self._running is not None and self._running.state is AttemptState.COMPLETED
+            self._metrics.turn_ended("completed" if is_whole else "failed")
+            if is_whole:
+                self._finish()
             raise
         except BaseException as problem:
             self._metrics.turn_ended(outcome_of(problem))

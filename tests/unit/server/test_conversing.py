@@ -9,6 +9,7 @@ from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
 from turnledger.engine.commit import commit
 from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, TurnStopped
+from turnledger.model.turn import TurnKind
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
 from turnledger.server.conversing import outcome_of, renamed
@@ -64,3 +65,34 @@ def test_how_a_turn_ended_is_counted_in_a_word(problem: BaseException, word: str
 def test_only_the_id_of_an_answer_changes() -> None:
     assert renamed(b'{"id":"a", "x":"a"}', "a", "turn_1") == b'{"id":"turn_1", "x":"a"}'
     assert msgspec.json.decode(renamed(b'{"x":"a"}', "", "turn_1")) == {"id": "turn_1", "x": "a"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_a_shutdown_cut_short_and_kept_is_not_told_as_done(stream: bool) -> None:
+    ledger = await Ledger.open("memory:")
+    stalled = asyncio.Event()
+
+    async def never(_: float) -> None:
+        stalled.set()
+        await asyncio.Event().wait()
+
+    models = Models({"demo": Found(DemoModel(pace=1, sleep=never), "demo")})
+    app = make_app(ledger, models, Settings())
+    asking = asyncio.ensure_future(
+        ask(
+            app,
+            "/v1/chat/completions",
+            method="POST",
+            headers=(*HEADERS, (b"x-turn-on-failure", b"keep")),
+            parts=(body(stream=stream).replace(b"Hello", b"/stall"),),
+        )
+    )
+    await stalled.wait()
+    app.service.shutting_down.set()
+    app.hurry()
+    reply: Reply = await asking
+    assert b"shutting_down" in reply.body
+    assert b"[DONE]" not in reply.body
+    chat = await ledger.conversation(conversation_key="ada", create=False)
+    assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED]
+    await ledger.close()
