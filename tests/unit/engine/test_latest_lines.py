@@ -5,10 +5,15 @@ from typing import Any
 
 import pytest
 
+from tests.unit.model.shapes import some_id
 from turnledger import Ledger
 from turnledger.engine.conversations import Target
-from turnledger.engine.latest_lines import LatestLines
+from turnledger.engine.latest_lines import LatestLines, Line
 from turnledger.engine.resending import current
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.ids import BranchId, ConversationId
+
+BRANCH = some_id(BranchId, 9)
 
 
 @pytest.fixture
@@ -77,7 +82,7 @@ async def test_an_error_about_an_old_line_is_not_raised(ledger: Ledger) -> None:
         turn.emit("a3")
 
 
-async def test_a_conversation_that_is_gone_is_told(ledger: Ledger) -> None:
+async def test_a_key_that_was_freed_names_a_new_conversation(ledger: Ledger) -> None:
     async with ledger.resent(talk("q1"), conversation_key="k") as turn:
         turn.emit("a1")
     chat = await ledger.conversation(conversation_key="k")
@@ -88,4 +93,15 @@ async def test_a_conversation_that_is_gone_is_told(ledger: Ledger) -> None:
 
 
 def test_those_used_last_are_remembered() -> None:
-    assert LatestLines().guess(Target("me")) is None
+    lines = LatestLines(remembered=2)
+    conversations = [
+        Conversation(id=id, owner="me", branch=BRANCH, created_at=0, touched_at=0)
+        for id in (some_id(ConversationId, number) for number in (1, 2, 3))
+    ]
+    for place in (0, 1, 0, 2):
+        line = Line(Branch(id=BRANCH, conversation=conversations[place].id), 0, is_answered=True)
+        lines.keep(conversations[place], line)
+    known = [lines.guess(Target("me", each.id)) is not None for each in conversations]
+    assert known == [True, False, True]
+    assert lines.guess(Target("me")) is None
+    assert lines.guess(Target("you", conversations[0].id)) is None
