@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnledger.errors import TurnledgerError
 from turnledger.model.printable import plain
+
+if TYPE_CHECKING:
+    from turnledger.server.settings import Settings
 
 NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
 NOT_STARTED = 2
@@ -34,6 +37,9 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Default: 8383. 0: any that is free.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes that answer requests. Default: 1")
+    ] = None,
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Let in whoever can reach the server.")
     ] = None,
@@ -58,7 +64,8 @@ def serve(
     """Serve conversations over HTTP, in the way of the OpenAI API.
 
     Without options: the demo model, a SQLite file in your data folder, on this machine only. SIGTERM or
-    Ctrl-C ends it when running turns have ended, or after the grace time; a second one at once.
+    Ctrl-C ends it when running turns have ended, or after the grace time; a second one at once. With several
+    workers, SIGHUP replaces them one by one, with settings read anew.
     """
     flags = {name: value for name, value in locals().items() if name != "config"}
     try:
@@ -82,13 +89,17 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
     from turnledger.server.settings_file import load_settings
 
     home = Path.home()
-    settings = load_settings(
-        flags,
-        config=config,
-        config_folder=config_folder(os.environ, home),
-        data_folder=data_folder(os.environ, home),
-        environ=os.environ,
-    )
+
+    def load() -> Settings:
+        return load_settings(
+            flags,
+            config=config,
+            config_folder=config_folder(os.environ, home),
+            data_folder=data_folder(os.environ, home),
+            environ=os.environ,
+        )
+
+    settings = load()
     log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")
     configure(log_format, settings.log_level, sys.stderr)
 
@@ -96,4 +107,9 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
         asked = ", ".join(models) if settings.upstream is None else "all of the upstream's"
         typer.echo(plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked})"))
 
-    serve(settings, os.environ, announce)
+    if settings.workers == 1:
+        serve(settings, os.environ, announce)
+    else:
+        from turnledger.server.supervisor import supervise  # needs POSIX, as several workers do
+
+        supervise(settings, os.environ, announce, load)

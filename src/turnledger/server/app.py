@@ -20,6 +20,7 @@ from turnledger.server.openapi import with_description
 from turnledger.server.routes import chats, completions, health, models, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
+from turnledger.server.sharing import Sharing
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
@@ -27,9 +28,10 @@ LOGGED_PATH = 200
 """So much of a path is logged."""
 
 
-def make_app(ledger: Ledger, known: Models, settings: Settings) -> App:
-    """The application over an open ledger, which stays its opener's to close."""
-    service = Service(ledger, known, settings)
+def make_app(ledger: Ledger, known: Models, settings: Settings, sharing: Sharing | None = None) -> App:
+    """The application over an open ledger, which stays its opener's to close. One of several workers is told
+    what it shares with the others."""
+    service = Service(ledger, known, settings, sharing)
     return App(service, all_endpoints(service))
 
 
@@ -66,6 +68,7 @@ class App:
         self._open: set[asyncio.Task[object]] = set()
         self._somebody_left = asyncio.Event()
         self._hurries = False
+        self._parting: tuple[tuple[bytes, bytes], ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server through its life."""
@@ -88,6 +91,7 @@ class App:
         told to hurry, they are cancelled: turns end by their failure policy, streams with an error. Returns
         whether all have ended within `cleaning` seconds more."""
         self.service.shutting_down.set()
+        self.part()
         timer = asyncio.get_running_loop().call_later(grace, self.hurry)
         try:
             while self._open and not self._hurries:
@@ -102,6 +106,10 @@ class App:
         finally:
             timer.cancel()
         return True
+
+    def part(self) -> None:
+        """Have each connection closed after its next answer: somebody else gives the one after that."""
+        self._parting = ((b"connection", b"close"),)
 
     def hurry(self) -> None:
         """Cancel the open requests at once, but each once: what they do then to end well goes on."""
@@ -131,7 +139,8 @@ class App:
         state["owner"] = OWNER
         state["request_id"] = request_id = self._guard.request_id(head)
         current_request.set(request_id)
-        answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
+        headers = (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode()), *self._parting)
+        answer = Outgoing(send, headers)
         try:
             self._guard.check(head)
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None

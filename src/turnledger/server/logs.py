@@ -77,13 +77,16 @@ def unexpected(problem: BaseException, **ids: str | None) -> None:
     log.error("internal_error", exc_info=problem, **ids)
 
 
-def configure(format: str, level: str, stream: TextIO) -> None:
-    """Write the log of this process to `stream`, that of libraries included from warnings on.
+def configure(format: str, level: str, stream: TextIO, *, worker: int | None = None) -> None:
+    """Write the log of this process to `stream`, that of libraries included from warnings on. Of several
+    workers that write to the same, each says who it is.
 
     For the process that serves only: it replaces what was configured before.
     """
     form: Processor = _as_json if format == "json" else structlog.dev.ConsoleRenderer(colors=stream.isatty())
     processors: list[Processor] = [_Where(with_message=level == "debug"), _printable, form]
+    if worker is not None:
+        processors.insert(0, _From(worker))
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         ProcessorFormatter(
@@ -112,6 +115,17 @@ class _Steadfast(structlog.WriteLogger):
             super().msg(message)
 
     log = debug = info = warn = warning = error = critical = msg
+
+
+class _From:
+    """Tells which worker wrote it."""
+
+    def __init__(self, worker: int) -> None:
+        self._worker = worker
+
+    def __call__(self, _logger: Any, _method: str, event: Event) -> Event:
+        event["worker"] = self._worker
+        return event
 
 
 class _Where:

@@ -13,6 +13,7 @@ ENGINE = Limits()
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
 Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
+Workers = Annotated[int, msgspec.Meta(ge=1, le=256)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
 
@@ -68,6 +69,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The address to listen at."""
     port: Port = 8383
     """0: any that is free."""
+    workers: Workers = 1
+    """Processes that answer requests."""
     store: str = ""
     """Where conversations are kept; empty: a file in the user's data folder."""
     hosts: tuple[str, ...] = ()
