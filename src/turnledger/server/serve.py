@@ -103,9 +103,13 @@ class Server(uvicorn.Server):
             await self._ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await self.listen(sockets)
         _spare_what_stays()
         self._on_start()
+
+    async def listen(self, sockets: list[socket.socket] | None) -> None:
+        """Take connections from now on."""
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # A signal may come between any two instructions; what it asks for is done between two callbacks.
