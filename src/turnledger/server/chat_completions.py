@@ -36,10 +36,13 @@ class ChatCompletions:
         conversing: Conversing | None = None
         try:
             asked, model = await self._read(scope, receive)
+            check_scope(asked.scope, scope["state"]["principal"])
             if asked.has_conversation:
                 conversing = Conversing(self._service, scope["state"], asked, model, answer)
                 await conversing.run()
             else:
+                # No begin asks the store whether this one is still let in.
+                await self._service.admission.admit(scope["state"]["head"])
                 question = Asked(asked.messages, asked.settings, asked.stream_options)
                 await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
@@ -64,7 +67,7 @@ class ChatCompletions:
         limits = self._service.settings.limits
         body = await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
         asked = chat_request(scope["path"], scope["headers"], body)
-        model, name = self._service.models.find(asked.model)
+        model, name = self._service.models.find(asked.model, scope["state"]["principal"])
         if name != asked.model:
             asked = replace(asked, settings={**asked.settings, "model": name})
         return asked, model

@@ -39,7 +39,13 @@ def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         return JSONResponse(document)
 
     described = Endpoint(
-        method="GET", path=PATH, answer=openapi, summary="This description.", tag="health", while_ending=True
+        method="GET",
+        path=PATH,
+        answer=openapi,
+        is_public=True,
+        summary="This description.",
+        tag="health",
+        while_ending=True,
     )
     everything = [*endpoints, described]
     document = describe(everything)

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
+from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.metrics import Metrics
 from turnledger.server.settings import Settings
@@ -20,6 +21,7 @@ class Service:
     def __init__(self, ledger: Ledger, models: Models, settings: Settings) -> None:
         self.ledger = ledger
         self.models = models
+        self.admission = Admission(ledger.tokens, settings)
         self.settings = settings
         self.metrics = Metrics()
         self.audience = Audience()
