@@ -59,6 +59,13 @@ class Principal(msgspec.Struct, frozen=True):
         raise Refused(403, "insufficient_scope", message)
 
 
+    def check_chat_scope(self, named: str | None) -> None:
+        """Raise Refused (403) if a request names a scope of chats that is not there for him."""
+        if named is not None and self.within not in (None, named):
+            message = "This token is narrowed to another scope of chats. Leave out X-Conversation-Scope."
+            raise Refused(403, "outside_chat_scope", message)
+
+
 class Admission:
     """Looks up who asks, for one server."""
 

@@ -18,7 +18,7 @@ from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import chats, completions, health, models, turns
+from turnledger.server.routes import chats, completions, health, models, tokens, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 
@@ -42,6 +42,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *models.endpoints(service),
             *turns.endpoints(service),
             *chats.endpoints(service),
+            *tokens.endpoints(service),
             *health.endpoints(service),
         ]
     )
@@ -50,7 +51,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 class App:
     """Answers requests until it is told to end.
 
-    Endpoints find `principal` and `request_id` in `scope["state"]`, and may leave `turn`,
+    Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may leave `turn`,
     `conversation` and the `code` of an error there, for the log.
     """
 
@@ -129,6 +130,7 @@ class App:
         began = time.perf_counter()
         head = Head(scope)
         state = scope.setdefault("state", {})
+        state["head"] = head
         state["request_id"] = request_id = self._guard.request_id(head)
         current_request.set(request_id)
         answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
