@@ -120,12 +120,8 @@ class Admission:
 
     def _bearer(self, token: Token | None, version: int) -> Principal:
         now = self._clock.now_ms()
-        if token is None:
-            raise _unknown("invalid_token", "This token is not known here. Make one: turnledger tokens create")
-        if token.revoked_at is not None:
-            raise _unknown("token_revoked", "This token was revoked. Ask for a new one.")
-        if not token.is_valid(now):
-            raise _unknown("token_expired", "This token has expired. Ask for a new one.")
+        if token is None or not token.is_valid(now):
+            raise why_not(token)
         self._uses[token.id] = now
         return Principal(token.owner, token.scopes, version, token)
 
@@ -134,6 +130,15 @@ class Admission:
         self._remembered.move_to_end(digest)
         if len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
+
+
+def why_not(token: Token | None) -> Refused:
+    """Why a token that is not valid lets nobody in."""
+    if token is None:
+        return _unknown("invalid_token", "This token is not known here. Make one: turnledger tokens create")
+    if token.revoked_at is not None:
+        return _unknown("token_revoked", "This token was revoked. Ask for a new one.")
+    return _unknown("token_expired", "This token has expired. Ask for a new one.")
 
 
 def _unknown(code: str, message: str) -> Refused:

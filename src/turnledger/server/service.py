@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from turnledger.engine.system_clock import SystemClock
 from turnledger.ledger import Ledger
 from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.metrics import Metrics
 from turnledger.server.settings import Settings
+from turnledger.server.staying import Staying
 
 if TYPE_CHECKING:
     from turnledger.server.models import Models
@@ -21,7 +23,9 @@ class Service:
     def __init__(self, ledger: Ledger, models: Models, settings: Settings) -> None:
         self.ledger = ledger
         self.models = models
-        self.admission = Admission(ledger.tokens, settings)
+        clock = SystemClock()
+        self.admission = Admission(ledger.tokens, settings, clock)
+        self.staying = Staying(ledger.tokens, clock)
         self.settings = settings
         self.metrics = Metrics()
         self.audience = Audience()

@@ -91,7 +91,8 @@ class TurnEvents:
         service.audience.join(turn)
         try:
             events = chat.events(turn, after=after)
-            await send_events(events, receive, send, service.settings.limits.send_wait)
+            with service.staying.stay(who):
+                await send_events(events, receive, send, service.settings.limits.send_wait)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()
