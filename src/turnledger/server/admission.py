@@ -7,21 +7,27 @@ the token up in the store.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
 
 import msgspec
 
 from turnledger.engine.ports import Clock
-from turnledger.ledger import OWNER, Tokens
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import OWNER
 from turnledger.model.ids import TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, is_token_text
 from turnledger.server.errors import Refused
-from turnledger.server.guard import Head
+from turnledger.server.guard import Head, is_loopback
+from turnledger.server.logs import log
 from turnledger.server.settings import Settings
+from turnledger.tokens import Tokens
 
 REMEMBERED = 10_000
 """Tokens that are kept in memory."""
+NOTE_EVERY = 60.0
+"""Seconds after which it is written down when tokens were used."""
 ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
 
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
@@ -72,9 +78,12 @@ class Admission:
     def __init__(self, tokens: Tokens, settings: Settings, clock: Clock) -> None:
         self._tokens = tokens
         self._clock = clock
-        self._takes_forwarded = settings.insecure
+        self._is_insecure = settings.insecure
+        self._needs_token = not (settings.insecure or is_loopback(settings.host))
         self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
         self._uses: dict[TokenId, int] = {}
+        self._noted_at = clock.monotonic()
+        self._noting: asyncio.Task[None] | None = None
 
     async def admit(self, head: Head) -> Principal:
         """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
@@ -84,8 +93,8 @@ class Admission:
         if digest:
             principal = self._bearer(found.token, found.version)
         else:
-            if found.any_tokens:
-                raise _unknown("missing_token", "This server asks for a token. Send it as a Bearer token.")
+            if found.any_tokens or self._needs_token:
+                raise _without_token(head)
             principal = Principal(OWNER, ALL_BUT_ADMIN, found.version)
         self._remember(digest, principal)
         return principal
@@ -99,10 +108,20 @@ class Admission:
         return principal
 
     async def note_uses(self) -> None:
-        """Write down when tokens were used since this was last called."""
+        """Write down when tokens were used since this was last done."""
         uses, self._uses = self._uses, {}
-        if uses:
+        self._noted_at = self._clock.monotonic()
+        try:
             await self._tokens.note_uses(uses)
+        except TurnledgerError as problem:
+            log.warning("token_uses_not_noted", code=problem.code)
+
+    def _note(self, token: TokenId, now: int) -> None:
+        """Writes come once in a while, and never one per request."""
+        self._uses[token] = now
+        if self._clock.monotonic() - self._noted_at > NOTE_EVERY:
+            self._noted_at = self._clock.monotonic()
+            self._noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
     def _digest(self, head: Head) -> bytes:
         """Of the token that the request carries; nothing where it carries none.
@@ -114,7 +133,7 @@ class Admission:
         text = text.strip()
         if kind.lower() == "bearer" and is_token_text(text):
             return digest_of(text)
-        if head.forwarded and not self._takes_forwarded:
+        if head.forwarded and not self._is_insecure:
             raise _forwarded(head)
         return _NO_TOKEN
 
@@ -122,7 +141,7 @@ class Admission:
         now = self._clock.now_ms()
         if token is None or not token.is_valid(now):
             raise why_not(token)
-        self._uses[token.id] = now
+        self._note(token.id, now)
         return Principal(token.owner, token.scopes, version, token)
 
     def _remember(self, digest: bytes, principal: Principal) -> None:
@@ -139,6 +158,12 @@ def why_not(token: Token | None) -> Refused:
     if token.revoked_at is not None:
         return _unknown("token_revoked", "This token was revoked. Ask for a new one.")
     return _unknown("token_expired", "This token has expired. Ask for a new one.")
+
+
+def _without_token(head: Head) -> Refused:
+    if head.authorization:
+        return why_not(None)
+    return _unknown("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
 
 
 def _unknown(code: str, message: str) -> Refused:

@@ -103,6 +103,7 @@ class App:
             return False
         finally:
             timer.cancel()
+            await self.service.admission.note_uses()
         return True
 
     def hurry(self) -> None:

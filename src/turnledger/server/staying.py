@@ -12,10 +12,9 @@ from contextlib import contextmanager
 
 from turnledger.engine.ports import Clock
 from turnledger.errors import StoreError, TurnledgerError
-from turnledger.ledger import Tokens
-from turnledger.model.token import Token
 from turnledger.server.admission import Principal, why_not
 from turnledger.server.logs import log
+from turnledger.tokens import Tokens
 
 EVERY = 2.0
 """Seconds between two looks."""
@@ -28,7 +27,7 @@ class Staying:
         self._tokens = tokens
         self._clock = clock
         self._every = every
-        self._readers: dict[Token, set[asyncio.Task[object]]] = {}
+        self._readers: dict[bytes, set[asyncio.Task[object]]] = {}
         self._looking: asyncio.Task[None] | None = None
 
     @contextmanager
@@ -38,7 +37,7 @@ class Staying:
         if token is None or task is None:
             yield
             return
-        readers = self._readers.setdefault(token, set())
+        readers = self._readers.setdefault(token.digest, set())
         readers.add(task)
         if self._looking is None:
             self._looking = asyncio.create_task(self._look_again(), name="turnledger tokens")
@@ -47,7 +46,7 @@ class Staying:
         finally:
             readers.discard(task)
             if not readers:
-                self._readers.pop(token, None)
+                self._readers.pop(token.digest, None)
             if not self._readers and self._looking is not None:
                 self._looking.cancel()
                 self._looking = None
@@ -62,13 +61,14 @@ class Staying:
 
     async def look(self) -> None:
         """Look up the tokens of all readers, and show those the door whose token has ended."""
-        known = list(self._readers)
-        found = await self._tokens.find_all([token.digest for token in known])
-        for token in known:
-            now_known = found.get(token.digest)
-            if now_known is None or not now_known.is_valid(self._clock.now_ms()):
-                for task in self._readers.get(token, ()):
-                    task.cancel(why_not(now_known))
+        digests = list(self._readers)
+        found = await self._tokens.find_all(digests)
+        now = self._clock.now_ms()
+        for digest in digests:
+            token = found.get(digest)
+            if token is None or not token.is_valid(now):
+                for task in self._readers.get(digest, ()):
+                    task.cancel(why_not(token))
 
 
 def reason_of(cancelled: asyncio.CancelledError) -> TurnledgerError | None:
