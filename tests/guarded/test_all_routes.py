@@ -3,9 +3,7 @@ not valid there is nothing; to another owner, and to one who is narrowed, what i
 
 from __future__ import annotations
 
-import asyncio
-
-from tests.guarded.walking import ALL, SECRETS, Operation, Town, town
+from tests.guarded.walking import ALL, SECRETS, Operation, Town, chat_body, town
 from tests.unit.server.asgi import Reply
 
 
@@ -20,7 +18,7 @@ def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
 
 async def test_without_a_valid_token_nothing_is_answered() -> None:
     async with town() as place:
-        await asyncio.sleep(0.002)  # the one that expires has done so
+        place.clock.advance(60)  # the one that expires has done so
         before = await place.alices()
         for who, code in (
             (None, "missing_token"),
@@ -38,3 +36,55 @@ async def test_without_a_valid_token_nothing_is_answered() -> None:
                     assert reply.header(b"www-authenticate") == b"Bearer"
                 shows_nothing(reply, place, operation)
         assert await place.alices() == before
+
+
+async def test_to_another_owner_what_is_hers_does_not_exist() -> None:
+    async with town() as place:
+        before = await place.alices()
+        for operation in place.operations():
+            reply = await place.walk(operation, "bob")
+            if operation.needs_admin or "{token}" in operation.path:
+                assert reply.status == 403, operation.name
+            elif operation.names_hers:
+                assert reply.status == 404, operation.name
+            else:
+                assert reply.status == 200, operation.name
+            shows_nothing(reply, place, operation)
+        assert await place.alices() == before
+
+
+async def test_to_one_who_is_narrowed_other_chats_do_not_exist() -> None:
+    async with town() as place:
+        before = await place.alices()
+        for operation in place.operations():
+            if operation.name == "POST /api/tokens":
+                continue  # what he may make is his own test
+            reply = await place.walk(operation, "narrow")
+            if operation.names_hers or "{token}" in operation.path:
+                assert reply.status == 404, operation.name
+            else:
+                assert reply.status == 200, operation.name
+            shows_nothing(reply, place, operation)
+        assert await place.alices() == before
+
+
+async def test_each_scope_opens_what_needs_it_and_nothing_else() -> None:
+    for scope in ALL:
+        async with town() as place:
+            for operation in place.operations():
+                reply = await place.walk(operation, f"all but {scope}")
+                if operation.is_public:
+                    continue
+                if operation.needs == scope:
+                    assert (reply.status, reply.code) == (403, "insufficient_scope"), operation.name
+                    shows_nothing(reply, place, operation)
+                else:
+                    assert reply.status in (200, 201, 403), operation.name
+
+
+async def test_a_model_that_is_not_on_the_list_is_not_there() -> None:
+    async with town() as place:
+        asked = await place.ask("POST", "/v1/chat/completions", "modelless", chat_body("Hi"), key="new")
+        assert (asked.status, asked.code) == (404, "model_not_found")
+        assert (await place.ask("GET", "/v1/models", "modelless")).json["data"] == []
+        assert (await place.ask("GET", "/v1/models/demo", "modelless")).status == 404

@@ -12,12 +12,16 @@ import msgspec
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.model.ids import SystemEntropy
 from turnledger.model.token import TokenScope
+from turnledger.model.token_text import new_token_text
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
 from turnledger.server.openapi import PATH, describe
 from turnledger.server.settings import Settings
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 
 ALL = tuple(TokenScope)
 SECRETS = ("marzipan", "okapi-42", "hers alone")
@@ -40,6 +44,15 @@ class Operation(msgspec.Struct, frozen=True):
         return "security" not in self.about
 
     @property
+    def needs_admin(self) -> bool:
+        return not self.is_public and self.needs == TokenScope.ADMIN
+
+    @property
+    def names_hers(self) -> bool:
+        """Whether it is asked with the id of something in one of her chats."""
+        return "{chat}" in self.path or "{turn}" in self.path
+
+    @property
     def needs(self) -> str | None:
         needed = self.about["security"][0]["token"]
         return needed[0] if needed else None
@@ -48,7 +61,8 @@ class Operation(msgspec.Struct, frozen=True):
 class Town:
     """Alice, whose things are asked for, and the tokens of those who ask."""
 
-    def __init__(self, app: App, ledger: Ledger) -> None:
+    def __init__(self, app: App, ledger: Ledger, clock: FakeClock) -> None:
+        self.clock = clock
         self.app = app
         self.ledger = ledger
         self.ids: dict[str, str] = {}
@@ -72,7 +86,7 @@ class Town:
             _, self.tokens[name] = await tokens.create(owner="alice", scopes=set(ALL) - {scope})
         revoked, self.tokens["revoked"] = await tokens.create(owner="alice", scopes=ALL)
         await tokens.revoke(str(revoked.id))
-        _, self.tokens["expired"] = await tokens.create(owner="alice", scopes=ALL, lifetime=0.001)
+        _, self.tokens["expired"] = await tokens.create(owner="alice", scopes=ALL, lifetime=59)
         self.tokens["unknown"] = unknown_token()
         self.tokens["garbage"] = "sk-unused"
 
@@ -129,18 +143,16 @@ def body_of(operation: Operation) -> Any:
 
 def unknown_token() -> str:
     """One that this server never made."""
-    from turnledger.model.ids import SystemEntropy
-    from turnledger.model.token_text import new_token_text
-
     return new_token_text(SystemEntropy())
 
 
 @asynccontextmanager
 async def town() -> AsyncIterator[Town]:
-    async with await Ledger.open() as ledger:
+    clock = FakeClock()
+    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
         model = DemoModel(sleep=_at_once)
         app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings())
-        place = Town(app, ledger)
+        place = Town(app, ledger, clock)
         await place.settle()
         yield place
 
