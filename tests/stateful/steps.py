@@ -63,6 +63,7 @@ class AddConversation:
     at: int
     expires_after: int | None
     reset_policy: ResetPolicy
+    scope: str
 
     async def take(self, tables: Tables) -> None:
         made = Conversation(
@@ -75,6 +76,7 @@ class AddConversation:
             touched_at=self.at,
             expires_after=self.expires_after,
             reset_policy=self.reset_policy,
+            scope=self.scope,
         )
         await tables.add_conversation(made)
         await tables.add_branch(Branch(id=made.branch, conversation=made.id))

@@ -103,6 +103,7 @@ def test_a_chat_can_do_this() -> None:
         "regenerate",
         "resent",
         "run",
+        "scope",
         "siblings",
         "stop",
         "switch",

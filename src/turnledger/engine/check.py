@@ -126,7 +126,7 @@ async def _check_key(audit: Audit, place: Place, found: Conversation) -> None:
     if found.state is ConversationState.DELETED:
         audit.found(Rule.KEY, place, f"It is deleted, but keeps {found.conversation_key!r}: nobody else can.")
         return
-    named = await audit.tables.conversation_by_key(found.owner, found.conversation_key)
+    named = await audit.tables.conversation_by_key(found.owner, found.scope, found.conversation_key)
     if named is None or named.id != found.id:
         other = named.id if named else "nothing"
         audit.found(

@@ -148,7 +148,7 @@ def test_a_conversation_that_is_over_by_policy_is_replaced_and_its_successor_has
     assert drive(resolve(tables, target, LATER - 1)).id == CONVERSATION
     after = drive(resolve(tables, target, LATER))
     assert (after.id, after.reset_policy) == (FRESH, HOURLY)
-    assert drive(tables.conversation_by_key("ann", "k")) == after
+    assert drive(tables.conversation_by_key("ann", "", "k")) == after
 
 
 @pytest.mark.parametrize(

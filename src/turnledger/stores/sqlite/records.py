@@ -69,11 +69,12 @@ def conversation_of(row: Row) -> Conversation:
         expires_after=row[11],
         reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
         former_conversation_key=row[13],
+        scope=row[14],
     )
 
 
 def columns_of_conversation(conversation: Conversation) -> Row:
-    """All columns but id and owner, which never change."""
+    """All columns but id, owner and scope, which never change."""
     deleted = conversation.state is ConversationState.DELETED
     return (
         conversation.branch.raw,
