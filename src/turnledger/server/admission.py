@@ -64,7 +64,6 @@ class Principal(msgspec.Struct, frozen=True):
             message += f" The one that was sent has {', '.join(sorted(self.scopes)) or 'none'}."
         raise Refused(403, "insufficient_scope", message)
 
-
     def check_chat_scope(self, named: str | None) -> None:
         """Raise Refused (403) if a request names a scope of chats that is not there for him."""
         if named is not None and self.within not in (None, named):

@@ -240,7 +240,9 @@ class Conversing:
 
     async def _stop(self, turn: TurnId) -> None:
         with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
-            chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
+            chat = await self._ledger.chat_of(
+                turn, owner=self._principal.owner, within=self._principal.within
+            )
             await chat.stop(turn, policy=self._on_disconnect.value)
 
 

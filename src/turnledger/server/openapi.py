@@ -68,7 +68,11 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "components": {
             "schemas": {"Error": ERROR_SCHEMA},
             "securitySchemes": {
-                "token": {"type": "http", "scheme": "bearer", "description": "See `turnledger tokens create`."}
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "See `turnledger tokens create`.",
+                }
             },
         },
     }
