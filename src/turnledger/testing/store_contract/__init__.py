@@ -21,6 +21,7 @@ with a lease of its own. The tests are coroutines and run with the pytest plugin
 import pytest
 
 PARTS = (
+    "admissions",
     "all_or_nothing",
     "attaching",
     "beginnings",
@@ -52,6 +53,7 @@ PARTS = (
     "stage",
     "stops",
     "superseded",
+    "tokens",
     "unfinished_edits",
     "unknown_outcome",
     "well_formed",
@@ -61,6 +63,7 @@ PARTS = (
 # Before they are imported, so that a failing assertion shows what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
+from turnledger.testing.store_contract.admissions import Admissions  # noqa: E402
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
@@ -91,6 +94,7 @@ from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
@@ -101,6 +105,7 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
 
 class StoreContract(
+    Admissions,
     AllOrNothing,
     Attaching,
     Beginnings,
@@ -133,6 +138,7 @@ class StoreContract(
     Rows,
     Stops,
     Superseding,
+    TokensKept,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,
