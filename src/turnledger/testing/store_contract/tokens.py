@@ -219,14 +219,15 @@ class TokensKept(Contract):
         tokens = here.ledger.tokens
         root, _ = await tokens.create(owner="ann", scopes=ALL)
         child, _ = await tokens.create(scopes=ALL, parent=root.id)
-        grandchild, _ = await tokens.create(scopes=[Scope.TURNS_RUN], parent=child.id)
+        grandchild, _ = await tokens.create(scopes=[Scope.ADMIN], parent=child.id)
+        last, _ = await tokens.create(scopes=[Scope.ADMIN], parent=grandchild.id)
         other, _ = await tokens.create(owner="ann", scopes=ALL)
         version = (await tokens.find(other.digest)).version
         stage.clock.advance(1)
         ended = await there.ledger.tokens.revoke(child.id)
         now = stage.clock.now_ms()
-        assert ended == (replace(child, revoked_at=now), replace(grandchild, revoked_at=now))
-        for each in (child, grandchild):
+        assert ended == tuple(replace(each, revoked_at=now) for each in (child, grandchild, last))
+        for each in (child, grandchild, last):
             found = (await tokens.find(each.digest)).token
             assert found == replace(each, revoked_at=now)
         for each in (root, other):
