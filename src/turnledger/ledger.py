@@ -43,10 +43,11 @@ from turnledger.engine.tending import Tending
 from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
-from turnledger.model.ids import ConversationId, SystemEntropy, TurnId
+from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import open_store
+from turnledger.tokens import Tokens
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
@@ -55,8 +56,10 @@ OWNER = "local"
 class Ledger:
     """Keeps conversations in one store. Share one per process; close it, or use it as a context manager."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, secret_bits: RandomBits | None = None) -> None:
         self._process = process
+        # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
+        self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -77,7 +80,7 @@ class Ledger:
         """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
         bits = random.getrandbits if random else SystemEntropy()
         process = Process(store, clock or SystemClock(), bits, limits or Limits())
-        ledger = cls(process)
+        ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
         except BaseException:
@@ -317,6 +320,16 @@ class Ledger:
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that let callers in, for servers: made, found, listed and revoked here."""
+        return self._tokens
+
+    @property
+    def clock(self) -> Clock:
+        """The time that its leases, conversations and tokens go by."""
+        return self._process.clock
 
     def at_work(self) -> AtWork:
         """Tell how many turns run and wait in this process, and how many read its events."""

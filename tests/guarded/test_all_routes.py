@@ -1,5 +1,5 @@
-"""Everything that the description lists is asked for with every kind of wrong token. To whoever has one that is
-not valid there is nothing; to another owner, and to one who is narrowed, what is Alice's does not exist."""
+"""Everything that the description lists is asked for with every kind of wrong token. To whoever has one that
+is not valid there is nothing; to another owner, and to one who is narrowed, what is Alice's is not there."""
 
 from __future__ import annotations
 

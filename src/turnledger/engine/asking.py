@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.begin import BeginRequest, Readmit
 from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
@@ -21,7 +21,7 @@ from turnledger.engine.retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.instructions import instructions_of
+from turnledger.model.instructions import Instructions, instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -65,6 +65,12 @@ class TurnOptions(TypedDict, total=False):
     """What becomes of the turn when it fails: `settle`, `keep` or `forget`."""
     interaction: bool
     """Whether the turn counts as use: if not, it puts off neither expiry nor a reset."""
+    admitted: int | None
+    """The admission version under which the caller was let in, see Ledger.tokens. If it has moved when the
+    turn would begin, AdmissionMoved is raised instead."""
+    readmit: Readmit | None
+    """Called then, to look the caller up again: returns the version under which he is still let in, and the
+    turn goes on without losing its place in line; or raises what he is to be told."""
 
 
 def target_of(
@@ -124,6 +130,8 @@ def begin_request(
     on_stop: OnStop | str = OnStop.KEEP,
     on_failure: OnFailure | str = OnFailure.SETTLE,
     interaction: bool = True,
+    admitted: int | None = None,
+    readmit: Readmit | None = None,
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
     items = items_of(input)
@@ -137,9 +145,6 @@ def begin_request(
     if context is not ALL:
         _check_context(context)
     primes = _primes(limits, priming) if priming else ()
-    if idempotency_key is not None:
-        check_idempotency_key(idempotency_key)
-    where = () if place is None else (place.after, place.replaces)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
@@ -161,12 +166,11 @@ def begin_request(
         diverge=place,
         attaches=attach,
         retry=None if retry is None or idempotency_key else retry_within(check_retry(retry), target.within),
-        key=Key(
-            claimed_as(idempotency_key, target.within),
-            fingerprint(items, *where, instructions=given, priming=primes) + body_digest,
-        )
-        if idempotency_key
+        key=_key(target.within, idempotency_key, items, place, given, primes, body_digest)
+        if idempotency_key is not None
         else None,
+        admitted=admitted,
+        readmit=readmit,
     )
 
 
@@ -182,6 +186,21 @@ def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
     limits.check_size("What primes the turn", primes)
     check_priming(primes)
     return primes
+
+
+def _key(
+    within: str | None,
+    text: str,
+    items: Sequence[Item],
+    place: Divergence | None,
+    given: Instructions | None,
+    primes: Sequence[Item],
+    body_digest: bytes,
+) -> Key:
+    check_idempotency_key(text)
+    where = () if place is None else (place.after, place.replaces)
+    said = fingerprint(items, *where, instructions=given, priming=primes) + body_digest
+    return Key(claimed_as(text, within), said)
 
 
 def resent_request(
@@ -206,7 +225,9 @@ PLACEHOLDER = "to be read"
 """Stands for the input until it is known what that is."""
 
 
-def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
+def move_request(
+    process: Process, target: Target, move: Move, on_busy: OnBusy, admitted: int | None
+) -> BeginRequest:
     """A request that takes the lane as a turn does, and runs none."""
     now, limits = process.clock.now_ms(), process.limits
     return BeginRequest(
@@ -219,6 +240,7 @@ def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) 
         queue_limit=limits.queue_length,
         on_busy=on_busy,
         move=move,
+        admitted=admitted,
     )
 
 

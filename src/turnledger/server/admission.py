@@ -47,7 +47,11 @@ class Principal(msgspec.Struct, frozen=True):
     @property
     def within(self) -> str | None:
         """The only scope of chats that there is for him; None: all of the owner's."""
-        return (self.token and self.token.chat_scope) or None
+        return None if self.token is None else self.token.chat_scope or None
+
+    @property
+    def token_id(self) -> TokenId | None:
+        return None if self.token is None else self.token.id
 
     def may_ask(self, model: str) -> bool:
         """Whether this model is there for him."""
@@ -67,7 +71,7 @@ class Principal(msgspec.Struct, frozen=True):
     def check_chat_scope(self, named: str | None) -> None:
         """Raise Refused (403) if a request names a scope of chats that is not there for him."""
         if named is not None and self.within not in (None, named):
-            message = "This token is narrowed to another scope of chats. Leave out X-Conversation-Scope."
+            message = "This token is narrowed to another scope of chats. Leave out X-Conversation-TokenScope."
             raise Refused(403, "outside_chat_scope", message)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from turnledger.engine.system_clock import SystemClock
 from turnledger.ledger import Ledger
 from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
@@ -23,9 +22,8 @@ class Service:
     def __init__(self, ledger: Ledger, models: Models, settings: Settings) -> None:
         self.ledger = ledger
         self.models = models
-        clock = SystemClock()
-        self.admission = Admission(ledger.tokens, settings, clock)
-        self.staying = Staying(ledger.tokens, clock)
+        self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
         self.metrics = Metrics()
         self.audience = Audience()

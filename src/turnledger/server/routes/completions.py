@@ -10,8 +10,8 @@ from turnledger.server.service import Service
 HEADERS = {
     "X-Conversation-Id": "The conversation: an id (`conv_…`), or a conversation_key of your own, UTF-8 and"
     " percent-encoded. Without it, nothing is kept.",
-    "X-Conversation-Scope": "The scope, such as an application, that a new conversation belongs to, and in which"
-    " a conversation_key is looked up.",
+    "X-Conversation-Scope": "The scope, such as an application, that a new conversation belongs to, and in"
+    " which a conversation_key is looked up.",
     "X-Conversation-Expect": "`continued`: refuse to make a conversation.",
     "X-Conversation-Messages": "`new`: all messages are new; `full`: they are the whole history. Guessed"
     " otherwise.",

@@ -74,7 +74,7 @@ class TokenRoutes:
             chat_scope=asked.chat_scope,
             models=asked.models,
             lifetime=asked.expires_in,
-            parent=who.token and who.token.id,
+            parent=who.token_id,
         )
         return Response(encode({**token_shown(token), "token": text}), 201, media_type=_JSON)
 
@@ -99,7 +99,7 @@ class TokenRoutes:
         """Revoke a token, and all that were made with it. Anybody may give up his own."""
         who: Principal = request.state.principal
         given = request.path_params["token"]
-        own = who.token and who.token.id
+        own = who.token_id
         if given in (SELF, own):
             if own is None:
                 raise TokenNotFound
