@@ -86,7 +86,8 @@ class Admission:
         self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
         self._uses: dict[TokenId, int] = {}
         self._noted_at = clock.monotonic()
-        self._noting: asyncio.Task[None] | None = None
+        self.noting: asyncio.Task[None] | None = None
+        """The last time that uses were written down."""
 
     async def admit(self, head: Head) -> Principal:
         """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
@@ -124,7 +125,7 @@ class Admission:
         self._uses[token] = now
         if self._clock.monotonic() - self._noted_at > NOTE_EVERY:
             self._noted_at = self._clock.monotonic()
-            self._noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
+            self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
     def _digest(self, head: Head) -> bytes:
         """Of the token that the request carries; nothing where it carries none.
