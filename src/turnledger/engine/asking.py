@@ -137,9 +137,11 @@ def begin_request(
     if context is not ALL:
         _check_context(context)
     primes = _primes(limits, priming) if priming else ()
+    key = None
     if idempotency_key is not None:
-        check_idempotency_key(idempotency_key)
-    where = () if place is None else (place.after, place.replaces)
+        where = () if place is None else (place.after, place.replaces)
+        body = fingerprint(items, *where, instructions=given, priming=primes) + body_digest
+        key = _key(idempotency_key, target, body)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
@@ -160,14 +162,14 @@ def begin_request(
         is_interaction=interaction,
         diverge=place,
         attaches=attach,
-        retry=None if retry is None or idempotency_key else retry_within(check_retry(retry), target.within),
-        key=Key(
-            claimed_as(idempotency_key, target.within),
-            fingerprint(items, *where, instructions=given, priming=primes) + body_digest,
-        )
-        if idempotency_key
-        else None,
+        retry=None if retry is None or key else retry_within(check_retry(retry), target.within),
+        key=key,
     )
+
+
+def _key(idempotency_key: str, target: Target, body: bytes) -> Key:
+    check_idempotency_key(idempotency_key)
+    return Key(claimed_as(idempotency_key, target.within), body)
 
 
 def _check_context(context: Context) -> None:
