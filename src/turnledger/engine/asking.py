@@ -21,7 +21,7 @@ from turnledger.engine.retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.instructions import instructions_of
+from turnledger.model.instructions import Instructions, instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -139,9 +139,7 @@ def begin_request(
     primes = _primes(limits, priming) if priming else ()
     key = None
     if idempotency_key is not None:
-        where = () if place is None else (place.after, place.replaces)
-        body = fingerprint(items, *where, instructions=given, priming=primes) + body_digest
-        key = _key(idempotency_key, target, body)
+        key = _key(idempotency_key, target, place, items, given, primes, body_digest)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
@@ -167,9 +165,19 @@ def begin_request(
     )
 
 
-def _key(idempotency_key: str, target: Target, body: bytes) -> Key:
+def _key(
+    idempotency_key: str,
+    target: Target,
+    place: Divergence | None,
+    input: tuple[Item, ...],
+    given: Instructions | None,
+    priming: tuple[Item, ...],
+    body_digest: bytes,
+) -> Key:
     check_idempotency_key(idempotency_key)
-    return Key(claimed_as(idempotency_key, target.within), body)
+    where = () if place is None else (place.after, place.replaces)
+    said = fingerprint(input, *where, instructions=given, priming=priming)
+    return Key(claimed_as(idempotency_key, target.within), said + body_digest)
 
 
 def _check_context(context: Context) -> None:
