@@ -145,6 +145,12 @@ def begin_request(
     if context is not ALL:
         _check_context(context)
     primes = _primes(limits, priming) if priming else ()
+<<<<<<< HEAD
+=======
+    key = None
+    if idempotency_key is not None:
+        key = _key(idempotency_key, target, place, items, given, primes, body_digest)
+>>>>>>> wt-scope
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
@@ -165,13 +171,33 @@ def begin_request(
         is_interaction=interaction,
         diverge=place,
         attaches=attach,
+<<<<<<< HEAD
         retry=None if retry is None or idempotency_key else retry_within(check_retry(retry), target.within),
         key=_key(target.within, idempotency_key, items, place, given, primes, body_digest)
         if idempotency_key is not None
         else None,
         admitted=admitted,
         readmit=readmit,
+=======
+        retry=None if retry is None or key else retry_within(check_retry(retry), target.within),
+        key=key,
+>>>>>>> wt-scope
     )
+
+
+def _key(
+    idempotency_key: str,
+    target: Target,
+    place: Divergence | None,
+    input: tuple[Item, ...],
+    given: Instructions | None,
+    priming: tuple[Item, ...],
+    body_digest: bytes,
+) -> Key:
+    check_idempotency_key(idempotency_key)
+    where = () if place is None else (place.after, place.replaces)
+    said = fingerprint(input, *where, instructions=given, priming=priming)
+    return Key(claimed_as(idempotency_key, target.within), said + body_digest)
 
 
 def _check_context(context: Context) -> None:

@@ -88,6 +88,11 @@ def claimed_as(idempotency_key: str, within: str | None) -> str:
     return idempotency_key if within is None else f"{NARROWED}{within}{NARROWED}{idempotency_key}"
 
 
+def scope_claimed_in(name: str) -> str | None:
+    """The scope that somebody had to see to claim under this name; None for who sees all."""
+    return name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None
+
+
 LASTING, ONCE, PRIMING = b"\xff" * 7 + b"\x01", b"\xff" * 7 + b"\x02", b"\xff" * 7 + b"\x03"
 """Stand where the length of an item would, and are no length that an item can have."""
 

@@ -99,6 +99,6 @@ async def test_closing_closes_each_model_once() -> None:
 
 def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
     with pytest.raises(Refused) as refused:
-        Models({}).find("\x1b[2J" + "x" * 1000)
+        Models({}).find("\x1b[2J" + "x" * 1000, ANYBODY)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 200

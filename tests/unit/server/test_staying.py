@@ -51,7 +51,7 @@ async def test_a_reader_goes_when_his_token_is_revoked_or_expires_and_no_other()
         _, second = await here.reader(lifetime=10)
         _, third = await here.reader()
         await here.staying.look()
-        assert not (first.done() or second.done() or third.done())
+        assert not any(reading.done() for reading in (first, second, third))
         await here.ledger.tokens.revoke(revoked)
         await here.staying.look()
         assert await first == "token_revoked"
