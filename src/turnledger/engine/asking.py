@@ -145,12 +145,9 @@ def begin_request(
     if context is not ALL:
         _check_context(context)
     primes = _primes(limits, priming) if priming else ()
-<<<<<<< HEAD
-=======
     key = None
     if idempotency_key is not None:
         key = _key(idempotency_key, target, place, items, given, primes, body_digest)
->>>>>>> wt-scope
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
@@ -171,17 +168,10 @@ def begin_request(
         is_interaction=interaction,
         diverge=place,
         attaches=attach,
-<<<<<<< HEAD
-        retry=None if retry is None or idempotency_key else retry_within(check_retry(retry), target.within),
-        key=_key(target.within, idempotency_key, items, place, given, primes, body_digest)
-        if idempotency_key is not None
-        else None,
-        admitted=admitted,
-        readmit=readmit,
-=======
         retry=None if retry is None or key else retry_within(check_retry(retry), target.within),
         key=key,
->>>>>>> wt-scope
+        admitted=admitted,
+        readmit=readmit,
     )
 
 
@@ -212,21 +202,6 @@ def _primes(limits: Limits, priming: Input) -> tuple[Item, ...]:
     limits.check_size("What primes the turn", primes)
     check_priming(primes)
     return primes
-
-
-def _key(
-    within: str | None,
-    text: str,
-    items: Sequence[Item],
-    place: Divergence | None,
-    given: Instructions | None,
-    primes: Sequence[Item],
-    body_digest: bytes,
-) -> Key:
-    check_idempotency_key(text)
-    where = () if place is None else (place.after, place.replaces)
-    said = fingerprint(items, *where, instructions=given, priming=primes) + body_digest
-    return Key(claimed_as(text, within), said)
 
 
 def resent_request(

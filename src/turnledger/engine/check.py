@@ -23,11 +23,8 @@ from turnledger.engine.audit import PAGE, Audit, Enough, Place, is_live
 from turnledger.engine.check_beside import check_aside
 from turnledger.engine.check_lane import check_attempt, check_lane, check_ticket
 from turnledger.engine.check_line import check_line
-<<<<<<< HEAD
 from turnledger.engine.check_tokens import check_token
-=======
 from turnledger.engine.idempotency import scope_claimed_in
->>>>>>> wt-scope
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
