@@ -6,11 +6,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
+from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.board import OwnBoard
 from turnledger.server.metrics import Metrics
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
+from turnledger.server.staying import Staying
 
 if TYPE_CHECKING:
     from turnledger.server.models import Models
@@ -24,6 +26,8 @@ class Service:
     ) -> None:
         self.ledger = ledger
         self.models = models
+        self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
         self.board = OwnBoard() if sharing is None else sharing.board
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
