@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.unit.engine.stage import drive
 from turnledger import Ledger, Scope
 from turnledger.engine.limits import Limits
 from turnledger.engine.tokens import create, revoke
 from turnledger.errors import TokenEnded, TooManyTokens
-from turnledger.stores.memory import Database, MemoryStore, MemoryTables
+from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate, GatedStore
 
 ALL = tuple(Scope)
@@ -75,12 +74,3 @@ async def test_the_limit_is_kept_by_who_come_at_once(ledger: Ledger, database: D
     made = await asyncio.gather(*(ledger.tokens.create(scopes=ALL) for _ in range(5)), return_exceptions=True)
     assert sum(isinstance(each, TooManyTokens) for each in made) == 3
     assert len(database.tokens) == 2
-
-
-async def test_what_is_refused_leaves_the_door_as_it_was(ledger: Ledger, database: Database) -> None:
-    parent, _ = await ledger.tokens.create(owner="ann", scopes=ALL, lifetime=1e-3)
-    database.admissions.clear()
-    with pytest.raises(TokenEnded):
-        await ledger.tokens.create(scopes=ALL, parent="tok_0190a1b2c3d47e5f8a6b7c8d9e0f1a2b")
-    assert database.admissions == {}
-    assert drive(MemoryTables(database).tokens(None, None, 9)) == [parent]
