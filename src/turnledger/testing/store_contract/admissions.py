@@ -12,6 +12,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.retries import Retry
+from turnledger.engine.stops import news_for
 from turnledger.engine.tokens import revoke
 from turnledger.errors import (
     AdmissionMoved,
@@ -229,7 +230,8 @@ class Admissions(Contract):
         for version in (None, admitted):
             here.store.trips.clear()
             await exchange(chat, "next", admitted=version)
-            trips.append(list(here.store.trips))
+            # Looks for stops come when hints do, whatever is asked for.
+            trips.append([trip for trip in here.store.trips if trip != news_for.__name__])
         assert trips[0] == trips[1]
 
     @pytest.mark.parametrize(
