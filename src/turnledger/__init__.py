@@ -33,7 +33,7 @@ from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
-from turnledger.model.token import Scope, Token
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.tokens import Tokens
 
@@ -66,12 +66,12 @@ __all__ = [
     "Rule",
     "Runner",
     "RunningTurn",
-    "Scope",
     "Sent",
     "SetAside",
     "Sibling",
     "TextDelta",
     "Token",
+    "TokenScope",
     "Tokens",
     "Turn",
     "TurnBlock",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from turnledger.engine.asking import LONGEST, TEXT_LENGTH, check_limit, check_name
 from turnledger.engine.ports import Sync
@@ -15,6 +15,7 @@ from turnledger.engine.tokens import (
     RevokeRequest,
     create,
     find,
+    find_all,
     list_tokens,
     note_uses,
     revoke,
@@ -22,7 +23,7 @@ from turnledger.engine.tokens import (
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import RandomBits, TokenId
 from turnledger.model.item import is_unicode
-from turnledger.model.token import Scope, Token
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, new_token_text
 
 MOST_MODELS = 100
@@ -40,7 +41,7 @@ class Tokens:
     async def create(
         self,
         *,
-        scopes: Iterable[Scope | str],
+        scopes: Iterable[TokenScope | str],
         owner: str | None = None,
         name: str = "",
         chat_scope: str | None = None,
@@ -88,6 +89,10 @@ class Tokens:
         """Look up the token with this digest, see `turnledger.model.token_text`; None for who shows none."""
         return await self._process.store.read(find, FindRequest(digest, self._tokenless))
 
+    async def find_all(self, digests: Collection[bytes]) -> dict[bytes, Token]:
+        """Look up many tokens at once, in whatever state; what there is none of is left out."""
+        return await self._process.store.read(find_all, digests)
+
     async def list(
         self,
         *,
@@ -120,14 +125,14 @@ class Tokens:
             await self._process.persist(note_uses, uses, Sync.PROCESS)
 
 
-def _scopes(given: Iterable[Scope | str]) -> frozenset[Scope]:
+def _scopes(given: Iterable[TokenScope | str]) -> frozenset[TokenScope]:
     named = [given] if isinstance(given, str) else list(given)
     for each in named:
-        if each not in tuple(Scope):
-            raise InvalidInput(f"{each!r} is not a scope. Known: {', '.join(Scope)}.")
+        if each not in tuple(TokenScope):
+            raise InvalidInput(f"{each!r} is not a scope. Known: {', '.join(TokenScope)}.")
     if not named:
-        raise InvalidInput(f"A token needs at least one scope. Known: {', '.join(Scope)}.")
-    return frozenset(Scope(each) for each in named)
+        raise InvalidInput(f"A token needs at least one scope. Known: {', '.join(TokenScope)}.")
+    return frozenset(TokenScope(each) for each in named)
 
 
 def _models(given: Iterable[str]) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from turnledger.model.ids import TokenId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
-from turnledger.model.token import Scope, Token
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 
 ALL = 1_000
@@ -64,6 +64,7 @@ class AddConversation:
     at: int
     expires_after: int | None
     reset_policy: ResetPolicy
+    scope: str
 
     async def take(self, tables: Tables) -> None:
         made = Conversation(
@@ -76,6 +77,7 @@ class AddConversation:
             touched_at=self.at,
             expires_after=self.expires_after,
             reset_policy=self.reset_policy,
+            scope=self.scope,
         )
         await tables.add_conversation(made)
         await tables.add_branch(Branch(id=made.branch, conversation=made.id))
@@ -408,7 +410,7 @@ class AddToken:
                 id=self.id,
                 owner=self.owner,
                 name=self.text,
-                scopes=frozenset({Scope.ADMIN, Scope.TURNS_RUN}),
+                scopes=frozenset({TokenScope.ADMIN, TokenScope.TURNS_RUN}),
                 chat_scope=self.text,
                 models=(self.text,) if self.parent else (),
                 created_at=TIMES[0],

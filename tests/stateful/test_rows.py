@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.stateful import steps
-from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, TIMES, TOKENS
+from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, SCOPES, TIMES, TOKENS
 from tests.stateful.pair import Pair, Undone, repeatable
 from tests.unit.model.shapes import assistant, call, user
 from turnledger.engine.ports import Tables
@@ -56,6 +56,7 @@ add_conversation = st.builds(
     times,
     st.none() | st.sampled_from([0, 1_500]),
     st.sampled_from([ResetPolicy.never(), ResetPolicy.idle(1.5), ResetPolicy.daily(4, "Europe/Berlin")]),
+    st.sampled_from(SCOPES),
 )
 any_step: st.SearchStrategy[steps.Step] = st.one_of(
     add_conversation,

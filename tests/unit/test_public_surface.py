@@ -41,12 +41,12 @@ def test_these_names_are_exported() -> None:
         "Rule",
         "Runner",
         "RunningTurn",
-        "Scope",
         "Sent",
         "SetAside",
         "Sibling",
         "TextDelta",
         "Token",
+        "TokenScope",
         "Tokens",
         "Turn",
         "TurnBlock",
@@ -74,6 +74,7 @@ def test_a_ledger_can_do_this() -> None:
         "at_work",
         "chat_of",
         "check",
+        "clock",
         "close",
         "conversation",
         "conversations",
@@ -90,7 +91,7 @@ def test_a_ledger_can_do_this() -> None:
 
 
 def test_tokens_can_do_this() -> None:
-    assert public(Tokens) == {"create", "find", "list", "note_uses", "revoke"}
+    assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke"}
 
 
 def test_a_chat_can_do_this() -> None:
@@ -112,6 +113,7 @@ def test_a_chat_can_do_this() -> None:
         "regenerate",
         "resent",
         "run",
+        "scope",
         "siblings",
         "stop",
         "switch",

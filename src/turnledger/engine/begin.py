@@ -24,7 +24,7 @@ from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, Seen
-from turnledger.errors import AdmissionMoved, ConversationBusy, QueueFull
+from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
@@ -218,6 +218,8 @@ async def _lane(
         target = target.at(conversation.id)
     assert target.id is not None  # noqa: S101 - for the type checker
     found = await tables.lane(target.owner, target.id, request.lease)
+    if found is not None and not target.sees(found[0]):
+        raise ConversationNotFound
     conversation = await conversations.check_live(tables, found[0] if found else None, request.now)
     assert found is not None  # noqa: S101 - else check_live has raised
     if not found[2]:

@@ -35,17 +35,22 @@ class Tables(Protocol):
 
     # Conversations. The owner is part of every lookup: to anyone else the row does not exist.
     async def conversation(self, owner: str, id: ConversationId) -> Conversation | None: ...
-    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None: ...
-    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
-        """Live ones that are not internal, the last touched first, after `before` in that order."""
+    async def conversation_by_key(
+        self, owner: str, scope: str, conversation_key: str
+    ) -> Conversation | None: ...
+    async def conversations(
+        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    ) -> list[Conversation]:
+        """Live ones that are not internal, of one scope or of all, the last touched first, after `before` in
+        that order."""
         ...
 
     async def add_conversation(self, conversation: Conversation) -> None:
-        """Insert; if it has a conversation_key, the key names it from now on, and no other."""
+        """Insert; if it has a conversation_key, the key names it from now on, and no other of its scope."""
         ...
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Update all but id and owner. One deleted, or saved without its conversation_key, frees it."""
+        """Update all but id, owner and scope. One deleted, or saved without a conversation_key, frees its."""
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:

@@ -8,7 +8,7 @@ first token of all raises it from 0, where it never returns to: from then on eve
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
 from turnledger.model.ids import TokenId
-from turnledger.model.token import Scope, Token
+from turnledger.model.token import Token, TokenScope
 
 
 class CreateRequest(Struct, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     digest: bytes
     owner: str | None
     name: str
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     chat_scope: str | None
     models: tuple[str, ...] | None
     expires_at: int | None
@@ -63,7 +63,7 @@ async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
     parent = await tables.token(None, id)
     if parent is None or not parent.is_valid(now):
         raise TokenEnded
-    if not parent.allows(Scope.ADMIN):
+    if not parent.allows(TokenScope.ADMIN):
         raise TokenTooWide("Only a token with the scope admin can make others. Use one that has it.")
     return parent
 
@@ -120,6 +120,12 @@ async def find(tables: Tables, request: FindRequest) -> Admission:
         return Admission(*found, any_tokens=True)
     version = await tables.admission(request.tokenless)
     return Admission(None, version, any_tokens=version > 0)
+
+
+async def find_all(tables: Tables, digests: Collection[bytes]) -> dict[bytes, Token]:
+    """Look up many tokens at once."""
+    found = [await tables.token_by_digest(digest) for digest in digests]
+    return {each[0].digest: each[0] for each in found if each is not None}
 
 
 async def admission_of(tables: Tables, owner: str) -> int:

@@ -9,7 +9,7 @@ import msgspec
 from turnledger.model.ids import TokenId
 
 
-class Scope(StrEnum):
+class TokenScope(StrEnum):
     """What the bearer of a token may do."""
 
     CHATS_READ = "chats:read"  # read conversations, their turns and events
@@ -26,7 +26,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """Whose conversations it opens."""
     name: str = ""
     """What people call it."""
-    scopes: frozenset[Scope]
+    scopes: frozenset[TokenScope]
     chat_scope: str = ""
     """The only scope of conversations that there is for its bearer; empty: all of the owner's."""
     models: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
-    def allows(self, scope: Scope) -> bool:
+    def allows(self, scope: TokenScope) -> bool:
         return scope in self.scopes
 
     def may_ask(self, model: str) -> bool:
@@ -57,10 +57,9 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         return not self.beyond(other)
 
     def beyond(self, other: Token) -> tuple[str, ...]:
-        """What it gives that the other one does not, each in a few words."""
+        """What it gives that the other one does not, each in a few words. Its owner may be another: who has
+        `admin` makes tokens for the users of his application."""
         found = []
-        if self.owner != other.owner:
-            found.append("another owner")
         missing = sorted(self.scopes - other.scopes)
         if missing:
             found.append(f"the scope{'s' if len(missing) > 1 else ''} {', '.join(missing)}")

@@ -8,12 +8,12 @@ import pytest
 from msgspec.structs import replace
 
 from tests.unit.engine.lived_in import Lived
-from turnledger import Rule, Scope
+from turnledger import Rule, TokenScope
 from turnledger.model.ids import TokenId
 from turnledger.model.token import Token
 from turnledger.stores.memory import Database
 
-ALL = tuple(Scope)
+ALL = tuple(TokenScope)
 
 
 async def family(lived: Lived) -> tuple[Token, Token]:

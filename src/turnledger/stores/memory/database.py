@@ -29,7 +29,7 @@ class Database:
     max_conversations: int | None = None
     ttl_ms: int | None = None
     conversations: dict[ConversationId, Conversation] = field(default_factory=dict)
-    by_key: dict[tuple[str, str], ConversationId] = field(default_factory=dict)
+    by_key: dict[tuple[str, str, str], ConversationId] = field(default_factory=dict)
     ended: dict[ConversationId, None] = field(default_factory=dict)
     switches: dict[ConversationId, tuple[TurnId, ...]] = field(default_factory=dict)
     branches: dict[BranchId, Branch] = field(default_factory=dict)

@@ -97,9 +97,10 @@ def _oddities(db: Database) -> Iterator[str]:
     for turn_id in (*db.turn_logs, *(id for _, id in db.flags)):
         if turn_id not in db.turns:
             yield f"There are flags or a log of {turn_id}, which is not there: they are left over."
-    for (owner, conversation_key), id in db.by_key.items():
+    for (owner, scope, conversation_key), id in db.by_key.items():
         found = db.conversations.get(id)
-        if found is None or (found.owner, found.conversation_key) != (owner, conversation_key):
+        name = (found.owner, found.scope, found.conversation_key) if found is not None else None
+        if name != (owner, scope, conversation_key):
             yield f"The conversation_key {conversation_key!r} of {owner!r} names {id}, which lacks it."
     for digest, token in db.by_digest.items():
         if token not in db.tokens or db.tokens[token].digest != digest:

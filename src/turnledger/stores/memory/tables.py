@@ -42,16 +42,19 @@ class MemoryTables(TokenRows, Overview):
         found = self._db.conversations.get(id)
         return found if found is not None and found.owner == owner else None
 
-    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
-        id = self._db.by_key.get((owner, conversation_key))
+    async def conversation_by_key(self, owner: str, scope: str, conversation_key: str) -> Conversation | None:
+        id = self._db.by_key.get((owner, scope, conversation_key))
         return None if id is None else self._db.conversations.get(id)
 
-    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
+    async def conversations(
+        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    ) -> list[Conversation]:
         listed = sorted(
             (
                 each
                 for each in self._db.conversations.values()
                 if each.owner == owner and not each.internal and each.state is ConversationState.LIVE
+                if scope in (None, each.scope)
             ),
             key=_place,
             reverse=True,
@@ -65,7 +68,7 @@ class MemoryTables(TokenRows, Overview):
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
         if conversation.conversation_key is not None:
-            name = (conversation.owner, conversation.conversation_key)
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
             if name in self._db.by_key:
                 raise StoreError(f"The conversation_key {conversation.conversation_key!r} is taken.")
             self._put(self._db.by_key, name, conversation.id)
@@ -89,8 +92,9 @@ class MemoryTables(TokenRows, Overview):
 
     async def save_conversation(self, conversation: Conversation) -> None:
         before = self._db.conversations.get(conversation.id, conversation)
+        conversation = replace(conversation, owner=before.owner, scope=before.scope)
         if before.conversation_key is not None and conversation.conversation_key is None:
-            self._remove(self._db.by_key, (before.owner, before.conversation_key))
+            self._remove(self._db.by_key, (before.owner, before.scope, before.conversation_key))
         if conversation.state is ConversationState.LIVE:
             self._put(self._db.conversations, conversation.id, conversation)
         else:
@@ -104,7 +108,8 @@ class MemoryTables(TokenRows, Overview):
     def _end(self, conversation: Conversation) -> None:
         """Keep the row as a tombstone, and only so many of those."""
         if conversation.state is ConversationState.DELETED and conversation.conversation_key is not None:
-            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
+            self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)
         self._put(self._db.conversations, conversation.id, conversation)
         self._put(self._db.ended, conversation.id, None)
@@ -181,7 +186,8 @@ class MemoryTables(TokenRows, Overview):
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
         if conversation.conversation_key is not None:
-            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
+            self._remove(self._db.by_key, name)
 
     # Branches.
 

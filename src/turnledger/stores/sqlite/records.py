@@ -18,7 +18,7 @@ from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
-from turnledger.model.token import Scope, Token
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 
 Row: TypeAlias = tuple[Any, ...]
@@ -70,11 +70,12 @@ def conversation_of(row: Row) -> Conversation:
         expires_after=row[11],
         reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
         former_conversation_key=row[13],
+        scope=row[14],
     )
 
 
 def columns_of_conversation(conversation: Conversation) -> Row:
-    """All columns but id and owner, which never change."""
+    """All columns but id, owner and scope, which never change."""
     deleted = conversation.state is ConversationState.DELETED
     return (
         conversation.branch.raw,
@@ -313,7 +314,7 @@ def token_of(row: Row) -> Token:
     id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row
     expires_at, revoked_at = ends
     try:
-        known = frozenset([Scope(word) for word in scopes.split()])
+        known = frozenset([TokenScope(word) for word in scopes.split()])
     except ValueError:
         raise StoreCorrupt("The scopes of a stored token cannot be read.") from None
     return Token(

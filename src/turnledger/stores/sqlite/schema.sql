@@ -23,16 +23,21 @@ CREATE TABLE conversation (
     swept INTEGER NOT NULL DEFAULT 0, -- 1 when it has ended and none of its turns and attempts is left
     reset_policy BLOB,              -- a JSON document; NULL for never
     former_conversation_key TEXT,   -- the one that named it until a reset
-    switches BLOB                   -- the ids of the last few switches between branches; NULL for none
+    switches BLOB,                  -- the ids of the last few switches between branches; NULL for none
+    scope TEXT NOT NULL DEFAULT ''  -- the application it is for; never changed
 ) STRICT;
 
--- One conversation_key, one conversation.
-CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, conversation_key)
+-- One conversation_key of a scope, one conversation.
+CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, scope, conversation_key)
     WHERE conversation_key IS NOT NULL;
 
 -- The list that an owner sees, the last touched first.
 CREATE INDEX conversation_listed ON conversation (owner, touched_at DESC, id DESC)
     WHERE state = 'live' AND internal = 0;
+
+-- The list that one application sees: only those that are of a scope pay for it.
+CREATE INDEX conversation_listed_in_scope ON conversation (owner, scope, touched_at DESC, id DESC)
+    WHERE state = 'live' AND internal = 0 AND scope <> '';
 
 -- When conversations lapse: only those that can pay for it.
 CREATE INDEX conversation_lapsing ON conversation (touched_at + expires_after)

@@ -35,7 +35,10 @@ RUNNING, ENDED = 0, 1
 """The two halves of the attempt table."""
 
 
-CONVERSATION_COLUMNS = 14
+END_OF_TIME = 2**63 - 1
+
+
+CONVERSATION_COLUMNS = 15
 """Columns of a row that is read as a conversation."""
 
 
@@ -68,20 +71,27 @@ class SqliteTables(TokenRows, Overview):
         row = self._row("conversation", id.raw, owner)
         return None if row is None else records.conversation_of(row)
 
-    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
-        row = self._row("conversation_by_key", owner, conversation_key)
+    async def conversation_by_key(self, owner: str, scope: str, conversation_key: str) -> Conversation | None:
+        row = self._row("conversation_by_key", owner, scope, conversation_key)
         return None if row is None else records.conversation_of(row)
 
-    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
-        if before is None:
+    async def conversations(
+        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    ) -> list[Conversation]:
+        last = (before.touched_at, before.id.raw) if before is not None else (END_OF_TIME, b"")
+        if scope:
+            rows = self._rows("conversations_in_scope", owner, scope, *last, limit)
+        elif scope is not None:
+            rows = self._rows("conversations_in_no_scope", owner, *last, limit)
+        elif before is None:
             rows = self._rows("first_conversations", owner, limit)
         else:
-            rows = self._rows("next_conversations", owner, before.touched_at, before.id.raw, limit)
+            rows = self._rows("next_conversations", owner, *last, limit)
         return [records.conversation_of(row) for row in rows]
 
     async def add_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
-        self._run("add_conversation", conversation.id.raw, conversation.owner, *columns)
+        self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
 
     async def save_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)

@@ -50,6 +50,7 @@ PARTS = (
     "resent_races",
     "resuming",
     "rows",
+    "scopes",
     "stage",
     "stops",
     "superseded",
@@ -91,6 +92,7 @@ from turnledger.testing.store_contract.resent_races import ResentInBetween, Rese
 from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
+from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
@@ -136,6 +138,8 @@ class StoreContract(
     Resets,
     Resuming,
     Rows,
+    ScopedOnce,
+    Scopes,
     Stops,
     Superseding,
     TokensKept,

@@ -24,7 +24,7 @@ from turnledger.errors import (
 )
 from turnledger.ledger import OWNER
 from turnledger.model.ids import ConversationId, IdSource
-from turnledger.model.token import Scope
+from turnledger.model.token import TokenScope
 from turnledger.testing.gates import Fate, When
 from turnledger.testing.scripted_model import ScriptedModel
 from turnledger.testing.store_contract.stage import (
@@ -38,7 +38,7 @@ from turnledger.testing.store_contract.stage import (
     user,
 )
 
-ALL = tuple(Scope)
+ALL = tuple(TokenScope)
 BROKEN = RuntimeError("the model broke")
 
 UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)

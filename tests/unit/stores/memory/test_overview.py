@@ -74,7 +74,7 @@ def keep_flags_for_nobody(database: Database) -> None:
 
 
 def name_a_conversation_that_is_gone(database: Database) -> None:
-    database.by_key["ann", "lost"] = ConversationId("conv_" + raw_id(9))
+    database.by_key["ann", "", "lost"] = ConversationId("conv_" + raw_id(9))
 
 
 def lead_a_text_to_no_token(database: Database) -> None:

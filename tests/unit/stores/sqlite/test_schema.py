@@ -56,7 +56,14 @@ def test_a_store_of_the_first_version_keeps_its_rows() -> None:
         "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 3, 2)",
         (b"branch", b"conversation"),
     )
+    connection.execute(
+        "INSERT INTO conversation (id, owner, branch, conversation_key, state, internal, revision,"
+        " created_at, touched_at) VALUES (?, 'ann', ?, 'k', 'live', 0, 1, 5, 6)",
+        (b"conversation", b"branch"),
+    )
     migrate(connection, ":memory:")
+    [found] = connection.execute(QUERIES["conversation_by_key"], ("ann", "", "k"))
+    assert (found[0], found[-1]) == (b"conversation", "")
     [row] = connection.execute(QUERIES["branch"], (b"branch",))
     assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0)
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
