@@ -43,7 +43,12 @@ class Metrics:
         self._requests = Counter(
             "turnledger_requests", "Requests answered, by status.", ["status"], registry=registry
         )
-
+        self._refusals = Counter(
+            "turnledger_refusals",
+            "Requests refused for what is open already, by limit.",
+            ["limit"],
+            registry=registry,
+        )
         self._by_status: dict[int, Counter] = {}
 
     @classmethod
@@ -83,6 +88,10 @@ class Metrics:
     def stream_closed(self) -> None:
         """It does so no more."""
         self._streams.dec()
+
+    def refused(self, limit: str) -> None:
+        """A request was refused, because of the limit of this name."""
+        self._refusals.labels(limit).inc()
 
     def answered(self, status: int) -> None:
         """A request was answered; 499: its client left before."""
