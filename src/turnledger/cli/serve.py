@@ -54,6 +54,13 @@ def serve(
     ] = None,
     body_bytes: Annotated[int | None, typer.Option(metavar="N", help="Largest body of a request.")] = None,
     requests: Annotated[int | None, typer.Option(metavar="N", help="Most requests open at once.")] = None,
+    turns: Annotated[int | None, typer.Option(metavar="N", help="Most turns open at once.")] = None,
+    owner_turns: Annotated[
+        int | None, typer.Option(metavar="N", help="Most turns that one owner has open at once.")
+    ] = None,
+    owner_turns_per_minute: Annotated[
+        int | None, typer.Option(metavar="N", help="Most turns that one owner asks for in a minute.")
+    ] = None,
     queue_length: Annotated[
         int | None, typer.Option(metavar="N", help="Most turns that wait for one conversation.")
     ] = None,

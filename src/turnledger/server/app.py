@@ -76,10 +76,12 @@ class App:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - for the type checker
             self._open.add(task)
+            self.service.quotas.request_opened()
             try:
                 await self._answer(scope, receive, send)
             finally:
                 self._open.discard(task)
+                self.service.quotas.request_closed()
                 self._somebody_left.set()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -179,9 +181,8 @@ class App:
         app, endpoint = found
         if self.service.shutting_down.is_set() and not endpoint.while_ending:
             raise shutting_down()
-        if len(self._open) > self.service.settings.limits.requests and not endpoint.while_ending:
-            message = "The server has as many open requests as it may have. Try again in a moment."
-            raise Refused(429, "too_many_requests", message, headers=[(b"retry-after", b"1")])
+        if not endpoint.while_ending:
+            self.service.quotas.look_at_requests()
         return app
 
     def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:

@@ -31,15 +31,17 @@ class ChatCompletions:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        place = self._service.quotas.turn(scope["state"]["owner"], is_tokenless=True)
         outlet = Outlet(send, receive)
         answer = Answer(outlet, self._service.metrics)
         conversing: Conversing | None = None
         try:
             asked, model = await self._read(scope, receive)
             if asked.has_conversation:
-                conversing = Conversing(self._service, scope["state"], asked, model, answer)
+                conversing = Conversing(self._service, scope["state"], asked, model, answer, place)
                 await conversing.run()
             else:
+                place.begin()
                 question = Asked(asked.messages, asked.settings, asked.stream_options)
                 await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
@@ -55,6 +57,7 @@ class ChatCompletions:
             logs.unexpected(problem, request_id=scope["state"]["request_id"])
             answer.fail(problem)
         finally:
+            place.leave()  # the turn has ended, also for a client that takes its time to read the end
             all_of_it = await outlet.close(self._service.settings.limits.send_wait)
             answer.close()
             if conversing is not None:

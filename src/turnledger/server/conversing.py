@@ -35,6 +35,7 @@ from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.answer import Answer
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.chat_wire import Chunks, completion
+from turnledger.server.quotas import Place
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
@@ -52,6 +53,7 @@ class Conversing:
         asked: ChatRequest,
         model: ChatModel,
         answer: Answer,
+        place: Place,
     ) -> None:
         self._ledger = service.ledger
         self._metrics = service.metrics
@@ -60,6 +62,7 @@ class Conversing:
         self._state = state
         self._asked = asked
         self._answer = answer
+        self._place = place
         self._turn = ""
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
@@ -75,6 +78,7 @@ class Conversing:
         try:
             async with block as turn:
                 self._running = turn
+                self._place.begin()
                 asked_at, self._began_at = self._began_at, time.monotonic()
                 self._metrics.waited(self._began_at - asked_at)
                 if self._answer.outlet.is_broken:
@@ -96,6 +100,7 @@ class Conversing:
             self._answer.header(b"idempotency-replayed", "true")
             self._replay(replay.turn)
         except TurnAttached as attached:
+            self._place.begin()
             self._tell_place(attached.conversation, "continued", attached.turn)
             if not self._answer.outlet.is_broken:
                 self._audience.join(attached.turn)
@@ -219,6 +224,7 @@ class Conversing:
         if self._reads is not None:
             self._audience.leave(self._reads)
             self._reads = None
+            self._place.leave()  # the turn is another request's, and counts there
 
     def _begin_to_stop(self) -> None:
         self._stopping = asyncio.create_task(self._stop(self._block.id), name="turnledger stop")

@@ -78,7 +78,14 @@ class TurnEvents:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, request = self._service, Request(scope, receive)
-        turn = TurnId(request.path_params["turn"])
+        place = service.quotas.stream(request.state.owner, is_tokenless=True)
+        try:
+            await self._stream(request, receive, send)
+        finally:
+            place.leave()
+
+    async def _stream(self, request: Request, receive: Receive, send: Send) -> None:
+        service, turn = self._service, TurnId(request.path_params["turn"])
         after = after_of(request.headers.get("last-event-id") or "0")
         chat = await service.ledger.chat_of(turn, owner=request.state.owner)
         service.metrics.stream_opened()
