@@ -10,14 +10,15 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import OWNER, Ledger
+from turnledger.ledger import Ledger
+from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import chats, completions, health, models, turns
+from turnledger.server.routes import chats, completions, health, models, tokens, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
@@ -43,6 +44,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *models.endpoints(service),
             *turns.endpoints(service),
             *chats.endpoints(service),
+            *tokens.endpoints(service),
             *health.endpoints(service),
         ]
     )
@@ -51,7 +53,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 class App:
     """Answers requests until it is told to end.
 
-    Endpoints find `owner` and `request_id` in `scope["state"]`, and may leave `turn`,
+    Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may leave `turn`,
     `conversation` and the `code` of an error there, for the log.
     """
 
@@ -107,6 +109,7 @@ class App:
             return False
         finally:
             timer.cancel()
+            await self.service.admission.note_uses()
         return True
 
     def part(self) -> None:
@@ -138,7 +141,7 @@ class App:
         began = time.perf_counter()
         head = Head(scope)
         state = scope.setdefault("state", {})
-        state["owner"] = OWNER
+        state["head"] = head
         state["request_id"] = request_id = self._guard.request_id(head)
         current_request.set(request_id)
         headers = (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode()), *self._parting)
@@ -149,7 +152,10 @@ class App:
             if preflight is not None:
                 await _answer_empty(answer, preflight)
             else:
-                await self._find(scope)(scope, receive, answer)
+                endpoint, app = self._find(scope)
+                if not endpoint.is_public:
+                    state["principal"] = await self._admit(endpoint, head)
+                await app(scope, receive, answer)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -173,7 +179,20 @@ class App:
         else:
             unexpected(problem, request_id=request_id)
 
-    def _find(self, scope: Scope) -> ASGIApp:
+    async def _admit(self, endpoint: Endpoint, head: Head) -> Principal:
+        admission = self.service.admission
+        principal = admission.recall(head) if endpoint.checks_version or endpoint.is_stream else None
+        if principal is not None and endpoint.is_stream:
+            # Refused from memory, without the store; who is let in is looked up.
+            is_tokenless = principal.token is None
+            self.service.quotas.look_at_streams(principal.owner, is_tokenless=is_tokenless)
+        if principal is None or not endpoint.checks_version:
+            principal = await admission.admit(head)
+        if principal.token is not None or not endpoint.is_open_at_first:
+            principal.check(endpoint.needs)
+        return principal
+
+    def _find(self, scope: Scope) -> tuple[Endpoint, ASGIApp]:
         method, path = scope["method"], scope["path"]
         found = self._direct.get((method, path))
         if found is None:
@@ -183,7 +202,7 @@ class App:
             raise shutting_down()
         if not endpoint.while_ending:
             self.service.quotas.look_at_requests()
-        return app
+        return endpoint, app
 
     def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:
         allowed: set[str] = set()

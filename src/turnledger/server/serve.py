@@ -16,10 +16,12 @@ from turnledger.engine.limits import Limits
 from turnledger.ledger import Ledger
 from turnledger.server.app import App, make_app
 from turnledger.server.bounded_http import BoundedHttp
+from turnledger.server.guard import is_loopback
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.models import make_models
 from turnledger.server.settings import Settings
+from turnledger.server.settings_file import InvalidSettings
 from turnledger.server.sharing import Sharing
 
 CLEANING = 5.0
@@ -41,17 +43,20 @@ def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) ->
 
 async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
     with bind(settings) as listening:
-        async with opened(settings, environ) as app:
+        async with opened(settings, environ, listening) as app:
             names = app.service.models.names
             await serve_app(app, listening, lambda url: announce(url, names))
 
 
 @asynccontextmanager
 async def opened(
-    settings: Settings, environ: Mapping[str, str], sharing: Sharing | None = None
+    settings: Settings,
+    environ: Mapping[str, str],
+    listening: socket.socket,
+    sharing: Sharing | None = None,
 ) -> AsyncIterator[App]:
-    """The application that the settings describe, over its store. Raises a StoreError if that cannot be
-    opened."""
+    """The application that the settings describe, over its store, to be served at this socket. Raises a
+    StoreError if the store cannot be opened, InvalidSettings if nobody may be served there."""
     limits = settings.limits
     ledger = await Ledger.open(
         settings.store,
@@ -62,6 +67,7 @@ async def opened(
         ),
     )
     try:
+        await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
         try:
             yield make_app(ledger, models, settings, sharing)
@@ -69,6 +75,18 @@ async def opened(
             await models.close()
     finally:
         await ledger.close()
+
+
+async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> None:
+    """Raise InvalidSettings where other machines could reach a server that asks nobody for a token."""
+    bound = listening.getsockname()[0]
+    if settings.insecure or is_loopback(bound) or (await ledger.tokens.find(None)).any_tokens:
+        return
+    raise InvalidSettings(
+        f"--host: other machines can reach {bound}, and there is no token yet to tell users apart. Make one "
+        "(turnledger tokens create --help), listen at 127.0.0.1, or say --insecure if everybody who reaches "
+        "it may use it."
+    )
 
 
 async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from turnledger.engine.system_clock import SystemClock
 from turnledger.ledger import Ledger
+from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.board import OwnBoard
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Quotas
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
+from turnledger.server.staying import Staying
 
 if TYPE_CHECKING:
     from turnledger.server.models import Models
@@ -26,11 +27,13 @@ class Service:
     ) -> None:
         self.ledger = ledger
         self.models = models
+        self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
         self.board = OwnBoard() if sharing is None else sharing.board
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
         self.audience = Audience(self.board)
-        self.quotas = Quotas(settings.limits, self.board, self.metrics, SystemClock())
+        self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
         watch = self.metrics.watch

@@ -82,7 +82,7 @@ class Worker:
                 shutil.rmtree(folder, ignore_errors=True)
 
     async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
-        async with opened(self._told.settings, os.environ, sharing) as app:
+        async with opened(self._told.settings, os.environ, listening, sharing) as app:
             models = app.service.models.names
             server = WorkerServer(app, lambda: self._channel.send(Ready(models)))
             # Before it listens, the default ends it; while it does, the server; afterwards it is ending.

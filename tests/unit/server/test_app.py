@@ -51,7 +51,7 @@ async def test_a_path_may_have_parameters() -> None:
 
 async def test_endpoints_are_told_who_asks() -> None:
     async def show(request: Request) -> Response:
-        return JSONResponse([request.state.owner, request.state.request_id])
+        return JSONResponse([request.state.principal.owner, request.state.request_id])
 
     async with serving(None, endpoint("/who", show)) as app:
         reply = await ask(app, "/who", headers=(HOST, (b"x-request-id", b"mine")))
@@ -109,7 +109,7 @@ async def test_more_requests_than_may_be_open_are_refused_and_health_is_not() ->
         first = asyncio.create_task(ask(app, "/stream"))
         await stream.began.wait()
         reply = await ask(app, "/stream")
-        assert (reply.status, reply.code, reply.header(b"retry-after")) == (429, "too_many_requests", b"1")
+        assert (reply.status, reply.code, reply.header(b"retry-after")) == (429, "server_busy", b"2")
         assert (await ask(app)).status == 200
         stream.released.set()
         assert (await first).body == b"hello, done"

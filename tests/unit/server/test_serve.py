@@ -11,6 +11,10 @@ import pytest
 
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
+from turnledger.server.listening import bind
+from turnledger.server.serve import check_guarded
+from turnledger.server.settings import Settings
+from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
 
@@ -102,8 +106,8 @@ def test_an_answer_says_neither_what_serves_nor_more_than_once() -> None:
         names = [line.partition(":")[0] for line in head[1:]]
         assert "server" not in names
         assert len(set(names)) == len(names)
-        assert "403 forbidden" in server.get("/healthz", "Via: proxy").lower()
-        assert "403 forbidden" in server.get("/healthz", "X-Forwarded-For: 1.2.3.4").lower()
+        assert "403 forbidden" in server.get("/v1/models", "Via: proxy").lower()
+        assert "403 forbidden" in server.get("/v1/models", "X-Forwarded-For: 1.2.3.4").lower()
         assert server.end(signal.SIGTERM)[0] == 0
 
 
@@ -141,3 +145,14 @@ def test_who_sends_more_than_is_wanted_still_gets_the_answer(kind: str, chunked:
         connection.sendall(request("/healthz", "Connection: close"))
         assert '{"status":"ok"}' in rest_of(connection)
         assert server.end(signal.SIGTERM)[0] == 0
+
+
+async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() -> None:
+    settings = Settings(host="0.0.0.0", port=0)
+    with bind(settings) as listening:
+        async with await Ledger.open() as ledger:
+            with pytest.raises(InvalidSettings, match="turnledger tokens create"):
+                await check_guarded(ledger, settings, listening)
+            await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
+            await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
+            await check_guarded(ledger, settings, listening)
