@@ -15,6 +15,8 @@ import msgspec
 
 from turnledger.server.settings import Settings
 
+NOT_STARTED = 2
+"""Exit code of a worker that could not begin, and has told why."""
 LONGEST = 64 * 1024 * 1024
 """Bytes of a message. Settings may name many models."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from turnledger.errors import TurnledgerError
-from turnledger.server.channel import Handover, Order
+from turnledger.server.channel import NOT_STARTED, Handover, Order
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.metrics import Metrics
@@ -195,8 +195,9 @@ class Supervisor:
         self._part_is_free.set()
         if not self._living:
             self._all_ended.set()
-        told = log.info if worker.is_leaving and worker.code == 0 else log.error
-        told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
+        if worker.code != NOT_STARTED:  # else it has told why, and so will we
+            told = log.info if worker.is_leaving and worker.code == 0 else log.error
+            told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
         for other in self._serving:
             other.tell(Order.RECOVER)
         await worker.close()

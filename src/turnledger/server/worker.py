@@ -16,15 +16,13 @@ from pathlib import Path
 
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
-from turnledger.server.channel import Channel, Failed, Handover, Order, Ready, handovers, orders
+from turnledger.server.channel import NOT_STARTED, Channel, Failed, Handover, Order, Ready, handovers, orders
 from turnledger.server.logs import configure, log
 from turnledger.server.metrics import Metrics
 from turnledger.server.serve import Server, loop_factory, opened
 from turnledger.server.shared_board import SharedBoard
 from turnledger.server.sharing import Sharing
 
-NOT_STARTED = 2
-"""Exit code: it could not begin, and has told why."""
 REFRESH_EVERY = 1.0
 """Seconds between looks at the numbers that are shown by other workers, too."""
 
