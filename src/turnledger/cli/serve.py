@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,8 +80,15 @@ def serve(
     workers, SIGHUP replaces them one by one, with settings read anew.
     """
     flags = {name: value for name, value in locals().items() if name != "config"}
-    try:
+    with failures_told():
         _run(flags, config)
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Tell what keeps a server from beginning in one line, and exit."""
+    try:
+        yield
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] == "turnledger":
             raise
