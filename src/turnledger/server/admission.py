@@ -108,7 +108,7 @@ class Admission:
         version in the store. Raises Refused as `admit` does."""
         principal = self._remembered.get(self._digest(head))
         if principal is not None and principal.token is not None:
-            return self._bearer(principal.token, principal.version)
+            self._check(principal.token)
         return principal
 
     async def note_uses(self) -> None:
@@ -135,18 +135,26 @@ class Admission:
         """
         kind, _, text = head.authorization.decode("latin-1").partition(" ")
         text = text.strip()
-        if kind.lower() == "bearer" and is_token_text(text):
-            return digest_of(text)
+        if kind.lower() == "bearer":
+            digest = digest_of(text)
+            # What is remembered was looked at before: the checksum costs more than all the rest.
+            if digest in self._remembered or is_token_text(text):
+                return digest
         if head.forwarded and not self._is_insecure:
             raise _forwarded(head)
         return _NO_TOKEN
 
     def _bearer(self, token: Token | None, version: int) -> Principal:
+        if token is None:
+            raise why_not(token)
+        self._check(token)
+        return Principal(token.owner, token.scopes, version, token)
+
+    def _check(self, token: Token) -> None:
         now = self._clock.now_ms()
-        if token is None or not token.is_valid(now):
+        if not token.is_valid(now):
             raise why_not(token)
         self._note(token.id, now)
-        return Principal(token.owner, token.scopes, version, token)
 
     def _remember(self, digest: bytes, principal: Principal) -> None:
         self._remembered[digest] = principal

@@ -50,6 +50,7 @@ class Metrics:
             registry=registry,
         )
         self._by_status: dict[int, Counter] = {}
+        self._by_limit: dict[str, Counter] = {}
 
     @classmethod
     def shared(cls, folder: Path, part: int) -> Metrics:
@@ -91,7 +92,10 @@ class Metrics:
 
     def refused(self, limit: str) -> None:
         """A request was refused, because of the limit of this name."""
-        self._refusals.labels(limit).inc()
+        counter = self._by_limit.get(limit)
+        if counter is None:
+            counter = self._by_limit[limit] = self._refusals.labels(limit)
+        counter.inc()
 
     def answered(self, status: int) -> None:
         """A request was answered; 499: its client left before."""
