@@ -76,13 +76,14 @@ class SeveralWorkers:
                 self.other_lines.append(line.decode())
             self._logged.set()
 
-    async def announced(self) -> None:
-        """Wait until it can be asked."""
+    async def announced(self, workers: int) -> None:
+        """Wait until it can be asked, and has logged so many workers."""
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
         assert found is not None, (line, self.events, self.other_lines)
         self.port = int(found[1])
+        await self.logged(lambda _: len(self.pids()) == workers)
 
     async def logged(self, is_so: Callable[[list[Event]], Any]) -> Any:
         """Wait until the log makes it so; return what."""
@@ -172,7 +173,7 @@ async def several_workers(
     )
     server = SeveralWorkers(process, store)
     try:
-        await server.announced()
+        await server.announced(workers)
         yield server
     finally:
         server.close()

@@ -55,8 +55,8 @@ async def opened(
     listening: socket.socket,
     sharing: Sharing | None = None,
 ) -> AsyncIterator[App]:
-    """The application that the settings describe, over its store, to be served at this socket. Raises a
-    StoreError if the store cannot be opened, InvalidSettings if nobody may be served there."""
+    """The application that the settings describe, over its store, for who listens here. Raises a StoreError
+    if that cannot be opened, and InvalidSettings if it would be open to everybody."""
     limits = settings.limits
     ledger = await Ledger.open(
         settings.store,
@@ -125,9 +125,13 @@ class Server(uvicorn.Server):
             await self._ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        await self.listen(sockets)
         _spare_what_stays()
         self._on_start()
+
+    async def listen(self, sockets: list[socket.socket] | None) -> None:
+        """Take connections from now on."""
+        await super().startup(sockets)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # A signal may come between any two instructions; what it asks for is done between two callbacks.

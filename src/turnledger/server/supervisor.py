@@ -198,13 +198,17 @@ class Supervisor:
         if worker.code != NOT_STARTED:  # else it has told why, and so will we
             told = log.info if worker.is_leaving and worker.code == 0 else log.error
             told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
-        for other in self._serving:
-            other.tell(Order.RECOVER)
+        if worker.code:
+            self._have_recovered()
         await worker.close()
         if was_serving and not worker.is_leaving:
             is_young = asyncio.get_running_loop().time() - worker.began_at < YOUNG
             self._young_deaths = self._young_deaths + 1 if is_young else 0
             await self._replace()
+
+    def _have_recovered(self) -> None:
+        for worker in self._serving:
+            worker.tell(Order.RECOVER)
 
     async def _replace(self) -> None:
         while not self._told_to_end.is_set():
@@ -218,8 +222,7 @@ class Supervisor:
                 self._young_deaths += 1
             else:
                 self._dismiss_surplus()
-                for each in self._serving:
-                    each.tell(Order.RECOVER)  # there may have been nobody to tell when the other died
+                self._have_recovered()  # there may have been nobody to tell when the other died
                 return
 
     # Replacing all.

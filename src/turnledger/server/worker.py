@@ -12,10 +12,15 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
+from turnledger.server.accepting import Accepting
+from turnledger.server.app import App
+from turnledger.server.board import Board
+from turnledger.server.bounded_http import BoundedHttp
 from turnledger.server.channel import NOT_STARTED, Channel, Failed, Handover, Order, Ready, handovers, orders
 from turnledger.server.logs import configure, log
 from turnledger.server.metrics import Metrics
@@ -82,7 +87,7 @@ class Worker:
     async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
         async with opened(self._told.settings, os.environ, listening, sharing) as app:
             models = app.service.models.names
-            server = WorkerServer(app, lambda: self._channel.send(Ready(models)))
+            server = WorkerServer(app, sharing.board, lambda: self._channel.send(Ready(models)))
             # Before it listens, the default ends it; while it does, the server; afterwards it is ending.
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             tasks = [
@@ -114,7 +119,33 @@ class Worker:
 
 
 class WorkerServer(Server):
-    """A server that is told by its supervisor when to hurry, never by a signal."""
+    """A server that shares its socket with others, and is told by its supervisor when to hurry, never by a
+    signal."""
+
+    def __init__(self, app: App, board: Board, on_start: Callable[[], None]) -> None:
+        super().__init__(app, on_start)
+        self._board = board
+        self._workers = app.service.settings.workers
+
+    async def listen(self, sockets: list[socket.socket] | None) -> None:
+        """Take connections from now on, and no more of them than the other workers."""
+        accepting: Accepting
+
+        class Connection(BoundedHttp):
+            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+                accepting.came()
+                super().connection_made(transport)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                accepting.went()
+
+        def connection() -> Connection:
+            return Connection(self.config, self.server_state, self.lifespan.state)
+
+        accepting = Accepting((sockets or [])[0], connection, self._board, self._workers)
+        self.servers = [accepting]  # type: ignore[list-item]
+        self.started = True
 
     def signalled(self, number: signal.Signals) -> None:
         """Who sends SIGTERM to all processes at once, as service managers do, has told each of them once."""

@@ -133,6 +133,17 @@ async def test_open_requests_may_end_within_the_grace_and_new_ones_are_sent_away
         assert (await open_request).body == b"hello, done"
 
 
+async def test_who_parts_has_each_connection_closed_after_its_next_answer() -> None:
+    async with serving() as app:
+        assert (await ask(app)).header(b"connection") is None
+        app.part()
+        parted = await ask(app)
+        assert (parted.status, parted.header(b"connection")) == (200, b"close")
+        await app.drain(0)
+        late = await ask(app, "/v1/models")
+        assert (late.status, late.header(b"connection")) == (503, b"close")
+
+
 async def test_after_the_grace_open_requests_are_cancelled() -> None:
     stream = Streaming()
     async with serving(None, streaming(stream)) as app:

@@ -56,6 +56,14 @@ async def test_a_request_is_one_line_with_its_ids() -> None:
     assert "secret" not in stream.getvalue()  # nor the query, which the driver sends
 
 
+def test_of_several_workers_each_says_who_it_is() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream, worker=3)
+    log.info("recovered")
+    logging.getLogger("elsewhere").warning("a library's")
+    assert [line["worker"] for line in lines_of(stream)] == [3, 3]
+
+
 @pytest.mark.parametrize("format", ["json", "console"])
 async def test_control_characters_are_written_out(format: str) -> None:
     stream = io.StringIO()
