@@ -185,6 +185,13 @@ async def test_who_waits_for_a_conversation_counts_as_waiting_until_he_begins() 
         assert ((await first).status, (await second).status) == (200, 200)
 
 
+async def test_what_is_passed_through_waits_no_longer_once_the_model_is_asked() -> None:
+    async with house(owner_waiting=1) as here:
+        both = [await here.begin("ann", None) for _ in range(2)]
+        here.model.gate.release()
+        assert [(await each).status for each in both] == [200, 200]
+
+
 async def test_a_follower_counts_as_long_as_his_client_is_there() -> None:
     async with house(owner_turns=2) as here:
         first = await here.begin("ann", "one", idempotency_key="once")

@@ -11,6 +11,7 @@ import pytest
 from turnledger.server.board import Board, OwnBoard
 from turnledger.server.errors import Refused, kind_of
 from turnledger.server.metrics import Metrics
+from turnledger.server.pace import STARTS
 from turnledger.server.quotas import REQUESTS, STREAMS, TURNS, WAITING, Place, Quotas
 from turnledger.server.settings import ServerLimits
 from turnledger.server.shared_board import SharedBoard
@@ -203,21 +204,31 @@ def test_workers_share_every_limit(parts: list[SharedBoard]) -> None:
     assert [parts[0].sum(kind) for kind in (TURNS, WAITING, STREAMS, REQUESTS)] == [2, 2, 1, 2]
 
 
-def test_of_two_workers_at_the_same_moment_the_limit_holds(parts: list[SharedBoard]) -> None:
-    class LateSum(OwnBoard):
+@pytest.mark.parametrize(
+    ("kind", "limit", "code"),
+    [
+        (TURNS, "owner_turns", "too_many_turns"),
+        (STARTS, "owner_turns_per_minute", "too_many_turns_per_minute"),
+    ],
+)
+def test_of_two_workers_at_the_same_moment_the_limit_holds(
+    parts: list[SharedBoard], kind: str, limit: str, code: str
+) -> None:
+    class Raced(OwnBoard):
         """Counts on the shared board, after another worker has let in one."""
 
-        def add(self, kind: str, name: str, by: int = 1) -> None:
-            if by > 0 and kind == TURNS and not there:
-                there.append(turn(quotas(parts[1], owner_turns=1)))
-            parts[0].add(kind, name, by)
+        def add(self, kind_added: str, name: str, by: int = 1) -> None:
+            if by > 0 and kind_added == kind and not there:
+                there.append(turn(quotas(parts[1], **{limit: 1})))
+            parts[0].add(kind_added, name, by)
 
-        def total(self, kind: str, name: str) -> int:
-            return parts[0].total(kind, name)
+        def total(self, kind_asked: str, name: str) -> int:
+            return parts[0].total(kind_asked, name)
 
-        def sum(self, kind: str) -> int:
-            return parts[0].sum(kind)
+        def sum(self, kind_asked: str) -> int:
+            return parts[0].sum(kind_asked)
 
     there: list[Place] = []
-    assert refusal(lambda: turn(quotas(LateSum(), owner_turns=1)))[0] == "too_many_turns"
-    assert (parts[0].total(TURNS, "ann"), parts[0].total(WAITING, "ann")) == (1, 1)
+    assert refusal(lambda: turn(quotas(Raced(), **{limit: 1})))[0] == code
+    assert [parts[0].sum(each) for each in (TURNS, WAITING)] == [1, 1]
+    assert parts[0].sum(STARTS) == (kind == STARTS)
