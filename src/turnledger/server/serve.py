@@ -60,7 +60,11 @@ async def opened(
     limits = settings.limits
     ledger = await Ledger.open(
         settings.store,
-        limits=Limits(queue_length=limits.queue_length, queue_wait=limits.queue_wait, readers=limits.readers),
+        limits=Limits(
+            queue_length=limits.queue_length,
+            queue_wait=limits.queue_wait,
+            readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
+        ),
     )
     try:
         await check_guarded(ledger, settings, listening)
