@@ -56,6 +56,7 @@ class Connection(asyncio.Protocol):
         self._ends_by = NEVER
         self._bodiless_bytes = 0
         self._has_heard = False
+        self._has_begun = False
         self._is_sent = True
         self._is_full = False
         self._is_held_up = False
@@ -85,7 +86,7 @@ class Connection(asyncio.Protocol):
         self.deadline = min(now + limits.first_byte, self._ends_by)
         self._deadlines.watch(self)
         self._bodiless_bytes = 0
-        self._has_heard = self._is_over = False
+        self._has_heard = self._has_begun = self._is_over = False
         self._is_used = True
         self._is_sent = len(request) <= SLICE
         if self._is_sent:
@@ -226,6 +227,9 @@ class Connection(asyncio.Protocol):
             self._bodiless_bytes = 0
             if response.in_pieces:
                 self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
+                if not self._has_begun:
+                    self._has_begun = True
+                    self._deadlines.watch(self)  # the silence between two pieces may be less than that before
             if response.waits > response.room:
                 self._hold_up()
         response.wake_if_due()
