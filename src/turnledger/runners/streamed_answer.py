@@ -20,7 +20,8 @@ _NO_STREAMS = frozenset({b"application/json", b"text/html"})
 class StreamedAnswer:
     """Opens an answer when it is entered, gives its payloads as they arrive, and lets go of the connection.
 
-    `lingers` is how many seconds the connection is given to end behind the answer, so that it can be used again.
+    `lingers` is how many seconds the connection is given to end behind the answer, so that it can be used
+    again.
     """
 
     __slots__ = ("_events", "_is_done", "_lingers", "_open", "_response")

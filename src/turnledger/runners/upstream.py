@@ -31,11 +31,12 @@ _LISTING = Limits(first_byte=None, between=None, total=30.0)
 
 
 CONNECTIONS = 4096
-"""How many connections an upstream is asked over at once, if nothing else is said: far more than a bound on turns
-lets run, and less than a server that hangs could make us hoard."""
+"""How many connections to one upstream there may be, if nothing else is said: as many as turns run at once,
+but not so many that a server that hangs uses up all sockets."""
 
 _FIELDS = (
     "Content-Type: application/json",
+    "Accept: */*",
     "Accept-Encoding: identity",  # compression would hold small pieces back
     "User-Agent: turnledger",
 )

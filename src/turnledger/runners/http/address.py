@@ -33,7 +33,8 @@ class Address(NamedTuple):
 
 def address_of(base_url: str) -> Address:
     """Take a URL apart. Raises InvalidInput, which repeats no password."""
-    not_one = InvalidInput(f"{base_url!r} is no URL of a model. Give one like 'http://localhost:11434/v1'.")
+    shown = "This" if "@" in base_url else repr(base_url)
+    not_one = InvalidInput(f"{shown} is no URL of a model. Give one like 'http://localhost:11434/v1'.")
     # urlsplit would drop ends of lines without a word.
     if any(each <= " " or each == "\x7f" for each in base_url):
         raise not_one

@@ -13,7 +13,7 @@ from turnledger.runners.http.response import Response
 from turnledger.runners.upstream_failures import BrokenOff, cut, not_http, too_slow, unheard
 
 HEAD_BYTES = 64 * 1024
-"""What may come without a byte of a body: an upstream that only ever sends headers must not fill the memory."""
+"""What may come without a byte of a body: a server that only ever sends headers must not fill the memory."""
 SLICE = 256 * 1024
 """What is given to the transport at once."""
 STALE_AFTER = 1.0
@@ -46,6 +46,8 @@ class Connection(asyncio.Protocol):
         self._deadlines = deadlines
         self._on_free = on_free
         self._on_lost = on_lost
+        self._arrived: list[bytes] = []
+        self.on_body = self._arrived.append  # for the parser: a call less for each chunk of a stream
         self._parser = httptools.HttpResponseParser(self)
         # What old servers do, and no harm comes from.
         self._parser.set_dangerous_leniencies(
@@ -78,7 +80,7 @@ class Connection(asyncio.Protocol):
         return self._is_used and self._loop.time() - self.free_since >= STALE_AFTER
 
     def ask(self, request: bytes, limits: Limits, *, room: int, in_pieces: bool) -> Response:
-        """Begin to send a request. The response is to be awaited, and `drained` before it, if it is long."""
+        """Begin to send a request. What does not fit at once is left to `send`."""
         now = self._loop.time()
         response = self._response = Response(self, self._loop, room, in_pieces)
         self._limits = limits
@@ -140,18 +142,21 @@ class Connection(asyncio.Protocol):
             self._transport.abort()  # nobody asked: whatever it is, it must not be taken for the next answer
             return
         self._has_heard = True
-        waited = response.waits
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
             if not response.is_whole:
+                self._give(response)
                 self._break_off(not_http(), problem)
                 return
             self._is_over = True
         if response.is_whole:
             self._finish(response)
+        elif self._arrived:
+            self._give(response)
+            self._go_on_with(response)
         else:
-            self._go_on_with(response, len(data) if response.waits == waited else 0)
+            self._count_bodiless(len(data), response)
 
     def eof_received(self) -> None:
         """The server has said all it will."""
@@ -205,34 +210,38 @@ class Connection(asyncio.Protocol):
             b"transfer-encoding", b""
         ).lower().endswith(b"chunked")
 
-    def on_body(self, body: bytes) -> None:
-        if self._response is not None:
-            self._response.add(body)
-
     def on_message_complete(self) -> None:
         response = self._response
         if response is not None and response.has_head and not response.is_whole:
             self._is_over = not self._parser.should_keep_alive()
+            self._give(response)
             response.end()
 
     # How a response goes on.
 
-    def _go_on_with(self, response: Response, without_body: int) -> None:
-        if without_body:
-            self._bodiless_bytes += without_body
-            if self._bodiless_bytes > HEAD_BYTES:
-                self._break_off(not_http())
-                return
-        else:
-            self._bodiless_bytes = 0
-            if response.in_pieces:
-                self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
-                if not self._has_begun:
-                    self._has_begun = True
-                    self._deadlines.watch(self)  # the silence between two pieces may be less than that before
-            if response.waits > response.room:
-                self._hold_up()
+    def _give(self, response: Response) -> None:
+        arrived = self._arrived
+        if arrived:
+            response.add(arrived[0] if len(arrived) == 1 else b"".join(arrived))
+            arrived.clear()
+
+    def _go_on_with(self, response: Response) -> None:
+        self._bodiless_bytes = 0
+        if response.in_pieces:
+            self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
+            if not self._has_begun:
+                self._has_begun = True
+                self._deadlines.watch(self)  # the silence between two pieces may be less than that before
+        if response.waits > response.room:
+            self._hold_up()
         response.wake_if_due()
+
+    def _count_bodiless(self, size: int, response: Response) -> None:
+        self._bodiless_bytes += size
+        if self._bodiless_bytes > HEAD_BYTES:
+            self._break_off(not_http())
+        else:
+            response.wake_if_due()
 
     def _hold_up(self) -> None:
         if not self._is_held_up:
@@ -242,6 +251,7 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, response: Response) -> None:
         self._response = None
+        self._arrived.clear()
         self._deadlines.forget(self)
         if self._is_over or not self._is_sent or self._transport.is_closing():
             self._transport.abort()

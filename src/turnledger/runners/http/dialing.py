@@ -21,10 +21,15 @@ _Address: TypeAlias = "tuple[int, int, int, str, Any]"
 async def dial(host: str, port: int, *, head_start: float = HEAD_START) -> socket.socket:
     """Connect; whoever calls owns the socket. Raises OSError, that of the first address, if none answers."""
     loop = asyncio.get_running_loop()
-    found = in_turns(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    found = in_turns(await resolved(host, port))
     if len(found) == 1:
         return await _connect(loop, found[0])
     return await _race(loop, found, head_start)
+
+
+async def resolved(host: str, port: int) -> Sequence[_Address]:
+    """The addresses of a host, at least one, the best first. Raises OSError."""
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 def in_turns(addresses: Sequence[_Address]) -> list[_Address]:

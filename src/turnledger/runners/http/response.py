@@ -18,8 +18,8 @@ class Response:
     """Filled by its connection, and read by one task.
 
     With `in_pieces` the reader is woken for the head and for all that arrives; without, for the whole, and
-    for the head of anything but success. When more than `room` bytes wait, the reader is woken in any case and
-    the connection held up until they are taken.
+    for the head of anything but success. When more than `room` bytes wait, the reader is woken in any case
+    and the connection held up until they are taken.
 
     Whoever asked has to `release` it: cancelled or not, nothing half read is left to the next request.
     """
@@ -131,7 +131,7 @@ class Response:
 
     def wake_if_due(self) -> None:
         """Tell the reader, if what has come is what it waits for."""
-        if self._is_begun:
+        if self._waiting is not None and self._is_begun:
             self.wake()
 
     def wake(self) -> None:
