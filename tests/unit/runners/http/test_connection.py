@@ -285,7 +285,7 @@ async def test_a_reader_that_is_behind_holds_its_server_up() -> None:
                 await response.arrival()
             else:
                 got += len(piece)
-            assert response.is_whole or connection.deadline != NEVER
+                assert response.is_whole or connection.deadline != NEVER
         assert got == 50_000_000
         assert pool.take() is connection
 
