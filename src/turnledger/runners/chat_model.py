@@ -7,7 +7,7 @@ the bytes that the model sent: they are decoded once, and only as far as somebod
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -56,17 +56,6 @@ class ChatModel(Protocol):
     async def close(self) -> None:
         """Let go of connections. Nothing can be asked any more."""
         ...
-
-
-async def each_batch(batches: AsyncIterator[list[bytes]], take: Callable[[list[bytes]], None]) -> None:
-    """Give every batch of a stream to `take`, as it arrives. A stream that has a method `push` does so by
-    itself, which may cost less than to wake a task for each."""
-    push = getattr(batches, "push", None)
-    if push is not None:
-        await push(take)
-        return
-    async for payloads in batches:
-        take(payloads)
 
 
 # What is looked at. `tool_calls` stay plain, so that what only some models know (signatures) is kept.

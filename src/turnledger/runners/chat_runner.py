@@ -22,7 +22,6 @@ from turnledger.runners.chat_model import (
     Delta,
     chunk_of,
     completion_of,
-    each_batch,
     failure_of,
 )
 
@@ -78,20 +77,17 @@ class ChatRunner:
 
     async def _follow(self, asked: Asked, answer: _Answer) -> None:
         on_payloads, held = self._on_payloads, self.held
-
-        def take(payloads: list[bytes]) -> None:
-            shown: list[bytes] = []
-            try:
-                for payload in payloads:
-                    answer.take(chunk_of(payload))
-                    (shown if answer.finish_reason is None else held).append(payload)
-            finally:  # also what came before one that breaks the answer off
-                if shown and on_payloads is not None:
-                    self.answer_id = answer.id
-                    on_payloads(shown)
-
         async with self._model.stream(asked) as batches:
-            await each_batch(batches, take)
+            async for payloads in batches:
+                shown: list[bytes] = []
+                try:
+                    for payload in payloads:
+                        answer.take(chunk_of(payload))
+                        (shown if answer.finish_reason is None else held).append(payload)
+                finally:  # also what came before one that breaks the answer off
+                    if shown and on_payloads is not None:
+                        self.answer_id = answer.id
+                        on_payloads(shown)
 
 
 class _Answer:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from contextvars import copy_context
-from functools import partial
 from types import TracebackType
 
 from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
@@ -53,60 +51,24 @@ class StreamedAnswer:
         return self
 
     async def __anext__(self) -> list[bytes]:
+        response = self._response
         while not self._is_done:
-            payloads = self._taken()
+            piece = response.take()
+            if piece is not None:
+                payloads = self._events.feed(piece)
+            elif response.is_whole:
+                payloads = self._at_end()
+            else:
+                await response.arrival()
+                continue
+            if _DONE in payloads:
+                del payloads[payloads.index(_DONE) :]
+                self._is_done = True
             if payloads:
                 return payloads
-            if payloads is None:
-                await self._response.arrival()
-        await self._await_end()
+        if not response.is_whole:
+            await self._await_end()
         raise StopAsyncIteration
-
-    async def push(self, take: Callable[[list[bytes]], None]) -> None:
-        """Have each batch taken the moment it arrives, with the caller's context but outside its task: being
-        woken for each costs a fifth of what is to be done with it. Returns or raises as iterating would; what
-        `take` raises ends it. Once its task is cancelled, nothing more is taken."""
-        ended = asyncio.get_running_loop().create_future()
-
-        def arrived() -> None:
-            if ended.done():
-                return
-            try:
-                while not self._is_done:
-                    payloads = self._taken()
-                    if payloads is None:
-                        return
-                    if payloads:
-                        take(payloads)
-            except Exception as problem:
-                ended.set_exception(problem)
-            else:
-                ended.set_result(None)
-
-        arrived()
-        self._response.listener = partial(copy_context().run, arrived)
-        try:
-            await ended
-        finally:
-            self._response.listener = None
-            if not ended.cancelled():
-                ended.exception()  # which is lost on who was cancelled at the same moment
-        await self._await_end()
-
-    def _taken(self) -> list[bytes] | None:
-        """The payloads of what has arrived, up to the end; None if that is nothing."""
-        response = self._response
-        piece = response.take()
-        if piece is not None:
-            payloads = self._events.feed(piece)
-        elif response.is_whole:
-            payloads = self._at_end()
-        else:
-            return None
-        if _DONE in payloads:
-            del payloads[payloads.index(_DONE) :]
-            self._is_done = True
-        return payloads
 
     def _at_end(self) -> list[bytes]:
         """What is left when no more bytes come. An end that the transport does not mark may be a cut: then
@@ -120,8 +82,6 @@ class StreamedAnswer:
     async def _await_end(self) -> None:
         """Wait for the end of the body, so that the connection can be used again: the answer is whole."""
         response = self._response
-        if response.is_whole:
-            return
         with suppress(ModelError, TimeoutError):
             async with asyncio.timeout(self._lingers):
                 while not response.is_whole:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from turnledger.runners.upstream_failures import BrokenOff
@@ -36,7 +35,6 @@ class Response:
         "headers",
         "in_pieces",
         "is_whole",
-        "listener",
         "room",
         "status",
         "waits",
@@ -50,8 +48,6 @@ class Response:
         self._failure: BrokenOff | None = None
         self._pieces: list[bytes] = []
         self._waiting: asyncio.Future[None] | None = None
-        self.listener: Callable[[], None] | None = None
-        """Called for all that arrives, the end and failures included, instead of waking the reader."""
         self.room = room
         self.in_pieces = in_pieces
         self.waits = 0
@@ -135,15 +131,13 @@ class Response:
 
     def wake_if_due(self) -> None:
         """Tell the reader, if what has come is what it waits for."""
-        if self._is_begun:
+        if self._waiting is not None and self._is_begun:
             self.wake()
 
     def wake(self) -> None:
         """Tell the reader that there is something for it."""
         waiting = self._waiting
-        if self.listener is not None:
-            self.listener()
-        elif waiting is not None:
+        if waiting is not None:
             self._waiting = None
             if not waiting.done():
                 waiting.set_result(None)
