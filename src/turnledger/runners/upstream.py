@@ -30,7 +30,7 @@ _LISTING = Limits(first_byte=None, between=None, total=30.0)
 """For what needs no model to think."""
 
 
-CONNECTIONS = 4096
+CONNECTIONS = 10_000
 """How many connections to one upstream there may be, if nothing else is said: as many as turns run at once,
 but not so many that a server that hangs uses up all sockets."""
 

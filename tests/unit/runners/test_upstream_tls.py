@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,12 @@ pytestmark = pytest.mark.anyio
 ANSWER = b'{"choices": []}'
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(ANSWER), ANSWER)
 NEVER = Retries(limit=0)
+
+
+@pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
+def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    """TLS is a matter of the loop: each test runs on both."""
+    return "asyncio", {"use_uvloop": request.param}
 
 
 @pytest.fixture(scope="session")
