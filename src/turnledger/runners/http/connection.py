@@ -251,7 +251,6 @@ class Connection(asyncio.Protocol):
 
     def _finish(self, response: Response) -> None:
         self._response = None
-        self._arrived.clear()
         self._deadlines.forget(self)
         if self._is_over or not self._is_sent or self._transport.is_closing():
             self._transport.abort()
