@@ -340,6 +340,24 @@ async def test_what_an_old_connection_answered_is_not_asked_again(monkeypatch: p
     assert len(scripted.received) == 2
 
 
+@pytest.mark.parametrize("script", [lambda gate: [gate], lambda gate: [Head(), gate]])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_is_cancelled_holds_no_connection(
+    stream: bool, script: Callable[[Gate], Sequence[Step]]
+) -> None:
+    gate = Gate()
+    async with asking(ScriptedUpstream(script(gate))) as model:
+        asked = asyncio.ensure_future(payloads(model) if stream else model.complete(ASKED))
+        await gate.arrived()
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert model._pool is not None
+        while model._pool._open:
+            await asyncio.sleep(0)
+        assert model._pool.take() is None
+
+
 async def test_no_more_connections_are_made_than_may_be() -> None:
     gates = [Gate() for _ in range(6)]
     scripted = ScriptedUpstream(*([gate, "Hi"] for gate in gates))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import nullcontext
 from typing import Any
 
@@ -48,6 +49,17 @@ async def test_an_answer_cannot_fill_the_memory(monkeypatch: pytest.MonkeyPatch)
         assert len(await model.complete(ASKED)) == 20
         with pytest.raises(MalformedAnswer, match="more than 20 bytes"):
             await model.complete(ASKED)
+
+
+async def test_what_is_not_read_to_its_end_holds_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream_body, "ANSWER_BYTES", 20)
+    more = Status(200, b"x" * 21, {"Content-Length": "99"})
+    async with asking(ScriptedUpstream([more], ["ok"])) as model:
+        with pytest.raises(MalformedAnswer):
+            await model.complete(ASKED)
+        assert model._pool is not None
+        while model._pool._open:
+            await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("chunked", [True, False])

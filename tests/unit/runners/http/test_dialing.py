@@ -70,17 +70,21 @@ async def test_an_address_that_does_not_answer_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch, listening: socket.socket
 ) -> None:
     silent, port = 9, listening.getsockname()[1]
-    connect = dialing._connect
+    connect, given_up = dialing._connect, asyncio.Event()
 
     async def connect_unless_silent(loop: Any, to: Address) -> socket.socket:
         if to[4][1] == silent:
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                given_up.set()
         return await connect(loop, to)
 
     monkeypatch.setattr(dialing, "_connect", connect_unless_silent)
     resolve(monkeypatch, silent, port)
     with closing(await dial("host", 1, head_start=0.0)) as dialed:
         assert dialed.getpeername()[1] == port
+    await given_up.wait()
 
 
 async def test_who_comes_second_is_closed(monkeypatch: pytest.MonkeyPatch, listening: socket.socket) -> None:

@@ -43,7 +43,8 @@ async def test_a_connection_that_its_server_closed_is_not_taken() -> None:
     async with pool_to(saying_once(OK)) as pool:
         connection = await connection_of(pool)
         await asked(connection).begun()
-        await eventually(lambda: connection.is_closing)
+        await eventually(lambda: connection.is_lost)
+        assert not pool._free
         assert pool.take() is None
 
 
@@ -75,7 +76,7 @@ async def test_who_comes_first_is_served_first() -> None:
         await asked(held).begun()
         await asyncio.gather(*waiting)
         assert served == [0, 1, 2, 3, 4]
-        assert pool.take() is held
+        assert [pool.take(), pool.take()] == [held, None]
 
 
 async def test_a_connection_that_is_lost_makes_room_for_another() -> None:
@@ -94,6 +95,7 @@ async def test_who_has_to_wait_too_long_is_told() -> None:
             await pool.connect(0.01)
         assert isinstance(caught.value.error, ModelTimeout)
         assert caught.value.may_retry
+        assert not pool._queue
         await asked(held).begun()
         assert pool.take() is held
 
@@ -127,11 +129,11 @@ async def test_who_dials_in_vain_makes_room_for_others() -> None:
     async with serving(saying(OK)) as port:
         pass
     async with pool_at(port, bound=1) as pool:
-        for _ in range(3):
-            with pytest.raises(BrokenOff) as caught:
-                await pool.connect(None)
-            assert isinstance(caught.value.error, ModelUnavailable)
-            assert caught.value.may_retry
+        tries = [asyncio.create_task(pool.connect(None)) for _ in range(3)]
+        for problem in await asyncio.gather(*tries, return_exceptions=True):
+            assert isinstance(problem, BrokenOff)
+            assert isinstance(problem.error, ModelUnavailable)
+            assert problem.may_retry
 
 
 async def test_who_is_cancelled_while_dialing_makes_room_for_others() -> None:
@@ -183,3 +185,4 @@ async def test_who_dials_while_it_closes_is_sent_away() -> None:
         await pool.close()
         with pytest.raises(BrokenOff, match="closed"):
             await dialing
+        await eventually(lambda: not pool._open)
