@@ -1,5 +1,5 @@
-"""What a page can try, in its own language. Each attack takes a URL and returns what the page was shown of the
-answer; `read` and the others below stand on every page.
+"""What a page can try, in its own language. Each attack takes a URL and returns what the page was shown of
+the answer; `read` and the others below stand on every page.
 
 The browser runs them as it runs any page's script: nothing here knows that it is a test.
 """
@@ -21,6 +21,7 @@ window.loaded = (name, properties) => new Promise(resolve => {
     try { inside = element.contentDocument?.body?.innerText ?? null; } catch {}
     resolve({event: event.type, inside, width: element.naturalWidth ?? element.videoWidth ?? 0,
              rules: element.sheet ? tryRules(element.sheet) : null, ran: window.ran ?? null});
+    element.remove();
   };
   element.onload = element.onerror = element.onloadeddata = tell;
   Object.assign(element, properties);
@@ -31,7 +32,7 @@ window.tryRules = sheet => { try { return sheet.cssRules.length; } catch { retur
 window.framed = (sandbox, source, address) => new Promise(resolve => {
   const frame = document.createElement("iframe");
   if (sandbox !== null) frame.sandbox = sandbox;
-  addEventListener("message", event => resolve(event.data), {once: true});
+  addEventListener("message", event => { frame.remove(); resolve(event.data); }, {once: true});
   const html = `<script>(async () => {
     let told;
     try {
@@ -55,10 +56,10 @@ window.submitted = (action, enctype, fields, method = "POST", target = null) => 
   }
   document.body.append(form, frame);
   if (target !== null) { form.submit(); resolve({}); return; }
-  let first = true;  // the frame's empty document
   const tell = () => {
     let inside = null;
     try { inside = frame.contentDocument?.body?.innerText ?? null; } catch {}
+    frame.remove();
     resolve({inside});
   };
   setTimeout(() => { frame.onload = tell; form.submit(); }, 0);
@@ -110,62 +111,66 @@ READING = {
     "frame": "url => loaded('iframe', {src: url})",
     "object": "url => loaded('object', {data: url})",
     "embed": "url => loaded('embed', {src: url})",
-    "font": "url => tried(async () => { await new FontFace('f', `url(${url})`).load(); return {ran: true}; })",
+    "font": """url => tried(async () => {
+        await new FontFace('f', `url(${url})`).load();
+        return {ran: true};
+    })""",
 }
 
 RUNNING = {
-    "fetch": """(url, body) => tried(async () => read(await fetch(url, {
+    "fetch": """([url, body]) => tried(async () => read(await fetch(url, {
         method: 'POST', body, headers: {'Content-Type': 'application/json'}})))""",
-    "fetch with a conversation": """(url, body) => tried(async () => read(await fetch(url, {
+    "fetch with a conversation": """([url, body]) => tried(async () => read(await fetch(url, {
         method: 'POST', body,
         headers: {'Content-Type': 'application/json', 'X-Conversation-Id': 'of-the-page'}})))""",
-    "fetch of text": """(url, body) => tried(async () => read(await fetch(url, {method: 'POST', body})))""",
-    "fetch of text without cors": """(url, body) => tried(async () => read(await fetch(url, {
+    "fetch of text": """([url, body]) => tried(async () => read(await fetch(url, {method: 'POST', body})))""",
+    "fetch of text without cors": """([url, body]) => tried(async () => read(await fetch(url, {
         method: 'POST', mode: 'no-cors', body, headers: {'Content-Type': 'text/plain'}})))""",
-    "fetch of text with json in its type": """(url, body) => tried(async () => read(await fetch(url, {
-        method: 'POST', mode: 'no-cors', body, headers: {'Content-Type': 'text/plain; application/json'}})))""",
-    "fetch of a form without cors": """(url, body) => tried(async () => read(await fetch(url, {
+    "fetch of text with json in its type": """([url, body]) => tried(async () => read(await fetch(url, {
+        method: 'POST', mode: 'no-cors', body,
+        headers: {'Content-Type': 'text/plain; application/json'}})))""",
+    "fetch of a form without cors": """([url, body]) => tried(async () => read(await fetch(url, {
         method: 'POST', mode: 'no-cors', body,
         headers: {'Content-Type': 'application/x-www-form-urlencoded'}})))""",
-    "fetch of parts without cors": """(url, body) => tried(async () => {
+    "fetch of parts without cors": """([url, body]) => tried(async () => {
         const parts = new FormData();
         parts.append('body', new Blob([body], {type: 'application/json'}));
         return read(await fetch(url, {method: 'POST', mode: 'no-cors', body: parts}));
     })""",
-    "fetch of untyped bytes without cors": """(url, body) => tried(async () => read(await fetch(url, {
+    "fetch of untyped bytes without cors": """([url, body]) => tried(async () => read(await fetch(url, {
         method: 'POST', mode: 'no-cors', body: new TextEncoder().encode(body)})))""",
-    "fetch that outlives the page": """(url, body) => tried(async () => read(await fetch(url, {
+    "fetch that outlives the page": """([url, body]) => tried(async () => read(await fetch(url, {
         method: 'POST', mode: 'no-cors', keepalive: true, body})))""",
-    "fetch that follows a redirect": """(url, body) => tried(async () => read(await fetch(
+    "fetch that follows a redirect": """([url, body]) => tried(async () => read(await fetch(
         '/redirect?status=307&to=' + encodeURIComponent(url), {method: 'POST', mode: 'no-cors', body})))""",
-    "fetch from a sandboxed frame": """(url, body) => framed('allow-scripts',
+    "fetch from a sandboxed frame": """([url, body]) => framed('allow-scripts',
         `url => fetch(url, {method: 'POST', mode: 'no-cors', body: ${JSON.stringify(body)}})`, url)""",
-    "XMLHttpRequest of text": """(url, body) => new Promise(resolve => {
+    "XMLHttpRequest of text": """([url, body]) => new Promise(resolve => {
         const request = new XMLHttpRequest();
         request.onloadend = () => resolve({status: request.status, body: request.responseText});
         request.open('POST', url);
         request.setRequestHeader('Content-Type', 'text/plain');
         request.send(body);
     })""",
-    "beacon of text": "(url, body) => ({sent: navigator.sendBeacon(url, body) ? null : null})",
-    "beacon of json": """(url, body) => {
+    "beacon of text": "([url, body]) => { navigator.sendBeacon(url, body); return {}; }",
+    "beacon of json": """([url, body]) => {
         navigator.sendBeacon(url, new Blob([body], {type: 'application/json'}));
         return {};
     }""",
-    "form of text": """(url, body) =>
+    "form of text": """([url, body]) =>
         submitted(url, 'text/plain', {[body.slice(0, -1) + ', "user": "']: '"}'})""",
-    "form of parts": "(url, body) => submitted(url, 'multipart/form-data', {body})",
-    "form": "(url, body) => submitted(url, 'application/x-www-form-urlencoded', {[body]: ''})",
-    "form in a window": """(url, body) => submitted(
+    "form of parts": "([url, body]) => submitted(url, 'multipart/form-data', {body})",
+    "form": "([url, body]) => submitted(url, 'application/x-www-form-urlencoded', {[body]: ''})",
+    "form in a window": """([url, body]) => submitted(
         url, 'text/plain', {[body.slice(0, -1) + ', "user": "']: '"}'}, 'POST', '_blank')""",
-    "ping": """(url, body) => {
+    "ping": """([url, body]) => {
         const link = document.createElement('a');
         Object.assign(link, {href: '#', ping: url});
         document.body.append(link);
         link.click();
         return {};
     }""",
-    "policy report": """(url, body) => loaded('iframe', {src: '/reporting?to=' + encodeURIComponent(url)})
+    "policy report": """([url, body]) => loaded('iframe', {src: '/reporting?to=' + encodeURIComponent(url)})
         .then(() => ({}))""",
 }
 

@@ -12,6 +12,8 @@ from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 MISSING = "There is no Chromium here. Install it (Debian: apt-get install chromium), or name one in CHROMIUM."
+FOUND = [f"EXCLUDE {name}" for name in ("127.0.0.1", "0.0.0.0", "[::ffff:7f00:1]", "localhost", "localhost.")]
+"""What leads to this machine by itself."""
 
 
 def installed() -> str:
@@ -25,15 +27,19 @@ def installed() -> str:
 
 
 @contextmanager
-def browsing(*rules: str) -> Iterator[Browser]:
-    """A browser that finds the names of these rules (`MAP name address`) and no others."""
+def browsing(*rules: str, public: int) -> Iterator[Browser]:
+    """A browser that finds the names of these rules (`MAP name address`) and no others. It takes this port of
+    the machine for a place in the internet, and does not keep pages of such places from the machine's own:
+    browsers of all kinds and ages come by."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=installed(),
             # Its own sandbox does not work for root, and protects from pages that are not ours.
             chromium_sandbox=False,
             args=[
-                f"--host-resolver-rules={', '.join(rules)}, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+                f"--host-resolver-rules={', '.join((*rules, 'MAP * ~NOTFOUND', *FOUND))}",
+                f"--ip-address-space-overrides=127.0.0.1:{public}=public",
+                "--disable-features=LocalNetworkAccessChecks",
                 "--no-proxy-server",
                 "--disable-dev-shm-usage",
             ],

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from contextlib import ExitStack, contextmanager
+from functools import cache
+from typing import NamedTuple, TypeAlias
 
 import pytest
 
@@ -14,7 +16,7 @@ from playwright.sync_api import Browser, Page  # noqa: E402
 from tests.browser.attacks import TOOLS  # noqa: E402
 from tests.browser.chromium import browsing, installed  # noqa: E402
 from tests.browser.site import Rebinding, site  # noqa: E402
-from tests.browser.victim import NAMED, PATIENCE, Victim, attacked  # noqa: E402
+from tests.browser.victim import PATIENCE, Victim, attacked  # noqa: E402
 
 Open: TypeAlias = Callable[[str], Page]
 
@@ -46,16 +48,29 @@ def victim(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[V
 
 
 @pytest.fixture(scope="package")
-def browser(sites: Sites, victim: Victim) -> Iterator[Browser]:
-    own = f"MAP rebound.test:{victim.port} 127.0.0.1:{sites.rebinding.port}"
-    others = [f"MAP {name} 127.0.0.1" for name in ("*.test", NAMED, "localhost", "*.localhost")]
-    with browsing(own, *others) as browser:
+def browser(sites: Sites) -> Iterator[Browser]:
+    rebound = f"MAP rebound.test 127.0.0.1:{sites.rebinding.port}"
+    with browsing(rebound, "MAP *.test 127.0.0.1", "MAP *.localhost 127.0.0.1", public=sites.port) as browser:
         yield browser
 
 
 @pytest.fixture
 def visit(browser: Browser) -> Iterator[Open]:
-    """Open a page in a window of its own, in a profile of its own."""
+    """Open the page of a URL, in a profile that nobody has used."""
+    with _profile(browser) as visit:
+        yield visit
+
+
+@pytest.fixture(scope="package")
+def page_of(browser: Browser, sites: Sites) -> Iterator[Open]:
+    """The page that is open under a name: one for all attacks that stay where they are. Each is in a window
+    of its own, for pages in the background are slow."""
+    with ExitStack() as profiles:
+        yield cache(lambda name: profiles.enter_context(_profile(browser))(sites.of(name)))
+
+
+@contextmanager
+def _profile(browser: Browser) -> Iterator[Open]:
     context = browser.new_context()
     context.set_default_timeout(PATIENCE * 1000)
     context.add_init_script(TOOLS)
@@ -67,8 +82,3 @@ def visit(browser: Browser) -> Iterator[Open]:
 
     yield visit
     context.close()
-
-
-def holds(told: Any, *texts: str) -> bool:
-    """Whether one of the texts is anywhere in what a page was told."""
-    return any(text in repr(told) for text in texts)

@@ -106,16 +106,23 @@ class Rebinding:
         while True:
             try:
                 near, _ = self._listening.accept()
-                far = socket.create_connection(("127.0.0.1", self._leads_to))
             except OSError:
                 return
-            self._open |= {near, far}
-            for ends in ((near, far), (far, near)):
-                Thread(target=self._pass_on, args=ends, daemon=True).start()
+            Thread(target=self._lead, args=(near,), daemon=True).start()
 
-    def _pass_on(self, near: socket.socket, far: socket.socket) -> None:
-        with suppress(OSError):
-            while piece := near.recv(65_536):
-                far.sendall(piece)
-        with suppress(OSError):
-            far.shutdown(socket.SHUT_WR)
+    def _lead(self, near: socket.socket) -> None:
+        with suppress(OSError), near, socket.create_connection(("127.0.0.1", self._leads_to)) as far:
+            self._open |= {near, far}
+            back = Thread(target=_pass_on, args=(far, near), daemon=True)
+            back.start()
+            _pass_on(near, far)
+            back.join()
+            self._open -= {near, far}
+
+
+def _pass_on(near: socket.socket, far: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := near.recv(65_536):
+            far.sendall(piece)
+    with suppress(OSError):
+        far.shutdown(socket.SHUT_WR)

@@ -76,6 +76,11 @@ class Victim:
         """Paths whose answers are nobody else's business."""
         return (f"/api/chats/{self.chat}", f"/api/turns/{self.turn}/events", "/v1/models", "/metrics")
 
+    @property
+    def not_there(self) -> str:
+        """A path like the first of these, of a chat that there is not."""
+        return f"/api/chats/{self.chat[:-1]}{'1' if self.chat[-1] == '0' else '0'}"
+
     def url(self, path: str = "", *, host: str | None = None) -> str:
         return f"http://{host or self.address}:{self.port}{path}"
 
@@ -96,23 +101,37 @@ class Victim:
         """How often the model was asked, and every row of every table but the leases, which beat."""
         connection = apsw.Connection(str(self._store), flags=apsw.SQLITE_OPEN_READONLY)
         try:
-            tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+            tables = [
+                name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            ]
             rows = {
-                name: list(connection.execute(f'SELECT * FROM "{name}"')) for name in tables if name != "lease"
+                name: list(connection.execute(f'SELECT * FROM "{name}"'))
+                for name in tables
+                if name != "lease"
             }
         finally:
             connection.close()
         return self._model.asked, rows
 
     @contextmanager
-    def watched(self, *, until: Callable[[Line], object] | None = None) -> Iterator[list[Line]]:
+    def unharmed(self, *paths: str) -> Iterator[list[Line]]:
+        """Fail unless each of the paths was asked for in the block, every request was refused, the model was
+        not asked, and nothing was written. What was logged is complete when the block is left."""
+        before = self.everything()
+        with self.watched(*paths) as seen:
+            yield seen
+        assert {(line["path"], line["status"]) for line in seen} == {(path, 403) for path in paths}
+        assert self.everything() == before
+
+    @contextmanager
+    def watched(self, *paths: str) -> Iterator[list[Line]]:
         """What the server logs of the requests in the block, complete when it is left, but no sooner than
-        there is one that `until` is true of."""
+        each of the paths was asked for."""
         seen: list[Line] = []
         begin = self._barrier()
         yield seen
-        if until is not None:
-            self._wait_for(until, begin)
+        for path in paths:
+            self._wait_for(lambda line, path=path: line.get("path") == path, begin)
         end = self._barrier()
         seen += [line for line in self._lines[begin : end - 1] if line["event"] == "request"]
 
@@ -137,6 +156,17 @@ class Victim:
             with self._changed:
                 self._lines.append(json.loads(text))
                 self._changed.notify_all()
+
+
+def learned(told: Any) -> list[Any]:
+    """What a page knows after an attack: everything but which event or error ended it."""
+    match told:
+        case dict():
+            rest = [value for name, value in told.items() if name not in {"event", "error"}]
+            return [each for value in rest for each in learned(value)]
+        case list():
+            return [each for value in told for each in learned(value)]
+    return [told] if told else []
 
 
 def question(text: str, **others: Any) -> dict[str, Any]:
