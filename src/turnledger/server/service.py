@@ -6,9 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
+from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.metrics import Metrics
 from turnledger.server.settings import Settings
+from turnledger.server.staying import Staying
 
 if TYPE_CHECKING:
     from turnledger.server.models import Models
@@ -20,6 +22,8 @@ class Service:
     def __init__(self, ledger: Ledger, models: Models, settings: Settings) -> None:
         self.ledger = ledger
         self.models = models
+        self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
         self.metrics = Metrics()
         self.audience = Audience()

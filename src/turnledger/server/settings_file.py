@@ -14,7 +14,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput
 from turnledger.model.printable import plain
-from turnledger.server.guard import is_host_name, is_loopback, is_origin
+from turnledger.server.guard import is_host_name, is_origin
 from turnledger.server.settings import ModelSettings, ModelTimeouts, ServerLimits, Settings
 from turnledger.stores.opening import KNOWN
 
@@ -209,12 +209,6 @@ class _Reading:
                 raise self._problem((*way, name), told)
 
     def _check(self, settings: Settings) -> None:
-        if not is_loopback(settings.host) and not settings.insecure:
-            raise self._problem(
-                ("server", "host"),
-                f"{settings.host} can be reached from other machines, and there are no tokens to tell users "
-                "apart. Listen at 127.0.0.1, or say --insecure if everybody who reaches it may use it.",
-            )
         if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
             raise self._problem(("server", "store"), f"this URL names no store. Known forms: {KNOWN}.")
         for host in settings.hosts:
