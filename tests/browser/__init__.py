@@ -1,1 +1,1 @@
-"""A package, so that its fixtures end with it: while a browser is driven, no test can run a loop of its own."""
+"""A package, so that its fixtures end with it: no test can run a loop of its own while a browser is driven."""
