@@ -20,6 +20,7 @@ from structlog.stdlib import ProcessorFormatter, add_log_level
 from structlog.typing import Processor
 
 from turnledger.model.printable import plain
+from turnledger.model.token_text import PREFIX
 
 _NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 
@@ -30,7 +31,7 @@ current_request: ContextVar[str | None] = ContextVar("current_request", default=
 
 _ours = logging.getLogger("turnledger")
 _server = logging.getLogger("turnledger.server")
-_TOKEN = re.compile(r"tlt_[0-9A-Za-z]+")
+_TOKEN = re.compile(rf"{PREFIX}[0-9A-Za-z]+")
 _stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
@@ -156,8 +157,8 @@ def _printable(_logger: Any, _method: str, event: Event) -> Event:
 def _without_tokens(_logger: Any, _method: str, event: Event) -> Event:
     """Blot out what somebody has put into a path, or a library into its warning."""
     for name, value in event.items():
-        if isinstance(value, str) and "tlt_" in value:
-            event[name] = _TOKEN.sub("tlt_…", value)
+        if isinstance(value, str) and PREFIX in value:
+            event[name] = _TOKEN.sub(f"{PREFIX}…", value)
     return event
 
 
