@@ -12,6 +12,7 @@ import pytest
 from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.retries import Retry
+from turnledger.engine.stops import news_for
 from turnledger.engine.tokens import revoke
 from turnledger.errors import (
     AdmissionMoved,
@@ -126,20 +127,25 @@ WAYS = {
 }
 
 
+async def one_of_anns(stage: Stage) -> Chat:
+    """A chat of Ann's, in the first of two processes: two turns, and a third that failed. There is a token of
+    hers."""
+    here, _ = await stage.processes()
+    await here.ledger.tokens.create(owner="ann", scopes=ALL)
+    chat = await here.ledger.conversation(conversation_key="k", owner="ann")
+    await exchange(chat, "first", idempotency_key="once")
+    second = chat.turn("second", retry=Retry(b"request", 0))
+    await tell(second)
+    here.ledger.lost(second)
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(ScriptedModel([BROKEN]), "broken", idempotency_key="again"))
+    return chat
+
+
 class Admissions(Contract):
     @pytest.fixture
     async def chat(self, stage: Stage) -> Chat:
-        """Ann's, in the first process: two turns, and a third that failed. There is a token of hers."""
-        here, _ = await stage.processes()
-        await here.ledger.tokens.create(owner="ann", scopes=ALL)
-        chat = await here.ledger.conversation(conversation_key="k", owner="ann")
-        await exchange(chat, "first", idempotency_key="once")
-        second = chat.turn("second", retry=Retry(b"request", 0))
-        await tell(second)
-        here.ledger.lost(second)
-        with pytest.raises(RuntimeError):
-            await soon(chat.run(ScriptedModel([BROKEN]), "broken", idempotency_key="again"))
-        return chat
+        return await one_of_anns(stage)
 
     @pytest.mark.parametrize("way", WAYS)
     async def test_who_was_let_in_begins_however_he_asks(self, stage: Stage, chat: Chat, way: str) -> None:
@@ -224,7 +230,8 @@ class Admissions(Contract):
         for version in (None, admitted):
             here.store.trips.clear()
             await exchange(chat, "next", admitted=version)
-            trips.append(list(here.store.trips))
+            # Looks for stops come when hints do, whatever is asked for.
+            trips.append([trip for trip in here.store.trips if trip != news_for.__name__])
         assert trips[0] == trips[1]
 
     @pytest.mark.parametrize(
