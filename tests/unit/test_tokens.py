@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from turnledger import Ledger, Scope
+from turnledger import Ledger, TokenScope
 from turnledger.engine.ports import Operation, Request, Result, Sync
 from turnledger.model.token_text import digest_of
 from turnledger.stores.memory import MemoryStore
@@ -37,7 +37,7 @@ async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
     store = NotedStore()
     async with await Ledger.over(store) as ledger:
         store.trips.clear()
-        made, text = await ledger.tokens.create(scopes=[Scope.TURNS_RUN])
+        made, text = await ledger.tokens.create(scopes=[TokenScope.TURNS_RUN])
         await ledger.tokens.find(digest_of(text))
         await ledger.tokens.find(None)
         await ledger.tokens.note_uses({made.id: 1})
@@ -57,14 +57,14 @@ async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
 async def test_a_single_text_is_a_list_of_one() -> None:
     async with await Ledger.open("memory:") as ledger:
         made, _ = await ledger.tokens.create(scopes="turns:run", models="fast")
-    assert (made.scopes, made.models) == ({Scope.TURNS_RUN}, ("fast",))
+    assert (made.scopes, made.models) == ({TokenScope.TURNS_RUN}, ("fast",))
 
 
 async def test_secrets_do_not_repeat_between_ledgers() -> None:
     texts = set()
     for _ in range(3):
         async with await Ledger.open("memory:") as ledger:
-            texts.update([(await ledger.tokens.create(scopes=[Scope.ADMIN]))[1] for _ in range(3)])
+            texts.update([(await ledger.tokens.create(scopes=[TokenScope.ADMIN]))[1] for _ in range(3)])
     assert len(texts) == 9
 
 
@@ -77,5 +77,5 @@ async def test_the_secret_is_made_of_random_bits_of_its_own(monkeypatch: pytest.
 
     async with await Ledger.open("memory:") as ledger:
         monkeypatch.setattr("turnledger.model.ids.os.urandom", urandom)
-        await ledger.tokens.create(scopes=[Scope.ADMIN])
+        await ledger.tokens.create(scopes=[TokenScope.ADMIN])
     assert 24 in fetched

@@ -18,7 +18,7 @@ from turnledger.errors import NotAStore, TokenNotFound, TokenRefused, Turnledger
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.ids import TokenId
 from turnledger.model.printable import plain
-from turnledger.model.token import Scope, Token
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, is_token_text
 from turnledger.stores.opening import visit_store
 
@@ -40,7 +40,7 @@ tokens = typer.Typer(help="Make, list and revoke the tokens that the server lets
 @tokens.command()
 def create(
     owner: Annotated[str, typer.Option(help="Whose conversations it opens.")] = OWNER,
-    scopes: Annotated[str, typer.Option(help=f"What it allows, of: {', '.join(Scope)}.")] = USUAL,
+    scopes: Annotated[str, typer.Option(help=f"What it allows, of: {', '.join(TokenScope)}.")] = USUAL,
     name: Annotated[str, typer.Option(help="What you call it.")] = "",
     chat_scope: Annotated[
         str, typer.Option(metavar="SCOPE", help="Only conversations of this scope. Default: all.")

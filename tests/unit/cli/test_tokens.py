@@ -15,7 +15,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from tests.unit.model.shapes import some_id
-from turnledger import Admission, Ledger, Scope
+from turnledger import Admission, Ledger, TokenScope
 from turnledger.cli.main import app
 from turnledger.cli.tokens import table_of
 from turnledger.model.ids import TokenId
@@ -70,7 +70,7 @@ def test_the_text_of_a_new_token_stands_alone_on_the_output(url: str) -> None:
     token = found(url, text).token
     assert token is not None
     assert (token.owner, token.name, token.expires_at) == ("local", "", None)
-    assert token.scopes == {Scope.CHATS_READ, Scope.CHATS_WRITE, Scope.TURNS_RUN}
+    assert token.scopes == {TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN}
     first, second = done.stderr.splitlines()
     assert first.startswith(
         f"Made {token.id} for 'local': chats:read, chats:write, turns:run; never expires."
@@ -171,7 +171,13 @@ def test_what_has_ended_is_listed_when_asked_for(url: str) -> None:
     assert line.startswith(told["id"])
     assert line.endswith("revoked")
     expired = Token(
-        id=UNKNOWN, owner="ann", scopes=frozenset(Scope), created_at=1, expires_at=2, used_at=1, digest=b""
+        id=UNKNOWN,
+        owner="ann",
+        scopes=frozenset(TokenScope),
+        created_at=1,
+        expires_at=2,
+        used_at=1,
+        digest=b"",
     )
     assert table_of([expired], 2)[1].endswith("1970-01-01 00:00  1970-01-01 00:00  expired")
 

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from turnledger import Ledger, Scope
+from turnledger import Ledger, TokenScope
 from turnledger.engine.limits import Limits
 from turnledger.engine.tokens import create, revoke
 from turnledger.errors import TokenEnded, TooManyTokens
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.gates import Fate, GatedStore
 
-ALL = tuple(Scope)
+ALL = tuple(TokenScope)
 
 
 @pytest.fixture
