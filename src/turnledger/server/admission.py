@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from hashlib import sha256
 
 import msgspec
 
@@ -17,6 +18,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.ledger import OWNER
 from turnledger.model.ids import TokenId
 from turnledger.model.token import Token, TokenScope
+from turnledger.model.token_text import PREFIX as TOKEN_PREFIX
 from turnledger.model.token_text import digest_of, is_token_text
 from turnledger.server.errors import Refused
 from turnledger.server.guard import Head, is_loopback
@@ -30,8 +32,9 @@ NOTE_EVERY = 60.0
 """Seconds after which it is written down when tokens were used."""
 ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
 
+PREFIX = TOKEN_PREFIX.encode()
+
 _CHALLENGE = ((b"www-authenticate", b"Bearer"),)
-_NO_TOKEN = b""
 
 
 class Principal(msgspec.Struct, frozen=True):
@@ -92,23 +95,27 @@ class Admission:
     async def admit(self, head: Head) -> Principal:
         """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
         for a request that has none and came through a proxy."""
-        digest = self._digest(head)
-        found = await self._tokens.find(digest or None)
-        if digest:
-            principal = self._bearer(found.token, found.version)
+        text = _token_text(head)
+        if text is not None:
+            found = await self._tokens.find(digest_of(text))
+            if found.token is None:
+                raise why_not(None)
+            principal = Principal(found.token.owner, found.token.scopes, found.version, found.token)
         else:
+            found = await self._tokens.find(None)
             if found.any_tokens or self._needs_token:
                 raise _without_token(head)
             principal = Principal(OWNER, ALL_BUT_ADMIN, found.version)
-        self._remember(digest, principal)
+        self._check(principal, head)
+        self._remember(_shown(head), principal)
         return principal
 
     def recall(self, head: Head) -> Principal | None:
         """Who asks, as he was when he was last looked up; None if he never was. Only for what compares the
         version in the store. Raises Refused as `admit` does."""
-        principal = self._remembered.get(self._digest(head))
-        if principal is not None and principal.token is not None:
-            return self._bearer(principal.token, principal.version)
+        principal = self._remembered.get(_shown(head))
+        if principal is not None:
+            self._check(principal, head)
         return principal
 
     async def note_uses(self) -> None:
@@ -127,32 +134,39 @@ class Admission:
             self._noted_at = self._clock.monotonic()
             self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
-    def _digest(self, head: Head) -> bytes:
-        """Of the token that the request carries; nothing where it carries none.
-
-        Programs made for the OpenAI API always send an api_key, be it "unused": what cannot be a token counts
-        as none, which is enough as long as none is asked for.
-        """
-        kind, _, text = head.authorization.decode("latin-1").partition(" ")
-        text = text.strip()
-        if kind.lower() == "bearer" and is_token_text(text):
-            return digest_of(text)
-        if head.forwarded and not self._is_insecure:
-            raise _forwarded(head)
-        return _NO_TOKEN
-
-    def _bearer(self, token: Token | None, version: int) -> Principal:
+    def _check(self, principal: Principal, head: Head) -> None:
+        token = principal.token
+        if token is None:
+            if head.forwarded and not self._is_insecure:
+                raise _forwarded(head)
+            return
         now = self._clock.now_ms()
-        if token is None or not token.is_valid(now):
+        if not token.is_valid(now):
             raise why_not(token)
         self._note(token.id, now)
-        return Principal(token.owner, token.scopes, version, token)
 
-    def _remember(self, digest: bytes, principal: Principal) -> None:
-        self._remembered[digest] = principal
-        self._remembered.move_to_end(digest)
+    def _remember(self, shown: bytes, principal: Principal) -> None:
+        self._remembered[shown] = principal
+        self._remembered.move_to_end(shown)
         if len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
+
+
+def _token_text(head: Head) -> str | None:
+    """The token that the request carries.
+
+    Programs made for the OpenAI API always send an api_key, be it "unused": what cannot be a token counts as
+    none, which is enough as long as none is asked for.
+    """
+    kind, _, text = head.authorization.decode("latin-1").partition(" ")
+    text = text.strip()
+    return text if kind.lower() == "bearer" and is_token_text(text) else None
+
+
+def _shown(head: Head) -> bytes:
+    """By what somebody is remembered; the same for all who show nothing that could be a token."""
+    given = head.authorization
+    return sha256(given).digest() if PREFIX in given else b""
 
 
 def why_not(token: Token | None) -> Refused:
