@@ -15,7 +15,7 @@ import uvicorn
 from turnledger.engine.limits import Limits
 from turnledger.ledger import Ledger
 from turnledger.server.app import App, make_app
-from turnledger.server.bounded_http import BoundedHttp
+from turnledger.server.bounded_http import bounded_http
 from turnledger.server.guard import is_loopback
 from turnledger.server.logs import log
 from turnledger.server.models import make_models
@@ -26,6 +26,9 @@ CLEANING = 5.0
 """Seconds in which cancelled requests have ended, unless something is badly wrong."""
 FLUSHING = 1.0
 """Seconds that clients have to read the last of their answers."""
+VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+"""After so many seconds of silence the other end is asked, every so often, so many times, whether it is still
+there; what was sent to it must be acknowledged within so many milliseconds."""
 
 Announce = Callable[[str, list[str]], None]
 """Called with the server's URL and the names of its models once it can be asked."""
@@ -63,7 +66,7 @@ async def serve_app(app: App, listening: socket.socket, announce: Callable[[str]
     config = uvicorn.Config(
         app,
         loop="none",
-        http=BoundedHttp,
+        http=bounded_http(app.service.settings.limits),
         ws="none",
         lifespan="off",
         log_config=None,
@@ -137,6 +140,7 @@ def bind(settings: Settings) -> socket.socket:
     try:
         if os.name == "posix":  # elsewhere it would let two servers share a port
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_the_vanished(listening)
         listening.bind(address)
     except OSError as problem:
         listening.close()
@@ -146,6 +150,16 @@ def bind(settings: Settings) -> socket.socket:
         listening.close()
         raise InvalidSettings(f"--host: {host} stands for {bound}, which other machines can reach.")
     return listening
+
+
+def _notice_the_vanished(listening: socket.socket) -> None:
+    """Have the system find out when the machine at the other end of a connection is no more: it says nothing
+    by itself. What is set here holds for every connection that comes."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in VANISHED.items():
+        option = getattr(socket, name, None)  # not every system has them all
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _not_bound(problem: OSError, host: str, port: int) -> str:

@@ -24,7 +24,12 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_wait: Seconds = 30.0
     """How long a body may take to arrive."""
     send_wait: Seconds = 30.0
-    """How long a slow client may take for the end of an answer."""
+    """How long a client may take for the end of an answer, or take nothing of one, before it is cut off."""
+    head_wait: Seconds = 30.0
+    """How long the headers of a request may take to arrive."""
+    idle_wait: Seconds = 75.0
+    """How long a connection may be open without a request; longer than clients keep theirs, so that it is
+    they who close it, and none is closed while a request is on its way."""
     requests: Count = 10_000
     """Requests that may be open at once, streams included."""
     queue_length: Count = ENGINE.queue_length

@@ -85,7 +85,7 @@ class TurnEvents:
         service.audience.join(turn)
         try:
             events = chat.events(turn, after=after)
-            await send_events(events, receive, send, service.settings.limits.send_wait)
+            await send_events(events, scope, receive, send, service.settings.limits.send_wait)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()
