@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from turnledger.ledger import Ledger
 from turnledger.server.audience import Audience
 from turnledger.server.metrics import Metrics
+from turnledger.server.readiness import Readiness
 from turnledger.server.settings import Settings
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ class Service:
         self.settings = settings
         self.metrics = Metrics()
         self.audience = Audience()
+        self.readiness = Readiness(ledger.probe)
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
         watch = self.metrics.watch
