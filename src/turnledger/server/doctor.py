@@ -15,6 +15,7 @@ from turnledger.server.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.server.doctor_store import check_sqlite, check_store
 from turnledger.server.doctor_upstream import check_upstreams
 from turnledger.server.guard import is_loopback
+from turnledger.server.open_files import OTHERS, allowed_files
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
 from turnledger.stores.sqlite.examination import Examination
@@ -66,6 +67,7 @@ class Doctor:
                 found.append(fail(subject, told, "This is a bug in Turnledger: please report it."))
         any_tokens = self._stored.any_tokens if self._stored is not None else None
         newest = self._stored.newest_ms if self._stored is not None else None
+        found += check_open_files(self._settings)
         found += check_exposure(self._settings, any_tokens=any_tokens)
         return [*found, *check_clock(self._now(), self._ahead, newest)]
 
@@ -92,6 +94,9 @@ def check_exposure(settings: Settings, *, any_tokens: bool | None) -> list[Diagn
     where = f"{settings.host}:{settings.port}"
     if any_tokens:
         return [ok("access", f"at {where}, with a token only")]
+    if not settings.insecure and not is_loopback(settings.host):
+        told = f"{where} can be reached from other machines, and there is no token"
+        return [fail("access", told, "Make one: turnledger tokens create. Or listen at 127.0.0.1.")]
     if settings.insecure:
         remedy = "Make a token, or make sure that a proxy of yours lets in only who may."
         if is_loopback(settings.host):
@@ -100,6 +105,17 @@ def check_exposure(settings: Settings, *, any_tokens: bool | None) -> list[Diagn
             told = f"at {where} everybody who can reach this machine is let in, without a token"
         return [warn("access", told, remedy)]
     return [ok("access", f"at {where}, programs of this machine only")]
+
+
+def check_open_files(settings: Settings) -> list[Diagnosis]:
+    """Whether the system allows as many connections as the settings do."""
+    wanted = settings.limits.requests + OTHERS
+    allowed = allowed_files(wanted)
+    if allowed >= wanted:
+        return []
+    told = f"the system allows {allowed} open files, and {settings.limits.requests} requests need {wanted}"
+    remedy = "Raise its limit (ulimit -Hn, LimitNOFILE= of systemd), or lower `requests`."
+    return [warn("open files", told, remedy)]
 
 
 def check_port(settings: Settings) -> list[Diagnosis]:

@@ -19,6 +19,7 @@ from turnledger.server.bounded_http import bounded_http
 from turnledger.server.guard import is_loopback
 from turnledger.server.logs import log
 from turnledger.server.models import make_models
+from turnledger.server.open_files import allow_open_files, needed_for
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
 
@@ -43,6 +44,7 @@ def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) ->
 async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
     with bind(settings) as listening:
         limits = settings.limits
+        allow_open_files(needed_for(limits.requests))
         ledger = await Ledger.open(
             settings.store,
             limits=Limits(

@@ -12,8 +12,15 @@ import pytest
 from tests.unit.server.processes import started
 from turnledger.server import doctor
 from turnledger.server.diagnosis import Diagnosis, Level
-from turnledger.server.doctor import Doctor, check_clock, check_exposure, check_port, examine
-from turnledger.server.settings import Settings
+from turnledger.server.doctor import (
+    Doctor,
+    check_clock,
+    check_exposure,
+    check_open_files,
+    check_port,
+    examine,
+)
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 NOW = 1_800_000_000.0
@@ -59,6 +66,8 @@ async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
         (Settings(), None, Level.OK, "this machine only"),
         (Settings(insecure=True), None, Level.WARN, "behind a proxy"),
         (Settings(host="0.0.0.0", insecure=True), False, Level.WARN, "without a token"),
+        (Settings(host="0.0.0.0"), False, Level.FAIL, "there is no token"),
+        (Settings(host="0.0.0.0"), True, Level.OK, "with a token only"),
         (Settings(host="0.0.0.0", insecure=True), True, Level.OK, "with a token only"),
         (Settings(), True, Level.OK, "with a token only"),
     ],
@@ -66,6 +75,12 @@ async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
 def test_who_is_let_in(settings: Settings, any_tokens: bool | None, level: Level, told: str) -> None:
     [found] = check_exposure(settings, any_tokens=any_tokens)
     assert (found.level, told in found.told) == (level, True)
+
+
+def test_fewer_files_than_requests_need_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_open_files(Settings(limits=ServerLimits(requests=1))) == []
+    monkeypatch.setattr(doctor, "allowed_files", lambda _: 1024)
+    assert levels(check_open_files(Settings())) == {"open files": Level.WARN}
 
 
 def test_a_port_that_is_free_one_of_ours_and_one_of_somebody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
