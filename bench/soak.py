@@ -334,6 +334,7 @@ log_level = "error"
 head_wait = 2
 body_wait = 2
 send_wait = 2
+cached_bytes = 4000000
 [models.m]
 upstream = "http://127.0.0.1:{port}/v1"
 [models.held]

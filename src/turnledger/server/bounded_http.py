@@ -165,7 +165,7 @@ class BoundedHttp(HttpToolsProtocol):
     def _look_at_what_waits(self) -> None:
         """Bound the time for what is left of an answer that is complete or cut short, and for any that waits
         for its client."""
-        if self._stalling is not None:
+        if self._stalling is not None or self not in self.connections:
             return
         waiting = self.transport.get_write_buffer_size()
         if waiting and (self.flow.write_paused or self._answering_is_over()):

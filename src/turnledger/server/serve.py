@@ -20,7 +20,7 @@ from turnledger.server.guard import is_loopback
 from turnledger.server.logs import log
 from turnledger.server.models import make_models
 from turnledger.server.open_files import allow_open_files, needed_for
-from turnledger.server.settings import Settings
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 CLEANING = 5.0
@@ -43,14 +43,8 @@ def serve(settings: Settings, environ: Mapping[str, str], announce: Announce) ->
 
 async def _serve(settings: Settings, environ: Mapping[str, str], announce: Announce) -> None:
     with bind(settings) as listening:
-        limits = settings.limits
-        allow_open_files(needed_for(limits.requests))
-        ledger = await Ledger.open(
-            settings.store,
-            limits=Limits(
-                queue_length=limits.queue_length, queue_wait=limits.queue_wait, readers=limits.readers
-            ),
-        )
+        allow_open_files(needed_for(settings.limits.requests))
+        ledger = await Ledger.open(settings.store, limits=engine_limits(settings.limits))
         try:
             models = make_models(settings, environ)
             try:
@@ -60,6 +54,20 @@ async def _serve(settings: Settings, environ: Mapping[str, str], announce: Annou
                 await models.close()
         finally:
             await ledger.close()
+
+
+def engine_limits(limits: ServerLimits) -> Limits:
+    """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
+    usual = Limits()
+    share = limits.cached_bytes / (usual.cached_bytes + usual.chat_bytes + usual.shown_bytes)
+    return Limits(
+        queue_length=limits.queue_length,
+        queue_wait=limits.queue_wait,
+        readers=limits.readers,
+        cached_bytes=int(usual.cached_bytes * share),
+        chat_bytes=int(usual.chat_bytes * share),
+        shown_bytes=int(usual.shown_bytes * share),
+    )
 
 
 async def serve_app(app: App, listening: socket.socket, announce: Callable[[str], None]) -> None:

@@ -38,6 +38,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long a turn waits for those before it."""
     readers: Count = ENGINE.readers
     """Event streams that may be read at once."""
+    cached_bytes: Count = ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes
+    """Bytes of histories that are kept in memory in all, so that they need not be read for each turn."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,9 @@ import pytest
 
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
-from turnledger.server.serve import bind, url_of
-from turnledger.server.settings import Settings
+from turnledger.engine.limits import Limits
+from turnledger.server.serve import bind, engine_limits, url_of
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -175,3 +176,10 @@ def test_the_url_of_an_ipv6_address_can_be_used() -> None:
         pytest.skip("no IPv6 here")
     with listening:
         assert url_of(listening).startswith("http://[::1]:")
+
+
+def test_the_memory_for_histories_is_shared_out() -> None:
+    assert engine_limits(ServerLimits()) == Limits()
+    small = engine_limits(ServerLimits(cached_bytes=10_000_000, readers=7))
+    assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
+    assert small.readers == 7
