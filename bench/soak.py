@@ -350,9 +350,12 @@ def run(folder: Path, minutes: float) -> bool:
         config = folder / "turnledger.toml"
         config.write_text(CONFIG.format(store=store, port=upstream.port))
         with started("-c", RUN, "serve", "--config", str(config)) as server:
-            before = descriptors(server)
 
             async def measure() -> tuple[Seen, int]:
+                await Client(
+                    server.port, CLIENTS, Seen(), 0, 1
+                ).has_a_turn()  # what is opened once is open now
+                before = descriptors(server)
                 return await soak(server, minutes * 60), await comes_to_rest(server, before)
 
             seen, left = uvloop.run(measure())
