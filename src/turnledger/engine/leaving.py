@@ -148,8 +148,9 @@ def _remember(process: Process, running: RunningTurn, turn: Turn) -> None:
     process.chat_histories.follow(turn)
     after = running.line_after(turn)
     if after is not None:
-        line = Line(after, running.flagged, is_answered=turn.says_plainly)
-        process.latest_lines.keep(running.conversation, line)
+        conversation = running.conversation
+        line = Line(after, running.flagged, turn.says_plainly, conversation.scope)
+        process.latest_lines.keep(conversation, line)
 
 
 async def commit_turn(process: Process, running: RunningTurn) -> Turn:

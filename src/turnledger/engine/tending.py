@@ -153,7 +153,10 @@ class Tending:
         process = self._process
         now, limits = process.clock.now_ms(), process.limits
         await process.store.transact(expire_lapsed, ExpireRequest(now, limits.purge_rows))
-        request = PurgeRequest(now, round(limits.attempts_kept * 1000), limits.purge_rows)
+        attempts_kept, tokens_kept = (
+            round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept)
+        )
+        request = PurgeRequest(now, attempts_kept, limits.purge_rows, tokens_kept)
         await process.store.transact(purge, request)
 
     # Hints from other processes.

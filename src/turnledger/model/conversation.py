@@ -42,6 +42,9 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """When its conversation_key moves on to a fresh conversation."""
     former_conversation_key: str | None = None
     """The one that named it until a reset gave it to another."""
+    scope: str = ""
+    """The application it belongs to; empty for none. Set when it is made, and never changed: a
+    conversation_key is one among those of its owner and scope."""
 
     def is_expired(self, now: int) -> bool:
         if self.state is ConversationState.EXPIRED:

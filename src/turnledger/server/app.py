@@ -10,14 +10,15 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import OWNER, Ledger
+from turnledger.ledger import Ledger
+from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import chats, completions, health, models, turns
+from turnledger.server.routes import chats, completions, health, models, tokens, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 
@@ -41,6 +42,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *models.endpoints(service),
             *turns.endpoints(service),
             *chats.endpoints(service),
+            *tokens.endpoints(service),
             *health.endpoints(service),
         ]
     )
@@ -49,7 +51,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 class App:
     """Answers requests until it is told to end.
 
-    Endpoints find `owner` and `request_id` in `scope["state"]`, and may leave `turn`,
+    Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may leave `turn`,
     `conversation` and the `code` of an error there, for the log.
     """
 
@@ -101,6 +103,7 @@ class App:
             return False
         finally:
             timer.cancel()
+            await self.service.admission.note_uses()
         return True
 
     def hurry(self) -> None:
@@ -128,7 +131,7 @@ class App:
         began = time.perf_counter()
         head = Head(scope)
         state = scope.setdefault("state", {})
-        state["owner"] = OWNER
+        state["head"] = head
         state["request_id"] = request_id = self._guard.request_id(head)
         current_request.set(request_id)
         answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
@@ -138,7 +141,10 @@ class App:
             if preflight is not None:
                 await _answer_empty(answer, preflight)
             else:
-                await self._find(scope)(scope, receive, answer)
+                endpoint, app = self._find(scope)
+                if not endpoint.is_public:
+                    state["principal"] = await self._admit(endpoint, head)
+                await app(scope, receive, answer)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -162,7 +168,16 @@ class App:
         else:
             unexpected(problem, request_id=request_id)
 
-    def _find(self, scope: Scope) -> ASGIApp:
+    async def _admit(self, endpoint: Endpoint, head: Head) -> Principal:
+        admission = self.service.admission
+        principal = admission.recall(head) if endpoint.checks_version else None
+        if principal is None:
+            principal = await admission.admit(head)
+        if principal.token is not None or not endpoint.is_open_at_first:
+            principal.check(endpoint.needs)
+        return principal
+
+    def _find(self, scope: Scope) -> tuple[Endpoint, ASGIApp]:
         method, path = scope["method"], scope["path"]
         found = self._direct.get((method, path))
         if found is None:
@@ -173,7 +188,7 @@ class App:
         if len(self._open) > self.service.settings.limits.requests and not endpoint.while_ending:
             message = "The server has as many open requests as it may have. Try again in a moment."
             raise Refused(429, "too_many_requests", message, headers=[(b"retry-after", b"1")])
-        return app
+        return endpoint, app
 
     def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:
         allowed: set[str] = set()

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 from turnledger.errors import TurnledgerError
 from turnledger.runners.chat_model import Asked, ChatModel
 from turnledger.server import logs
+from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
 from turnledger.server.body import read_body
 from turnledger.server.chat_request import ChatRequest, chat_request
@@ -40,6 +41,8 @@ class ChatCompletions:
                 conversing = Conversing(self._service, scope["state"], asked, model, answer)
                 await conversing.run()
             else:
+                # No begin asks the store whether this one is still let in.
+                await self._service.admission.admit(scope["state"]["head"])
                 question = Asked(asked.messages, asked.settings, asked.stream_options)
                 await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
@@ -64,7 +67,9 @@ class ChatCompletions:
         limits = self._service.settings.limits
         body = await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
         asked = chat_request(scope["path"], scope["headers"], body)
-        model, name = self._service.models.find(asked.model)
+        principal: Principal = scope["state"]["principal"]
+        principal.check_chat_scope(asked.scope)
+        model, name = self._service.models.find(asked.model, principal)
         if name != asked.model:
             asked = replace(asked, settings={**asked.settings, "model": name})
         return asked, model

@@ -29,9 +29,11 @@ from turnledger.errors import (
 )
 from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.token import TokenScope
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
+from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.chat_wire import Chunks, completion
@@ -56,7 +58,8 @@ class Conversing:
         self._ledger = service.ledger
         self._metrics = service.metrics
         self._audience = service.audience
-        self._owner = state["owner"]
+        self._admission = service.admission
+        self._principal: Principal = state["principal"]
         self._state = state
         self._asked = asked
         self._answer = answer
@@ -128,7 +131,11 @@ class Conversing:
 
     def _ask(self) -> TurnBlock:
         asked, policies = self._asked, self._asked.policies
-        options: TurnOptions = {"attach": True}
+        options: TurnOptions = {
+            "attach": True,
+            "admitted": self._principal.version,
+            "readmit": self._readmit,
+        }
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
         if policies.on_stop is not None:
@@ -144,12 +151,20 @@ class Conversing:
             _messages(asked.messages),
             conversation=asked.conversation,
             conversation_key=asked.conversation_key,
-            owner=self._owner,
+            owner=self._principal.owner,
+            scope=asked.scope or self._principal.within or "",
+            within=self._principal.within,
             create=not asked.must_exist,
             sent=policies.sent,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
             **options,
         )
+
+    async def _readmit(self) -> int:
+        """A token of this owner was revoked since this one was looked up: it may have been this one."""
+        principal = await self._admission.admit(self._state["head"])
+        principal.check(TokenScope.TURNS_RUN)
+        return principal.version
 
     def _make_runner(self, model: ChatModel) -> ChatRunner:
         asked = self._asked
@@ -191,7 +206,7 @@ class Conversing:
 
     async def _follow(self, turn: TurnId) -> None:
         """Another request runs the turn: tell of it as it goes."""
-        chat = await self._ledger.chat_of(turn, owner=self._owner)
+        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
         if not self._asked.stream:
             self._answer.whole(completion(committed(await chat.outcome(turn))))
             return
@@ -227,7 +242,9 @@ class Conversing:
 
     async def _stop(self, turn: TurnId) -> None:
         with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
-            chat = await self._ledger.chat_of(turn, owner=self._owner)
+            chat = await self._ledger.chat_of(
+                turn, owner=self._principal.owner, within=self._principal.within
+            )
             await chat.stop(turn, policy=self._on_disconnect.value)
 
 

@@ -46,6 +46,7 @@ async def _serve(settings: Settings, environ: Mapping[str, str], announce: Annou
         allow_open_files(needed_for(settings.limits.requests))
         ledger = await Ledger.open(settings.store, limits=engine_limits(settings.limits))
         try:
+            await check_guarded(ledger, settings, listening)
             models = make_models(settings, environ)
             try:
                 app = make_app(ledger, models, settings)
@@ -67,6 +68,18 @@ def engine_limits(limits: ServerLimits) -> Limits:
         cached_bytes=int(usual.cached_bytes * share),
         chat_bytes=int(usual.chat_bytes * share),
         shown_bytes=int(usual.shown_bytes * share),
+    )
+
+
+async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> None:
+    """Raise InvalidSettings where other machines could reach a server that asks nobody for a token."""
+    bound = listening.getsockname()[0]
+    if settings.insecure or is_loopback(bound) or (await ledger.tokens.find(None)).any_tokens:
+        return
+    raise InvalidSettings(
+        f"--host: other machines can reach {bound}, and there is no token yet to tell users apart. Make one "
+        "(turnledger tokens create --help), listen at 127.0.0.1, or say --insecure if everybody who reaches "
+        "it may use it."
     )
 
 
@@ -155,10 +168,6 @@ def bind(settings: Settings) -> socket.socket:
     except OSError as problem:
         listening.close()
         raise InvalidSettings(_not_bound(problem, host, port)) from None
-    bound = listening.getsockname()[0]
-    if not settings.insecure and not is_loopback(bound):
-        listening.close()
-        raise InvalidSettings(f"--host: {host} stands for {bound}, which other machines can reach.")
     return listening
 
 

@@ -6,10 +6,12 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
+from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.metrics import Metrics
 from turnledger.server.readiness import Readiness
 from turnledger.server.settings import Settings
+from turnledger.server.staying import Staying
 
 if TYPE_CHECKING:
     from turnledger.server.models import Models
@@ -21,6 +23,8 @@ class Service:
     def __init__(self, ledger: Ledger, models: Models, settings: Settings) -> None:
         self.ledger = ledger
         self.models = models
+        self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
         self.metrics = Metrics()
         self.audience = Audience()

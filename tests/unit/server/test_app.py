@@ -51,7 +51,7 @@ async def test_a_path_may_have_parameters() -> None:
 
 async def test_endpoints_are_told_who_asks() -> None:
     async def show(request: Request) -> Response:
-        return JSONResponse([request.state.owner, request.state.request_id])
+        return JSONResponse([request.state.principal.owner, request.state.request_id])
 
     async with serving(None, endpoint("/who", show)) as app:
         reply = await ask(app, "/who", headers=(HOST, (b"x-request-id", b"mine")))

@@ -12,7 +12,7 @@ import pytest
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
-from turnledger.server.serve import bind, engine_limits, url_of
+from turnledger.server.serve import bind, check_guarded, engine_limits, url_of
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
@@ -106,8 +106,8 @@ def test_an_answer_says_neither_what_serves_nor_more_than_once() -> None:
         names = [line.partition(":")[0] for line in head[1:]]
         assert "server" not in names
         assert len(set(names)) == len(names)
-        assert "403 forbidden" in server.get("/healthz", "Via: proxy").lower()
-        assert "403 forbidden" in server.get("/healthz", "X-Forwarded-For: 1.2.3.4").lower()
+        assert "403 forbidden" in server.get("/v1/models", "Via: proxy").lower()
+        assert "403 forbidden" in server.get("/v1/models", "X-Forwarded-For: 1.2.3.4").lower()
         assert server.end(signal.SIGTERM)[0] == 0
 
 
@@ -161,11 +161,15 @@ def test_an_address_of_another_machine_is_told() -> None:
         bind(Settings(host="192.0.2.1", port=0, insecure=True))
 
 
-def test_a_name_that_stands_for_more_than_this_machine_is_refused() -> None:
-    with pytest.raises(InvalidSettings, match="which other machines can reach"):
-        bind(Settings(host="0.0.0.0", port=0))
-    with bind(Settings(host="0.0.0.0", port=0, insecure=True)) as listening:
-        assert listening.getsockname()[0] == "0.0.0.0"
+async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() -> None:
+    settings = Settings(host="0.0.0.0", port=0)
+    with bind(settings) as listening:
+        async with await Ledger.open() as ledger:
+            with pytest.raises(InvalidSettings, match="turnledger tokens create"):
+                await check_guarded(ledger, settings, listening)
+            await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
+            await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
+            await check_guarded(ledger, settings, listening)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")

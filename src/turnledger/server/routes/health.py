@@ -5,6 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from turnledger.model.token import TokenScope
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.metrics import CONTENT_TYPE
 from turnledger.server.readiness import SHUTTING_DOWN
@@ -32,6 +33,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/healthz",
             answer=healthz,
+            is_public=True,
             summary="Whether the process answers at all.",
             tag="health",
             while_ending=True,
@@ -40,6 +42,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/readyz",
             answer=readyz,
+            is_public=True,
             summary="Whether turns can be run: the store takes writes, and the server is not about to end.",
             tag="health",
             answers={200: "It is ready.", 503: "It is not; `status` says why."},
@@ -49,6 +52,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/metrics",
             answer=metrics,
+            needs=TokenScope.ADMIN,
+            is_open_at_first=True,
             summary="Counts, for Prometheus.",
             tag="health",
             media_type="text/plain",

@@ -23,13 +23,13 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
-from turnledger.stores.memory.undo_log import UndoLog
+from turnledger.stores.memory.token_rows import TokenRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(UndoLog, Overview):
+class MemoryTables(TokenRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -42,16 +42,19 @@ class MemoryTables(UndoLog, Overview):
         found = self._db.conversations.get(id)
         return found if found is not None and found.owner == owner else None
 
-    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
-        id = self._db.by_key.get((owner, conversation_key))
+    async def conversation_by_key(self, owner: str, scope: str, conversation_key: str) -> Conversation | None:
+        id = self._db.by_key.get((owner, scope, conversation_key))
         return None if id is None else self._db.conversations.get(id)
 
-    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
+    async def conversations(
+        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    ) -> list[Conversation]:
         listed = sorted(
             (
                 each
                 for each in self._db.conversations.values()
                 if each.owner == owner and not each.internal and each.state is ConversationState.LIVE
+                if scope in (None, each.scope)
             ),
             key=_place,
             reverse=True,
@@ -65,7 +68,7 @@ class MemoryTables(UndoLog, Overview):
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
         if conversation.conversation_key is not None:
-            name = (conversation.owner, conversation.conversation_key)
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
             if name in self._db.by_key:
                 raise StoreError(f"The conversation_key {conversation.conversation_key!r} is taken.")
             self._put(self._db.by_key, name, conversation.id)
@@ -89,8 +92,9 @@ class MemoryTables(UndoLog, Overview):
 
     async def save_conversation(self, conversation: Conversation) -> None:
         before = self._db.conversations.get(conversation.id, conversation)
+        conversation = replace(conversation, owner=before.owner, scope=before.scope)
         if before.conversation_key is not None and conversation.conversation_key is None:
-            self._remove(self._db.by_key, (before.owner, before.conversation_key))
+            self._remove(self._db.by_key, (before.owner, before.scope, before.conversation_key))
         if conversation.state is ConversationState.LIVE:
             self._put(self._db.conversations, conversation.id, conversation)
         else:
@@ -104,7 +108,8 @@ class MemoryTables(UndoLog, Overview):
     def _end(self, conversation: Conversation) -> None:
         """Keep the row as a tombstone, and only so many of those."""
         if conversation.state is ConversationState.DELETED and conversation.conversation_key is not None:
-            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
+            self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)
         self._put(self._db.conversations, conversation.id, conversation)
         self._put(self._db.ended, conversation.id, None)
@@ -181,7 +186,8 @@ class MemoryTables(UndoLog, Overview):
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
         if conversation.conversation_key is not None:
-            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
+            self._remove(self._db.by_key, name)
 
     # Branches.
 
@@ -218,12 +224,13 @@ class MemoryTables(UndoLog, Overview):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool, int] | None:
+    ) -> tuple[Conversation, Branch, bool, int, int] | None:
         conversation = await self.conversation(owner, id)
         branch = await self.branch(conversation.branch) if conversation else None
         if conversation is None or branch is None:
             return None
-        return conversation, branch, lease in self._db.leases, self._db.flag_versions.get(owner, 0)
+        flagged, admission = self._db.flag_versions.get(owner, 0), self._db.admissions.get(owner, 0)
+        return conversation, branch, lease in self._db.leases, flagged, admission
 
     # Turns.
 

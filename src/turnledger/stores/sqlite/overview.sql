@@ -40,6 +40,10 @@ WHERE (owner, idempotency_key) > (coalesce(?1, ''), coalesce(?2, ''))
 ORDER BY owner, idempotency_key
 LIMIT ?3;
 
+-- name: all_tokens
+-- A page of all there are.
+SELECT owner, id FROM token WHERE id > coalesce(?1, x'') ORDER BY id LIMIT ?2;
+
 -- name: needed_through
 -- The last turn of a branch that the branches made from it need.
 SELECT coalesce(max(through), 0) FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?);

@@ -3,21 +3,21 @@
 -- name: conversation
 -- One of this owner's, by id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE id = ? AND owner = ?;
 
 -- name: conversation_by_key
--- The one that this owner's conversation_key names.
+-- The one that a conversation_key of this owner and scope names.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
-WHERE owner = ? AND conversation_key = ?;
+WHERE owner = ? AND scope = ? AND conversation_key = ?;
 
 -- name: first_conversations
 -- The first page of an owner's list.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0
 ORDER BY touched_at DESC, id DESC
@@ -26,17 +26,35 @@ LIMIT ?;
 -- name: next_conversations
 -- A further page: what comes after this time and id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
 ORDER BY touched_at DESC, id DESC
 LIMIT ?;
 
+-- name: conversations_in_scope
+-- A page of those of one scope, which have an index of their own: what comes after this time and id.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
+FROM conversation
+WHERE owner = ? AND scope = ? AND scope <> '' AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+ORDER BY touched_at DESC, id DESC
+LIMIT ?;
+
+-- name: conversations_in_no_scope
+-- A page of those of no scope, passing over the others.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
+FROM conversation
+WHERE owner = ? AND scope = '' AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+ORDER BY touched_at DESC, id DESC
+LIMIT ?;
+
 -- name: add_conversation
--- The unique index refuses a second one of the same conversation_key.
-INSERT INTO conversation (id, owner, branch, conversation_key, state, internal, title, metadata, revision,
+-- The unique index refuses a second one of the same conversation_key and scope.
+INSERT INTO conversation (id, owner, scope, branch, conversation_key, state, internal, title, metadata, revision,
                           created_at, touched_at, expires_after, reset_policy, former_conversation_key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_conversation
 -- Whatever was swept before must be looked through again, should it come back and end once more.
@@ -64,7 +82,7 @@ UPDATE conversation SET switches = ? WHERE id = ?;
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
   AND NOT EXISTS (
@@ -130,15 +148,15 @@ ORDER BY ref
 LIMIT 1;
 
 -- name: lane
--- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
--- has changed flags. Short names: the statement is looked up by its text for each begin.
+-- A conversation of this owner, its current branch, whether there is such a lease, how often the owner has
+-- changed flags, and how often it has changed who is let in. Short names: the statement is looked up by its text
+-- for each begin.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
-       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key,
+       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope,
        b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
        b.last_ticket, b.instructed,
-       EXISTS (SELECT 1 FROM lease WHERE id = ?3),
-       (SELECT version FROM flag_version WHERE owner = ?2)
-FROM conversation AS c JOIN branch AS b ON b.id = c.branch
+       EXISTS (SELECT 1 FROM lease WHERE id = ?3), o.flag_version, o.admission
+FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o ON o.owner = ?2
 WHERE c.id = ?1 AND c.owner = ?2;
 
 -- name: ref_of_branch
@@ -254,11 +272,12 @@ DELETE FROM item_flag WHERE turn = ?;
 
 -- name: flag_version
 -- How often this owner has changed flags.
-SELECT version FROM flag_version WHERE owner = ?;
+SELECT flag_version FROM owner WHERE owner = ?;
 
 -- name: raise_flag_version
 -- Another number than ever before.
-INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET version = version + 1;
+INSERT INTO owner (owner, flag_version) VALUES (?, 1)
+ON CONFLICT (owner) DO UPDATE SET flag_version = flag_version + 1;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.
