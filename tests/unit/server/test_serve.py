@@ -11,9 +11,10 @@ import pytest
 
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
+from turnledger.engine.limits import Limits
 from turnledger.server.listening import bind
-from turnledger.server.serve import check_guarded
-from turnledger.server.settings import Settings
+from turnledger.server.serve import check_guarded, engine_limits
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -156,3 +157,10 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
             await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
             await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
             await check_guarded(ledger, settings, listening)
+
+
+def test_the_memory_for_histories_is_shared_out() -> None:
+    assert engine_limits(ServerLimits(streams=9_000, turns=1_000)) == Limits()
+    small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
+    assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
+    assert small.readers == 12
