@@ -82,6 +82,8 @@ def test_a_ledger_can_do_this() -> None:
         "lost",
         "open",
         "over",
+        "probe",
+        "recover",
         "resent",
         "reset",
         "run",
