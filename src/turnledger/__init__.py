@@ -33,6 +33,7 @@ from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.usage import Usage
 
 # A library is silent unless its user configures logging.
 logging.getLogger("turnledger").addHandler(logging.NullHandler())
@@ -71,6 +72,7 @@ __all__ = [
     "TurnFinished",
     "TurnKind",
     "TurnStarted",
+    "Usage",
     "errors",
     "items_of_messages",
     "messages_of",

@@ -49,6 +49,7 @@ def test_these_names_are_exported() -> None:
         "TurnFinished",
         "TurnKind",
         "TurnStarted",
+        "Usage",
         "errors",
         "items_of_messages",
         "messages_of",
@@ -81,6 +82,7 @@ def test_a_ledger_can_do_this() -> None:
         "reset",
         "run",
         "turn",
+        "usage",
     }
 
 

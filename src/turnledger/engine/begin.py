@@ -24,6 +24,7 @@ from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, Seen
+from turnledger.engine.usage import check_room
 from turnledger.errors import ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Lease, Ticket
@@ -70,6 +71,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """Whether it is run so that it survives power loss."""
     attaches: bool = False
     """Whether its caller would rather follow a running attempt that answers it than wait for that."""
+    owner_bytes: int | None = None
+    """What the owner may store, if that is bounded."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
 
@@ -109,8 +112,8 @@ class MustReachDisk(Exception):
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
-    Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
-    QueueFull; then nothing has changed. Raises MustReachDisk if it has to be run again, durably, and
+    Raises the errors of the input, of the conversation and of the idempotency_key, StorageFull, QueueFull and
+    ConversationBusy; then nothing has changed. Raises MustReachDisk if it has to be run again, durably, and
     HistoryMoved if it has to be made anew. Repeating it with the same attempt returns the same.
     """
     if request.is_repeated:
@@ -138,6 +141,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         target = target.at(verdict.claim.conversation)
     elif waiting_with is not None and target.id is None:
         target = await _where_it_waits(tables, target, waiting_with)
+    if request.owner_bytes is not None and request.move is None:
+        await check_room(tables, target.owner, request.owner_bytes)
     conversation, branch, flagged = await _lane(tables, target, request)
     if request.move is not None and request.is_repeated:
         moved = await moved_before(tables, branch, request.move, request.attempt)

@@ -62,7 +62,8 @@ CREATE TABLE branch (
     settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
     cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
-    instructed INTEGER NOT NULL DEFAULT 0   -- number of the turn whose instructions are in force at the head
+    instructed INTEGER NOT NULL DEFAULT 0,  -- number of the turn whose instructions are in force at the head
+    bytes INTEGER NOT NULL DEFAULT 0        -- of the bodies and logs of its own turns
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -117,6 +118,12 @@ CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 CREATE TABLE flag_version (
     owner TEXT PRIMARY KEY,
     version INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- What owners store: the bytes of their branches, each in whole blocks.
+CREATE TABLE owner_usage (
+    owner TEXT PRIMARY KEY,
+    bytes INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
 -- Executions of turns: the running ones and those kept aside.

@@ -55,6 +55,7 @@ PARTS = (
     "superseded",
     "unfinished_edits",
     "unknown_outcome",
+    "usage",
     "well_formed",
     "what_happened",
     "yours_only",
@@ -95,6 +96,7 @@ from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
+from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
 from turnledger.testing.store_contract.yours_only import YoursOnly  # noqa: E402
@@ -107,11 +109,13 @@ class StoreContract(
     Attaching,
     Beginnings,
     BranchRows,
+    Bounded,
     Busy,
     ContextShown,
     Flagged,
     EventEnds,
     Events,
+    Counting,
     Crossing,
     Editing,
     Forks,
