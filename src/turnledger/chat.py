@@ -210,20 +210,27 @@ class Chat:
         request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
         return Chat(process, await process.persist(fork, request), is_new=True, within=within)
 
-    async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+    async def undo(
+        self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE, admitted: int | None = None
+    ) -> None:
         """Take back the last turn: the conversation shows a branch without it.
 
         Settled turns tell the model what tools did: they are not taken back, nor left behind, unless
-        `forget` says so. Raises TurnNotFound if there is no turn to take back.
+        `forget` says so. Raises TurnNotFound if there is no turn to take back, and AdmissionMoved as a turn
+        with `admitted` does.
         """
-        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy)
+        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy, admitted)
 
-    async def switch(self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
-        """Show another branch of the conversation, and go on there. Raises BranchNotFound."""
-        await self._move(Switch(BranchId(branch)), on_busy)
+    async def switch(
+        self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE, admitted: int | None = None
+    ) -> None:
+        """Show another branch of the conversation, and go on there. Raises BranchNotFound, and AdmissionMoved
+        as a turn with `admitted` does."""
+        await self._move(Switch(BranchId(branch)), on_busy, admitted)
 
-    async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
-        request = move_request(self._process, self._target, move, choice(OnBusy, "on_busy", on_busy))
+    async def _move(self, move: Move, on_busy: OnBusy | str, admitted: int | None) -> None:
+        policy = choice(OnBusy, "on_busy", on_busy)
+        request = move_request(self._process, self._target, move, policy, admitted)
         await relocate(self._process, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:

@@ -22,6 +22,12 @@ TurnledgerError
 ├── StorageFull                 the owner stores as much as may be
 ├── TooManyReaders              as many event streams are read as may be
 ├── RevisionConflict            title or metadata changed since it was read
+├── TokenRefused                what was asked of a token cannot be; nothing changed
+│   ├── TokenNotFound
+│   ├── TokenEnded
+│   ├── TokenTooWide
+│   └── TooManyTokens
+├── AdmissionMoved              who is let in has changed since it was looked up
 ├── TurnEnded                   the turn is final, and not as this caller hoped
 │   ├── TurnReplayed            it was committed before: here is its answer
 │   ├── TurnAttached            not yet: it runs elsewhere, and can be followed there
@@ -209,6 +215,43 @@ class RevisionConflict(TurnledgerError):
     def __init__(self, current: int) -> None:
         super().__init__(f"The conversation is at revision {current} by now. Read it again, then update.")
         self.current = current
+
+
+class TokenRefused(TurnledgerError):
+    """That cannot be done with this token. Nothing changed."""
+
+    code = "token_refused"
+
+
+class TokenNotFound(TokenRefused):
+    """There is no token with that id."""
+
+    code = "token_not_found"
+
+
+class TokenEnded(TokenRefused):
+    """The token was revoked or has expired. Use another one."""
+
+    code = "token_ended"
+
+
+class TokenTooWide(TokenRefused):
+    """A token cannot give what it has not. Ask for less, or use one that has it."""
+
+    code = "token_too_wide"
+
+
+class TooManyTokens(TokenRefused):
+    """This owner has as many tokens as there may be. Revoke some that are not needed any more."""
+
+    code = "too_many_tokens"
+
+
+class AdmissionMoved(TurnledgerError):
+    """Who is let in has changed since this caller was. Nothing was run; look his token up again, and if it
+    is still valid, ask again."""
+
+    code = "admission_moved"
 
 
 class TurnEnded(TurnledgerError):

@@ -44,11 +44,12 @@ from turnledger.engine.usage import usage
 from turnledger.errors import TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
-from turnledger.model.ids import ConversationId, SystemEntropy, TurnId
+from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.stores.opening import open_store
+from turnledger.tokens import Tokens
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
@@ -57,8 +58,10 @@ OWNER = "local"
 class Ledger:
     """Keeps conversations in one store. Share one per process; close it, or use it as a context manager."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, secret_bits: RandomBits | None = None) -> None:
         self._process = process
+        # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
+        self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -79,7 +82,7 @@ class Ledger:
         """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
         bits = random.getrandbits if random else SystemEntropy()
         process = Process(store, clock or SystemClock(), bits, limits or Limits())
-        ledger = cls(process)
+        ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
         except BaseException:
@@ -324,9 +327,24 @@ class Ledger:
         """Tell how much is stored for an owner; see Limits.owner_bytes."""
         return await self._process.store.read(usage, owner)
 
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that let callers in, for servers: made, found, listed and revoked here."""
+        return self._tokens
+
+    @property
+    def clock(self) -> Clock:
+        """The time that its leases, conversations and tokens go by."""
+        return self._process.clock
+
     def at_work(self) -> AtWork:
         """Tell how many turns run and wait in this process, and how many read its events."""
         return self._process.at_work()
+
+    async def recover(self) -> None:
+        """End what dead processes have left running, now. It is done on a timer anyway, and by whoever needs
+        a lane: this is for who has just seen a process die."""
+        await self._tending.bury_dead()
 
     def delivered(self, asked: TurnBlock) -> None:
         """Say that the whole answer was handed to the client that asked for this turn, with a `retry`.

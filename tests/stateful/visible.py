@@ -16,6 +16,7 @@ from tests.stateful.names import (
     OWNERS,
     SCOPES,
     TIMES,
+    TOKENS,
     TURNS,
 )
 from turnledger.engine import line
@@ -64,6 +65,8 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
         yield f"running of {number}", sorted(await tables.running_of(lease), key=attrgetter("id"))
         yield f"tickets of lease {number}", sorted(await tables.tickets_of(lease), key=attrgetter("attempt"))
     yield "leases", sorted(await tables.leases(), key=attrgetter("id"))
+    async for read in _of_tokens(tables):
+        yield read
     for now in TIMES:
         yield f"lapsed at {now}", sorted(await tables.lapsed_conversations(now, ALL), key=attrgetter("id"))
         yield f"number lapsed at {now}", len(await tables.lapsed_conversations(now, 1))
@@ -106,6 +109,23 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
         name = claimed_as(key, within)
         yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)
+
+
+async def _of_tokens(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+    for number, id in enumerate(TOKENS, 1):
+        token = await tables.token(None, id)
+        yield f"token {number}", token
+        yield f"minted by {number}", await tables.minted_by(id)
+        yield f"tokens before {number}", await tables.tokens(None, id, 2)
+        if token is not None:
+            yield f"found as {number}", await tables.token_by_digest(token.digest)
+    yield "tokens", await tables.tokens(None, None, ALL)
+    for owner in OWNERS:
+        yield f"{owner}'s tokens", await tables.tokens(owner, None, ALL)
+        yield f"{owner}'s tokens before", await tables.tokens(owner, TOKENS[3], 1)
+        yield f"{owner}'s admission", await tables.admission(owner)
+        for now in TIMES:
+            yield f"{owner}'s valid tokens at {now}", await tables.count_tokens(owner, now, 3)
 
 
 async def _paged(tables: Tables, owner: str, scope: str | None, size: int) -> list[Conversation]:

@@ -6,6 +6,7 @@ import typer
 
 from turnledger.cli.check import check
 from turnledger.cli.serve import serve
+from turnledger.cli.tokens import tokens
 
 app = typer.Typer(
     help="Keeps conversations for chat apps and agents, and makes every turn a transaction.",
@@ -15,3 +16,4 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(check)
+app.add_typer(tokens, name="tokens")

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar
 
 from msgspec.structs import replace
 
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.begin import BeginRequest, Readmit
 from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
@@ -65,6 +65,12 @@ class TurnOptions(TypedDict, total=False):
     """What becomes of the turn when it fails: `settle`, `keep` or `forget`."""
     interaction: bool
     """Whether the turn counts as use: if not, it puts off neither expiry nor a reset."""
+    admitted: int | None
+    """The admission version under which the caller was let in, see Ledger.tokens. If it has moved when the
+    turn would begin, AdmissionMoved is raised instead."""
+    readmit: Readmit | None
+    """Called then, to look the caller up again: returns the version under which he is still let in, and the
+    turn goes on without losing its place in line; or raises what he is to be told."""
 
 
 def target_of(
@@ -124,10 +130,11 @@ def begin_request(
     on_stop: OnStop | str = OnStop.KEEP,
     on_failure: OnFailure | str = OnFailure.SETTLE,
     interaction: bool = True,
+    admitted: int | None = None,
+    readmit: Readmit | None = None,
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
-    items = items_of(input)
-    limits = process.limits
+    items, limits = items_of(input), process.limits
     limits.check_size("The input", items)
     if place is None or not place.regenerates:
         check_input(items)
@@ -163,6 +170,8 @@ def begin_request(
         attaches=attach,
         retry=None if retry is None or key else retry_within(check_retry(retry), target.within),
         key=key,
+        admitted=admitted,
+        readmit=readmit,
     )
 
 
@@ -217,7 +226,9 @@ PLACEHOLDER = "to be read"
 """Stands for the input until it is known what that is."""
 
 
-def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
+def move_request(
+    process: Process, target: Target, move: Move, on_busy: OnBusy, admitted: int | None
+) -> BeginRequest:
     """A request that takes the lane as a turn does, and runs none."""
     now, limits = process.clock.now_ms(), process.limits
     return BeginRequest(
@@ -230,6 +241,7 @@ def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) 
         queue_limit=limits.queue_length,
         on_busy=on_busy,
         move=move,
+        admitted=admitted,
     )
 
 

@@ -5,6 +5,7 @@
                     check_lane: what runs, what is to be settled
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
     tickets, claims wait for something, stand for something
+    tokens          check_tokens: give nothing beyond the one that made them
     the store       what it finds odd about its own books; what owners are said to store
 
 Bodies are decoded item by item. There is no hash to hold them against: what was changed into something
@@ -22,6 +23,7 @@ from turnledger.engine.audit import PAGE, Audit, Enough, Place, is_live
 from turnledger.engine.check_beside import check_aside
 from turnledger.engine.check_lane import check_attempt, check_lane, check_ticket
 from turnledger.engine.check_line import check_line
+from turnledger.engine.check_tokens import check_token
 from turnledger.engine.idempotency import scope_claimed_in
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
@@ -90,6 +92,7 @@ async def _everything(audit: Audit) -> None:
     await _each(tables.all_branches, lambda row: row[1], lambda row: _branch(audit, *row))
     await _each(tables.all_attempts, lambda row: row[1], lambda row: _attempt(audit, *row))
     await _each(tables.all_tickets, lambda row: row[1].attempt, lambda row: _ticket(audit, *row))
+    await _each(tables.all_tokens, lambda row: row[1], lambda row: check_token(audit, *row))
     await _each(tables.all_claims, lambda claim: claim, lambda claim: _claim(audit, claim))
 
 

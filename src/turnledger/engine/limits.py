@@ -46,6 +46,10 @@ class Limits:
     """Events of a running turn kept at hand for its readers; who is further behind reads from its log."""
     reader_bytes: int = 1024 * 1024
     """Bytes of these."""
+    tokens: int = 1_000
+    """Tokens of one owner that are neither revoked nor expired."""
+    tokens_kept: float = 30 * 24 * 3600.0
+    """How long revoked and expired tokens are listed."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
 

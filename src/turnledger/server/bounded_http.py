@@ -26,6 +26,12 @@ class BoundedHttp(HttpToolsProtocol):
     _declined: bytes | None = None
     """The head of a request that asked for another protocol, without that."""
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        # Before the first one there is none, whatever its type says.
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+
     def on_message_begin(self) -> None:
         """A request begins."""
         self._is_in_head = True

@@ -12,6 +12,7 @@ from turnledger.model import codec
 from turnledger.model.event import Event
 from turnledger.server.errors import error_body, shutting_down
 from turnledger.server.outlet import Outlet
+from turnledger.server.staying import reason_of
 
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 
@@ -44,9 +45,15 @@ async def send_events(events: AsyncIterator[Event], receive: Receive, send: Send
         if not outlet.has_begun:
             raise
         outlet.end(error_event(problem))
-    except asyncio.CancelledError:
+    except asyncio.CancelledError as cancelled:
+        reason = reason_of(cancelled)
         if outlet.has_begun:
-            outlet.end(error_event(shutting_down()))
-        raise
+            outlet.end(error_event(reason or shutting_down()))
+        if reason is None:
+            raise
+        if task := asyncio.current_task():
+            task.uncancel()
+        if not outlet.has_begun:
+            raise reason from None
     finally:
         await outlet.close(patience)

@@ -11,7 +11,8 @@ import pytest
 
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
-from turnledger.server.serve import bind, url_of
+from turnledger.server.listening import bind
+from turnledger.server.serve import check_guarded
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
 
@@ -105,8 +106,8 @@ def test_an_answer_says_neither_what_serves_nor_more_than_once() -> None:
         names = [line.partition(":")[0] for line in head[1:]]
         assert "server" not in names
         assert len(set(names)) == len(names)
-        assert "403 forbidden" in server.get("/healthz", "Via: proxy").lower()
-        assert "403 forbidden" in server.get("/healthz", "X-Forwarded-For: 1.2.3.4").lower()
+        assert "403 forbidden" in server.get("/v1/models", "Via: proxy").lower()
+        assert "403 forbidden" in server.get("/v1/models", "X-Forwarded-For: 1.2.3.4").lower()
         assert server.end(signal.SIGTERM)[0] == 0
 
 
@@ -146,32 +147,12 @@ def test_who_sends_more_than_is_wanted_still_gets_the_answer(kind: str, chunked:
         assert server.end(signal.SIGTERM)[0] == 0
 
 
-def test_a_port_in_use_is_told_with_the_remedy() -> None:
-    with bind(Settings(port=0)) as first:
-        first.listen()
-        port = first.getsockname()[1]
-        assert url_of(first) == f"http://127.0.0.1:{port}"
-        with pytest.raises(InvalidSettings, match=f"--port: {port} is in use. .* Choose another, or 0"):
-            bind(Settings(port=port))
-
-
-def test_an_address_of_another_machine_is_told() -> None:
-    with pytest.raises(InvalidSettings, match=r"--host: 192\.0\.2\.1 is no address of this machine"):
-        bind(Settings(host="192.0.2.1", port=0, insecure=True))
-
-
-def test_a_name_that_stands_for_more_than_this_machine_is_refused() -> None:
-    with pytest.raises(InvalidSettings, match="which other machines can reach"):
-        bind(Settings(host="0.0.0.0", port=0))
-    with bind(Settings(host="0.0.0.0", port=0, insecure=True)) as listening:
-        assert listening.getsockname()[0] == "0.0.0.0"
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_the_url_of_an_ipv6_address_can_be_used() -> None:
-    try:
-        listening = bind(Settings(host="[::1]", port=0))
-    except InvalidSettings:
-        pytest.skip("no IPv6 here")
-    with listening:
-        assert url_of(listening).startswith("http://[::1]:")
+async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() -> None:
+    settings = Settings(host="0.0.0.0", port=0)
+    with bind(settings) as listening:
+        async with await Ledger.open() as ledger:
+            with pytest.raises(InvalidSettings, match="turnledger tokens create"):
+                await check_guarded(ledger, settings, listening)
+            await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
+            await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
+            await check_guarded(ledger, settings, listening)

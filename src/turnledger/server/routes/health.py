@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from turnledger.errors import TurnledgerError
+from turnledger.model.token import TokenScope
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.metrics import CONTENT_TYPE
 from turnledger.server.service import Service
@@ -36,6 +37,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/healthz",
             answer=healthz,
+            is_public=True,
             summary="Whether the process answers at all.",
             tag="health",
             while_ending=True,
@@ -44,6 +46,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/readyz",
             answer=readyz,
+            is_public=True,
             summary="Whether turns can be run: the store answers, and the server is not about to end.",
             tag="health",
             answers={200: "It is ready.", 503: "It is not; `status` says why."},
@@ -53,6 +56,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/metrics",
             answer=metrics,
+            needs=TokenScope.ADMIN,
+            is_open_at_first=True,
             summary="Counts, for Prometheus.",
             tag="health",
             media_type="text/plain",

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from turnledger.model.conversation import Claim, ConversationState, Ticket
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
 from turnledger.model.usage import in_blocks
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ class Overview:
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]:
         name = (after.owner, after.idempotency_key) if after else None
         return [self._db.claims[each] for each in _page(self._db.claims, name, limit)]
+
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
+        rows = self._db.tokens
+        return [(rows[id].owner, id) for id in sorted(rows) if after is None or id > after][:limit]
 
     async def needed_through(self, branch: BranchId) -> int:
         return max(made_from(self._db, branch), default=0)
@@ -103,6 +107,9 @@ def _oddities(db: Database) -> Iterator[str]:
         name = (found.owner, found.scope, found.conversation_key) if found is not None else None
         if name != (owner, scope, conversation_key):
             yield f"The conversation_key {conversation_key!r} of {owner!r} names {id}, which lacks it."
+    for digest, token in db.by_digest.items():
+        if token not in db.tokens or db.tokens[token].digest != digest:
+            yield f"The text of a token leads to {token}, which is not there or has another."
     for conversation in db.conversations.values():
         if (conversation.state is ConversationState.LIVE) is (conversation.id in db.ended):
             yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."

@@ -24,13 +24,13 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
-from turnledger.stores.memory.undo_log import UndoLog
+from turnledger.stores.memory.token_rows import TokenRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(UndoLog, Overview):
+class MemoryTables(TokenRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -230,12 +230,13 @@ class MemoryTables(UndoLog, Overview):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool, int] | None:
+    ) -> tuple[Conversation, Branch, bool, int, int] | None:
         conversation = await self.conversation(owner, id)
         branch = await self.branch(conversation.branch) if conversation else None
         if conversation is None or branch is None:
             return None
-        return conversation, branch, lease in self._db.leases, self._db.flag_versions.get(owner, 0)
+        flagged, admission = self._db.flag_versions.get(owner, 0), self._db.admissions.get(owner, 0)
+        return conversation, branch, lease in self._db.leases, flagged, admission
 
     # Turns.
 

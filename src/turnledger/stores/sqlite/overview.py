@@ -11,7 +11,7 @@ import apsw
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Claim, Ticket
-from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, TokenId, TurnId
 from turnledger.model.usage import BLOCK
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
@@ -81,6 +81,10 @@ class Overview:
         name = (after.owner, after.idempotency_key) if after else (None, None)
         rows = self._all("all_claims", *name, limit)
         return [records.claim_of(row[0], row[1], row[2:]) for row in rows]
+
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
+        rows = self._all("all_tokens", records.raw_or_none(after), limit)
+        return [(owner, TokenId.trusted(id)) for owner, id in rows]
 
     async def needed_through(self, branch: BranchId) -> int:
         [(number,)] = self._all("needed_through", branch.raw)

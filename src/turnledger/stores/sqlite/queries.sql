@@ -153,15 +153,15 @@ ORDER BY ref
 LIMIT 1;
 
 -- name: lane
--- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
--- has changed flags. Short names: the statement is looked up by its text for each begin.
+-- A conversation of this owner, its current branch, whether there is such a lease, how often the owner has
+-- changed flags, and how often it has changed who is let in. Short names: the statement is looked up by its text
+-- for each begin.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
        c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope,
        b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
        b.last_ticket, b.instructed, b.bytes,
-       EXISTS (SELECT 1 FROM lease WHERE id = ?3),
-       (SELECT version FROM flag_version WHERE owner = ?2)
-FROM conversation AS c JOIN branch AS b ON b.id = c.branch
+       EXISTS (SELECT 1 FROM lease WHERE id = ?3), o.flag_version, o.admission
+FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o ON o.owner = ?2
 WHERE c.id = ?1 AND c.owner = ?2;
 
 -- name: ref_of_branch
@@ -254,11 +254,11 @@ VALUES (?1, ?2, ?3,
 
 -- name: count_bytes
 -- What the owner stores is so much more, or less.
-INSERT INTO owner_usage (owner, bytes) VALUES (?1, ?2) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + ?2;
+INSERT INTO owner (owner, bytes) VALUES (?1, ?2) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + ?2;
 
 -- name: stored_bytes
 -- What the owner stores.
-SELECT bytes FROM owner_usage WHERE owner = ?;
+SELECT bytes FROM owner WHERE owner = ?;
 
 -- name: turn_log
 -- The log of a turn's events.
@@ -287,11 +287,12 @@ DELETE FROM item_flag WHERE turn = ?;
 
 -- name: flag_version
 -- How often this owner has changed flags.
-SELECT version FROM flag_version WHERE owner = ?;
+SELECT flag_version FROM owner WHERE owner = ?;
 
 -- name: raise_flag_version
 -- Another number than ever before.
-INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET version = version + 1;
+INSERT INTO owner (owner, flag_version) VALUES (?, 1)
+ON CONFLICT (owner) DO UPDATE SET flag_version = flag_version + 1;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.

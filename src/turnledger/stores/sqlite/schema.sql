@@ -114,17 +114,36 @@ CREATE TABLE item_flag (
 -- All flags of a stretch of turns, however long that is.
 CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 
--- How often an owner has changed flags: what was read under the same number still holds.
-CREATE TABLE flag_version (
+-- What begins ask of an owner. What was read or granted under the same number still holds.
+CREATE TABLE owner (
     owner TEXT PRIMARY KEY,
-    version INTEGER NOT NULL
+    flag_version INTEGER NOT NULL DEFAULT 0,    -- how often flags were changed
+    admission INTEGER NOT NULL DEFAULT 0,       -- how often it has changed who is let in
+    bytes INTEGER NOT NULL DEFAULT 0            -- of their branches, each in whole blocks: what they store
 ) STRICT, WITHOUT ROWID;
 
--- What owners store: the bytes of their branches, each in whole blocks.
-CREATE TABLE owner_usage (
-    owner TEXT PRIMARY KEY,
-    bytes INTEGER NOT NULL
+-- Who is let in. Of the text that its bearer shows there is only the digest.
+CREATE TABLE token (
+    id BLOB PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,    -- SHA-256
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,           -- parted by spaces
+    chat_scope TEXT NOT NULL,       -- empty for all conversations of the owner
+    models TEXT,                    -- a JSON list; NULL for all
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    used_at INTEGER,
+    parent BLOB                     -- the token that made it; NULL for none
 ) STRICT, WITHOUT ROWID;
+
+CREATE INDEX token_of_owner ON token (owner, id);
+CREATE INDEX token_of_parent ON token (parent) WHERE parent IS NOT NULL;
+
+-- When tokens have ended: only those that can.
+CREATE INDEX token_by_end ON token (min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)))
+    WHERE revoked_at IS NOT NULL OR expires_at IS NOT NULL;
 
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (

@@ -21,6 +21,7 @@ from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
+from turnledger.stores.sqlite.token_rows import TokenRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -42,7 +43,7 @@ CONVERSATION_COLUMNS = 15
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(Overview):
+class SqliteTables(TokenRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -219,13 +220,13 @@ class SqliteTables(Overview):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool, int] | None:
+    ) -> tuple[Conversation, Branch, bool, int, int] | None:
         row = self._row("lane", id.raw, owner, lease.raw)
         if row is None:
             return None
         conversation = records.conversation_of(row)
-        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2], conversation.id)
-        return conversation, branch, bool(row[-2]), row[-1] or 0
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-3], conversation.id)
+        return conversation, branch, bool(row[-3]), row[-2] or 0, row[-1] or 0
 
     # Turns.
 

@@ -21,6 +21,7 @@ with a lease of its own. The tests are coroutines and run with the pytest plugin
 import pytest
 
 PARTS = (
+    "admissions",
     "all_or_nothing",
     "attaching",
     "beginnings",
@@ -53,6 +54,7 @@ PARTS = (
     "stage",
     "stops",
     "superseded",
+    "tokens",
     "unfinished_edits",
     "unknown_outcome",
     "usage",
@@ -63,6 +65,7 @@ PARTS = (
 # Before they are imported, so that a failing assertion shows what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
+from turnledger.testing.store_contract.admissions import Admissions  # noqa: E402
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
@@ -94,6 +97,7 @@ from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa:
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
@@ -105,6 +109,7 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
 
 class StoreContract(
+    Admissions,
     AllOrNothing,
     Attaching,
     Beginnings,
@@ -141,6 +146,7 @@ class StoreContract(
     Scopes,
     Stops,
     Superseding,
+    TokensKept,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,

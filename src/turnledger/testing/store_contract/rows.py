@@ -331,7 +331,7 @@ class Rows(Contract):
         lease = IDS.new(LeaseId)
         branch = await read(there, do("branch", found.branch))
         seen = await read(there, do("lane", found.owner, found.id, lease))
-        assert seen == (found, branch, False, 0)
+        assert seen == (found, branch, False, 0, 0)
         await write(here, do("beat", lease))
         assert (await read(there, do("lane", found.owner, found.id, lease)))[2] is True
         assert await read(there, do("lane", "somebody else", found.id, lease)) is None

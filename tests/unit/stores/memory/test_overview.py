@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.unit.engine.lived_in import Lived, live_in
 from tests.unit.engine.test_check import raw_id
 from turnledger import Rule
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
@@ -77,6 +77,10 @@ def name_a_conversation_that_is_gone(database: Database) -> None:
     database.by_key["ann", "", "lost"] = ConversationId("conv_" + raw_id(9))
 
 
+def lead_a_text_to_no_token(database: Database) -> None:
+    database.by_digest[b"digest"] = TokenId("tok_" + raw_id(9))
+
+
 def count_a_live_one_as_ended(database: Database) -> None:
     live = next(id for id in database.conversations if id not in database.ended)
     database.ended[live] = None
@@ -109,6 +113,7 @@ def count_for_nobody(database: Database) -> None:
         (keep_a_log_for_nobody, "There is a log of turn_"),
         (keep_flags_for_nobody, "There are flags or a log of turn_"),
         (name_a_conversation_that_is_gone, "The conversation_key 'lost' of 'ann' names conv_"),
+        (lead_a_text_to_no_token, "The text of a token leads to tok_"),
         (count_a_live_one_as_ended, "but was not counted so"),
     ],
 )

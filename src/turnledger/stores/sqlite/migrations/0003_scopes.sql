@@ -15,14 +15,12 @@ UPDATE branch
 SET bytes = (
     SELECT coalesce(sum(length(body) + coalesce(length(log), 0)), 0) FROM turn WHERE turn.branch = branch.ref);
 
-CREATE TABLE owner_usage (
-    owner TEXT PRIMARY KEY,
-    bytes INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+ALTER TABLE owner ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0;
 
 -- In whole blocks of 16 KiB.
-INSERT INTO owner_usage (owner, bytes)
+INSERT INTO owner (owner, bytes)
 SELECT conversation.owner, sum((branch.bytes + 16383) / 16384 * 16384)
 FROM branch JOIN conversation ON conversation.id = branch.conversation
 WHERE branch.bytes > 0
-GROUP BY conversation.owner;
+GROUP BY conversation.owner
+ON CONFLICT (owner) DO UPDATE SET bytes = excluded.bytes;

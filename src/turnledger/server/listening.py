@@ -1,0 +1,44 @@
+"""Where a server listens: a socket bound to an address, or what is wrong with that address."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from turnledger.server.settings import Settings
+from turnledger.server.settings_file import InvalidSettings
+
+
+def bind(settings: Settings) -> socket.socket:
+    """A socket bound to where the settings say; raises InvalidSettings with the remedy if that fails."""
+    host, port = settings.host.strip("[]"), settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise InvalidSettings(f"--host: {host} is not known. Listen at 127.0.0.1, or ::1.") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+    except OSError as problem:
+        listening.close()
+        raise InvalidSettings(_not_bound(problem, host, port)) from None
+    return listening
+
+
+def _not_bound(problem: OSError, host: str, port: int) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return (
+            f"--port: {port} is in use. Is a server running already? Choose another, or 0 for any free one."
+        )
+    if problem.errno == errno.EACCES:
+        return f"--port: {port} needs rights that this process does not have. Choose one above 1023."
+    return f"--host: {host} is no address of this machine. Listen at 127.0.0.1."
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where the server can be asked."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
