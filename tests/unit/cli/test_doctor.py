@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -11,9 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.server.processes import started
+from turnledger import Ledger
 from turnledger.cli.doctor import NOT_EXAMINED, as_lines, summary_of
 from turnledger.cli.main import app
 from turnledger.cli.serve import NEEDS_SERVER
+from turnledger.model.token import TokenScope
 from turnledger.server import doctor
 from turnledger.server.diagnosis import fail, ok, warn
 
@@ -88,3 +91,19 @@ def test_without_its_packages_it_says_how_to_install_them() -> None:
     command = [sys.executable, "-c", code, "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (NOT_EXAMINED, "", NEEDS_SERVER)
+
+
+async def test_beyond_this_machine_it_asks_for_a_token(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/chats.db"
+    flags = ["doctor", "--host", "0.0.0.0", "--port", "0", "--store", store, "--json"]
+    async with await Ledger.open(store) as ledger:
+        told = await asyncio.to_thread(access, flags)
+        assert (told["level"], "turnledger tokens create" in told["remedy"]) == ("FAIL", True)
+        await ledger.tokens.create(owner="somebody", scopes={TokenScope.TURNS_RUN})
+        told = await asyncio.to_thread(access, flags)
+        assert (told["level"], told["told"]) == ("OK", "at 0.0.0.0:0, with a token only")
+
+
+def access(flags: list[str]) -> dict[str, str]:
+    [found] = [each for each in json.loads(run(app, flags).stdout)["findings"] if each["subject"] == "access"]
+    return dict(found)
