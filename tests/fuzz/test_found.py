@@ -79,3 +79,23 @@ def test_a_body_is_text_wherever_one_looks(application: Application, body: bytes
     for named in ([], [(b"x-conversation-id", b"text")]):
         reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *named], body)
         assert (reply.status, b"not UTF-8" in reply.body) == (400, True), reply.told
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{{"model": "none", "messages": [{HI}]}}',
+        f'{{"model": "demo", "messages": [{HI}], "n": 2}}',
+        '{"model": "demo", "messages": []}',
+        "{",
+    ],
+)
+def test_who_is_not_let_in_any_more_learns_nothing_else(body: str) -> None:
+    """Turns are let in from memory, and their begin finds out: one that was refused before its begin was told
+    why, and which models there are."""
+    application = Application()
+    application.new_token()
+    for named in ([], [(b"x-conversation-id", b"text")]):
+        reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *named], body.encode())
+        assert (reply.status, b"missing_token" in reply.body) == (401, True), reply.told
+    application.close()

@@ -83,7 +83,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             headers=HEADERS,
             body=BODY,
             answer_headers=ANSWER_HEADERS,
-            content={200: {"application/json": COMPLETION, "text/event-stream": TEXT}},
+            content={200: {"application/json": COMPLETION, "text/event-stream": {}}},
             answers={
                 200: "A chat completion, or a stream of its chunks.",
                 404: "No such conversation or model.",

@@ -16,7 +16,7 @@ from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.event_stream import send_events
-from turnledger.server.schemas import FAILURE, STATE, TEXT, an_object, id_of, one_of, or_null
+from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
@@ -74,7 +74,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 )
             },
             is_stream=True,
-            content={200: {"text/event-stream": TEXT}},
+            content={200: {"text/event-stream": {}}},
             answers={200: "The events, up to `turn.finished`; or up to one called `error`.", **GONE},
         ),
     ]
