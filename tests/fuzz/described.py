@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -21,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.fuzz.asking import Application, Reply
+from turnledger.server.endpoint import Endpoint
 from turnledger.server.openapi import describe
 
 URL = "http://localhost"
@@ -39,9 +41,8 @@ Operation = schemathesis.APIOperation
 class Described:
     """The document of an application, and what was seen of it."""
 
-    def __init__(self, application: Application) -> None:
-        self._application = application
-        document = msgspec.json.decode(msgspec.json.encode(describe(application.app.endpoints)))
+    def __init__(self, endpoints: Sequence[Endpoint]) -> None:
+        document = msgspec.json.decode(msgspec.json.encode(describe(endpoints)))
         self.schema = schemathesis.openapi.from_dict(document)
         self.operations: dict[str, Operation] = {
             found.ok().label: found.ok() for found in self.schema.get_all_operations()
@@ -55,29 +56,43 @@ class Described:
             self.schema.iter_coverage_cases(operation, generation_modes=[mode], generation_config=config)
         )
 
-    def ask(self, case: Case, headers: dict[str, str]) -> Response:
+    def ask(self, application: Application, case: Case, headers: dict[str, str]) -> Response:
         """Send a case, and hold the answer against the description."""
         sent = requests.Request(**case.as_transport_kwargs(base_url=URL, headers=headers)).prepare()
-        reply = self._send(sent)
-        shown = Response(
-            status_code=reply.status,
-            headers=_listed(reply),
-            content=reply.body,
-            request=sent,
-            elapsed=0,
-            verify=True,
-        )
+        reply = _send(application, sent)
+        shown = _shown(reply, sent)
         case.validate_response(shown, checks=CHECKS)
         self.observed[case.operation.label][reply.status] += 1
         return shown
 
-    def _send(self, sent: requests.PreparedRequest) -> Reply:
-        where = urlsplit(str(sent.url))
-        headers = [(b"host", b"localhost")]
-        headers += [(_bytes(name).lower(), _bytes(value)) for name, value in sent.headers.items()]
-        body = _bytes(sent.body or b"")
-        path = unquote(where.path, errors="replace")  # as the server does
-        return self._application.ask(str(sent.method), path, headers, body, where.query.encode())
+    def check(self, label: str, reply: Reply) -> None:
+        """Hold an answer against the description of the operation that gave it."""
+        operation = self.operations[label]
+        documented = operation.definition.raw["responses"]
+        assert str(reply.status) in documented, f"{label}: {reply.told}"
+        sent = requests.Request(operation.method, URL + operation.path).prepare()
+        operation.validate_response(_shown(reply, sent))
+        self.observed[label][reply.status] += 1
+
+
+def _send(application: Application, sent: requests.PreparedRequest) -> Reply:
+    where = urlsplit(str(sent.url))
+    headers = [(b"host", b"localhost")]
+    headers += [(_bytes(name).lower(), _bytes(value)) for name, value in sent.headers.items()]
+    body = _bytes(sent.body or b"")
+    path = unquote(where.path, errors="replace")  # as the server does
+    return application.ask(str(sent.method), path, headers, body, where.query.encode())
+
+
+def _shown(reply: Reply, sent: requests.PreparedRequest) -> Response:
+    return Response(
+        status_code=reply.status,
+        headers=_listed(reply),
+        content=reply.body,
+        request=sent,
+        elapsed=0,
+        verify=True,
+    )
 
 
 def _bytes(text: Any) -> bytes:

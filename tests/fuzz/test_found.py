@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -93,9 +94,8 @@ def test_a_body_is_text_wherever_one_looks(application: Application, body: bytes
 def test_who_is_not_let_in_any_more_learns_nothing_else(body: str) -> None:
     """Turns are let in from memory, and their begin finds out: one that was refused before its begin was told
     why, and which models there are."""
-    application = Application()
-    application.new_token()
-    for named in ([], [(b"x-conversation-id", b"text")]):
-        reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *named], body.encode())
-        assert (reply.status, b"missing_token" in reply.body) == (401, True), reply.told
-    application.close()
+    with closing(Application()) as application:
+        application.new_token()
+        for named in ([], [(b"x-conversation-id", b"text")]):
+            reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *named], body.encode())
+            assert (reply.status, b"missing_token" in reply.body) == (401, True), reply.told

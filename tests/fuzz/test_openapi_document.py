@@ -59,7 +59,7 @@ class Server:
 
     def __init__(self, *, has_tokens: bool, shows_one: bool) -> None:
         self.application = Application()
-        self.described = Described(self.application)
+        self.described = Described(self.application.app.endpoints)
         self._has_tokens, self._shows_one = has_tokens, shows_one
         self._token = self.application.new_token()[1] if has_tokens else None
 
@@ -69,7 +69,7 @@ class Server:
             # What is asked to be revoked may be the one that it is asked with.
             text = self.application.new_token()[1] if case.method == "DELETE" else self._token
             headers["Authorization"] = f"Bearer {text}"
-        response = self.described.ask(case, headers)
+        response = self.described.ask(self.application, case, headers)
         label, status = case.operation.label, response.status_code
         assert status < 500 or (label == CHAT and status in (502, 504)), f"{label}: {status} {response.text}"
         if self._has_tokens and not self._shows_one and "security" in case.operation.definition.raw:
