@@ -25,6 +25,7 @@ from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
+from turnledger.server.audience import READERS
 from turnledger.server.chat_request import OnDisconnect
 from turnledger.server.models import Found, Models
 from turnledger.server.quotas import REQUESTS, STREAMS, TURNS, WAITING
@@ -36,14 +37,16 @@ from turnledger.testing.simulation.servers import SimulatedClock
 CHAT = "POST /v1/chat/completions"
 OWNERS = ("alice", "bob")
 LIMITS = Limits(queue_length=3, queue_wait=20.0, reader_events=3)
-SERVER = ServerLimits(
-    turns=14,
-    waiting=9,
-    streams=8,
-    requests=40,
-    owner_turns=9,
-    owner_waiting=6,
-    owner_streams=4,
+WIDE = ServerLimits(body_wait=5.0, send_wait=5.0)
+TIGHT = ServerLimits(
+    requests=12,
+    turns=7,
+    waiting=4,
+    streams=3,
+    owner_turns=4,
+    owner_waiting=3,
+    owner_streams=2,
+    owner_turns_per_minute=40,
     body_wait=5.0,
     send_wait=5.0,
 )
@@ -52,6 +55,8 @@ SAID = (
     *("/slow Tell me", "/stall", "/stall after 2", "/fail", "/fail after 2", "/cut", "/cut after 1"),
     *("/refuse", "/length", '/call f {"a": 1}'),
 )
+AT_LEISURE = 120
+"""Virtual seconds after which what is put off is done, and nobody's pace is too high."""
 NOBODY = "nobody"
 """Shows no token."""
 
@@ -79,7 +84,8 @@ class Crowd:
         clock = SimulatedClock(self._loop, 0)
         self.ledger = await Ledger.over(store, limits=LIMITS, clock=clock, random=self._random)
         model = DemoModel(patience=8.0, now=self._loop.time)
-        self.app: App = make_app(self.ledger, Models({"demo": Found(model, "demo")}), Settings(limits=SERVER))
+        settings = Settings(limits=self._random.choice((WIDE, TIGHT)))
+        self.app: App = make_app(self.ledger, Models({"demo": Found(model, "demo")}), settings)
         self.app.service.readiness = Readiness(self.ledger.probe, self._loop.time)
         for owner in OWNERS:
             await self._make(owner, owner, scopes=tuple(TokenScope))
@@ -102,7 +108,7 @@ class Crowd:
         for _ in range(count):
             client = asyncio.create_task(self._do_something(), name="client")
             self._clients.add(client)
-            await asyncio.sleep(self._random.choice((0, 0, 0.01, 0.1, 0.5, 3)))
+            await asyncio.sleep(self._random.choice((0, 0, 0, 0.01, 0.01, 0.1, 1)))
         await asyncio.gather(*self._clients)
 
     def _do_something(self) -> Coroutine[Any, Any, None]:
@@ -250,11 +256,9 @@ class Crowd:
         client = Client(self._random, self._loop)
         reply = await client.ask(self.app, label.partition(" ")[0], path, sent, body)
         self.log.append(f"{who}: {label} {reply.status}")
-        if reply.status:
-            self._described.check(label, reply) if reply.is_whole else None
-            assert reply.status not in (500, 503), reply.told
         if reply.is_whole:
             check_reply(reply, method=label.partition(" ")[0])
+            self._described.check(label, reply)
         else:
             assert client.has_left, f"{label}: half an answer"
         if was_ended and "security" in self._described.operations[label].definition.raw:
@@ -269,19 +273,18 @@ class Crowd:
     async def at_rest(self) -> None:
         """Everybody has gone: nothing counts, runs or waits any more, and every lane is free."""
         board = self.app.service.board
-        assert {
-            kind: board.sum(kind) for kind in (REQUESTS, TURNS, WAITING, STREAMS, "readers")
-        } == dict.fromkeys((REQUESTS, TURNS, WAITING, STREAMS, "readers"), 0)
+        kinds = (REQUESTS, TURNS, WAITING, STREAMS, READERS)
+        assert {kind: board.sum(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
         assert self.ledger.at_work() == (0, 0, 0)
+        await asyncio.sleep(AT_LEISURE)
         assert await self.ledger.check(at_rest=True) == []
         for owner in OWNERS:
             for chat in await self.ledger.conversations(owner=owner, limit=1000):
                 await self._takes_one_more(owner, str(chat.id))
         assert await self.ledger.check(at_rest=True) == []
-        await asyncio.sleep(120)  # what is done at leisure is done by then
+        await asyncio.sleep(AT_LEISURE)
         here = asyncio.current_task()
-        left = [each.get_name() for each in asyncio.all_tasks() - self._at_first if each is not here]
-        assert not [name for name in left if not name.startswith("turnledger l")], left
+        assert [each.get_name() for each in asyncio.all_tasks() - self._at_first if each is not here] == []
 
     async def _takes_one_more(self, owner: str, chat: str) -> None:
         headers = [HOST, JSON, (b"x-conversation-id", chat.encode()), (b"x-turn-on-busy", b"reject")]
