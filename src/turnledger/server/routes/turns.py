@@ -75,7 +75,11 @@ def endpoints(service: Service) -> list[Endpoint]:
             },
             is_stream=True,
             content={200: {"text/event-stream": {}}},
-            answers={200: "The events, up to `turn.finished`; or up to one called `error`.", **GONE},
+            answers={
+                200: "The events, up to `turn.finished`, or up to one called `error`; none if the turn was"
+                " withdrawn before it began.",
+                **GONE,
+            },
         ),
     ]
 
@@ -110,8 +114,8 @@ class TurnEvents:
         service.audience.join(turn)
         try:
             events = chat.events(turn, after=after)
-            with service.staying.stay(who):
-                await send_events(events, request.scope, receive, send, service.settings.limits.send_wait)
+            stay, patience = service.staying.stay(who), service.settings.limits.send_wait
+            await send_events(events, request.scope, receive, send, patience, stay)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()
