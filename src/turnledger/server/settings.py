@@ -48,6 +48,12 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Event streams that one owner may read."""
     owner_turns_per_minute: Count | None = None
     """Turns that one owner may ask for within a minute; none is given by default."""
+    owner_bytes: Count | None = None
+    """Bytes that one owner may store, in all his conversations; none is given by default."""
+    input_items: Count = ENGINE.input_items
+    """Items in the input of one turn."""
+    turn_bytes: Count = ENGINE.turn_bytes
+    """Bytes of one turn."""
     queue_length: Count = ENGINE.queue_length
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
