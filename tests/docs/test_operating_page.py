@@ -138,7 +138,7 @@ def test_its_commands_lead_from_nothing_to_a_guarded_server_behind_tls(shell: Sh
     assert "Revoked" in run("turnledger tokens revoke")
     with pytest.raises(AssertionError):
         shell.run(block_with("X-Conversation-Id: my-order"))
-    counted = run("/metrics")
+    counted = run("8383/metrics")
     assert 'turnledger_turns_total{outcome="completed"} 1.0' in counted
     assert "nothing is wrong" in counted
     run("kill -HUP")
