@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
+from turnledger.server import serve
 from turnledger.server.listening import bind
 from turnledger.server.serve import check_guarded
 from turnledger.server.settings import Settings
@@ -156,3 +159,29 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
             await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
             await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
             await check_guarded(ledger, settings, listening)
+
+
+async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve, "LINGERING", 3600)
+    with bind(Settings(port=0)) as listening:
+        address = listening.getsockname()
+        async with serving() as app:
+            ready = asyncio.Event()
+            server = serve.Server(app, ready.set)
+            running = asyncio.create_task(server.answer_at(listening))
+            await ready.wait()
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(request("/healthz"))
+            assert b"connection: close" not in await reader.readuntil(b'{"status":"ok"}')
+            server.leave()
+            server.leave()
+            with pytest.raises(ConnectionError):
+                while True:
+                    (await asyncio.open_connection(*address))[1].close()
+            assert not running.done()
+            writer.write(request("/healthz"))
+            last = await reader.read()
+            assert (last.startswith(b"HTTP/1.1 200 "), b"connection: close" in last) == (True, True)
+            await running
