@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
 NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
 NOT_STARTED = 2
 """Exit code: the settings are wrong, or the store cannot be opened. 0: it has served, and was told to end."""
+
+
+def most(of_what: str) -> Any:
+    """The option that sets a limit."""
+    return typer.Option(metavar="N", help=f"Most {of_what}.")
 
 
 def serve(
@@ -52,11 +59,16 @@ def serve(
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info")
     ] = None,
-    body_bytes: Annotated[int | None, typer.Option(metavar="N", help="Largest body of a request.")] = None,
-    requests: Annotated[int | None, typer.Option(metavar="N", help="Most requests open at once.")] = None,
-    queue_length: Annotated[
-        int | None, typer.Option(metavar="N", help="Most turns that wait for one conversation.")
-    ] = None,
+    body_bytes: Annotated[int | None, most("bytes in the body of a request")] = None,
+    requests: Annotated[int | None, most("requests open at once")] = None,
+    turns: Annotated[int | None, most("turns open at once")] = None,
+    waiting: Annotated[int | None, most("turns that have not begun yet")] = None,
+    streams: Annotated[int | None, most("event streams open at once")] = None,
+    owner_turns: Annotated[int | None, most("turns open at once, of one owner")] = None,
+    owner_waiting: Annotated[int | None, most("turns that have not begun yet, of one owner")] = None,
+    owner_streams: Annotated[int | None, most("event streams open at once, of one owner")] = None,
+    owner_turns_per_minute: Annotated[int | None, most("turns asked for in a minute, by one owner")] = None,
+    queue_length: Annotated[int | None, most("turns that wait for one conversation")] = None,
     queue_wait: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Longest wait for the turns before.")
     ] = None,
@@ -68,8 +80,15 @@ def serve(
     workers, SIGHUP replaces them one by one, with settings read anew.
     """
     flags = {name: value for name, value in locals().items() if name != "config"}
-    try:
+    with failures_told():
         _run(flags, config)
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Tell what keeps a server from beginning in one line, and exit."""
+    try:
+        yield
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] == "turnledger":
             raise

@@ -78,10 +78,12 @@ class App:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - for the type checker
             self._open.add(task)
+            self.service.quotas.request_opened()
             try:
                 await self._answer(scope, receive, send)
             finally:
                 self._open.discard(task)
+                self.service.quotas.request_closed()
                 self._somebody_left.set()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -179,8 +181,12 @@ class App:
 
     async def _admit(self, endpoint: Endpoint, head: Head) -> Principal:
         admission = self.service.admission
-        principal = admission.recall(head) if endpoint.checks_version else None
-        if principal is None:
+        principal = admission.recall(head) if endpoint.checks_version or endpoint.is_stream else None
+        if principal is not None and endpoint.is_stream:
+            # Refused from memory, without the store; who is let in is looked up.
+            is_tokenless = principal.token is None
+            self.service.quotas.look_at_streams(principal.owner, is_tokenless=is_tokenless)
+        if principal is None or not endpoint.checks_version:
             principal = await admission.admit(head)
         if principal.token is not None or not endpoint.is_open_at_first:
             principal.check(endpoint.needs)
@@ -194,9 +200,8 @@ class App:
         app, endpoint = found
         if self.service.shutting_down.is_set() and not endpoint.while_ending:
             raise shutting_down()
-        if len(self._open) > self.service.settings.limits.requests and not endpoint.while_ending:
-            message = "The server has as many open requests as it may have. Try again in a moment."
-            raise Refused(429, "too_many_requests", message, headers=[(b"retry-after", b"1")])
+        if not endpoint.while_ending:
+            self.service.quotas.look_at_requests()
         return endpoint, app
 
     def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:

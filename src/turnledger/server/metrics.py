@@ -43,8 +43,14 @@ class Metrics:
         self._requests = Counter(
             "turnledger_requests", "Requests answered, by status.", ["status"], registry=registry
         )
-
+        self._refusals = Counter(
+            "turnledger_refusals",
+            "Requests refused for what is open already, by limit.",
+            ["limit"],
+            registry=registry,
+        )
         self._by_status: dict[int, Counter] = {}
+        self._by_limit: dict[str, Counter] = {}
 
     @classmethod
     def shared(cls, folder: Path, part: int) -> Metrics:
@@ -83,6 +89,13 @@ class Metrics:
     def stream_closed(self) -> None:
         """It does so no more."""
         self._streams.dec()
+
+    def refused(self, limit: str) -> None:
+        """A request was refused, because of the limit of this name."""
+        counter = self._by_limit.get(limit)
+        if counter is None:
+            counter = self._by_limit[limit] = self._refusals.labels(limit)
+        counter.inc()
 
     def answered(self, status: int) -> None:
         """A request was answered; 499: its client left before."""

@@ -18,6 +18,8 @@ from turnledger.server.board import Board
 
 CELLS = 65_536
 """Names for which a part has room, twice over."""
+HASHES = 10_000
+"""Names whose hash is remembered."""
 TRIES = 100
 """So often a part is read anew whose names are moving. After that its worker stands still, and so do they."""
 
@@ -44,6 +46,7 @@ class SharedBoard(Board):
         self._starts = [_HEAD_WORDS + self._part_words * part for part in range(self.parts)]
         self._own = None if part is None else self._starts[part]
         self._hashes: dict[str, tuple[int, int]] = {}
+        self._hashes_of_names: dict[tuple[str, str], int] = {}
         self._barrier = Lock()
 
     @classmethod
@@ -85,7 +88,7 @@ class SharedBoard(Board):
     def add(self, kind: str, name: str, by: int = 1) -> None:
         """See Board."""
         all_names, spilled = self._of_kind(kind)
-        self._count(self._hash(kind, name), by, spilled)
+        self._count(self._of_name(kind, name), by, spilled)
         self._count(all_names, by)
         # A processor may put off a write until after a later read; not beyond the taking of a lock.
         with self._barrier:
@@ -93,7 +96,7 @@ class SharedBoard(Board):
 
     def total(self, kind: str, name: str) -> int:
         """See Board. Should a part be full, what it had no room for counts under every name of its kind."""
-        hashed, words = self._hash(kind, name), self._words
+        hashed, words = self._of_name(kind, name), self._words
         total = 0
         for start in self._starts:
             if words[start + _NAMES]:
@@ -104,13 +107,25 @@ class SharedBoard(Board):
 
     def sum(self, kind: str) -> int:
         """See Board."""
-        hashed = self._of_kind(kind)[0]
-        return sum(self._read(start, hashed) for start in self._starts)
+        hashed, words = self._of_kind(kind)[0], self._words
+        total = 0
+        for start in self._starts:
+            if words[start + _NAMES]:
+                total += self._read(start, hashed)
+        return total
 
     def _hash(self, kind: str, name: str, meaning: bytes = b"") -> int:
         text = f"{kind}\0{name}".encode(errors="surrogatepass")
         hashed = blake2b(text, digest_size=_WORD, key=self._key, person=meaning).digest()
         return int.from_bytes(hashed, "little") or 1  # 0 is an empty cell
+
+    def _of_name(self, kind: str, name: str) -> int:
+        found = self._hashes_of_names.get((kind, name))
+        if found is None:
+            if len(self._hashes_of_names) >= HASHES:
+                self._hashes_of_names.clear()
+            found = self._hashes_of_names[kind, name] = self._hash(kind, name)
+        return found
 
     def _of_kind(self, kind: str) -> tuple[int, int]:
         """Where the sum of a kind is kept, and the sum of what did not find room."""
@@ -123,9 +138,11 @@ class SharedBoard(Board):
 
     def _read(self, start: int, hashed: int) -> int:
         words, count = self._words, 0
+        first = start + _PART_HEAD_WORDS + _CELL_WORDS * (hashed & self._mask)
         for _ in range(TRIES):
             moves = words[start + _MOVES]
-            place = self._find(start, hashed)
+            # Most names are where their hash points: that spares them a call.
+            place = first if words[first] in (hashed, 0) else self._find(start, hashed)
             count = words[place + 1] if words[place] == hashed else 0
             if words[start + _MOVES] == moves and not moves & 1:
                 break

@@ -13,10 +13,11 @@ import pytest
 from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
+from turnledger.engine.limits import Limits
 from turnledger.server import serve
 from turnledger.server.listening import bind
-from turnledger.server.serve import check_guarded
-from turnledger.server.settings import Settings
+from turnledger.server.serve import check_guarded, engine_limits
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -161,6 +162,13 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
             await check_guarded(ledger, settings, listening)
 
 
+def test_the_memory_for_histories_is_shared_out() -> None:
+    assert engine_limits(ServerLimits(streams=9_000, turns=1_000)) == Limits()
+    small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
+    assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
+    assert small.readers == 12
+
+
 async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -184,4 +192,6 @@ async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_
             writer.write(request("/healthz"))
             last = await reader.read()
             assert (last.startswith(b"HTTP/1.1 200 "), b"connection: close" in last) == (True, True)
+            writer.close()
+            await writer.wait_closed()
             await running
