@@ -15,8 +15,8 @@ from tests.crash.test_slow_clients import PIECE, SMALL, TCP_REPAIR, SlowClient, 
 from turnledger.model.attempt import AttemptState
 from turnledger.runners.demo import DemoModel
 from turnledger.server import serve
-from turnledger.server.outlet import BACKLOG
 from turnledger.server.listening import bind
+from turnledger.server.outlet import BACKLOG
 from turnledger.server.settings import ServerLimits, Settings
 
 SOON = 0.02
