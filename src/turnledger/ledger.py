@@ -336,6 +336,11 @@ class Ledger:
         """Tell how many turns run and wait in this process, and how many read its events."""
         return self._process.at_work()
 
+    async def recover(self) -> None:
+        """End what dead processes have left running, now. It is done on a timer anyway, and by whoever needs
+        a lane: this is for who has just seen a process die."""
+        await self._tending.bury_dead()
+
     def delivered(self, asked: TurnBlock) -> None:
         """Say that the whole answer was handed to the client that asked for this turn, with a `retry`.
 

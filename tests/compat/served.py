@@ -32,8 +32,8 @@ from turnledger.runners.demo import DemoModel
 from turnledger.runners.upstream import Retries, Timeouts, Upstream
 from turnledger.server.app import App, make_app
 from turnledger.server.bounded_http import bounded_http
+from turnledger.server.listening import bind, url_of
 from turnledger.server.models import DEMO, Found, Models
-from turnledger.server.serve import bind, url_of
 from turnledger.server.settings import Settings
 from turnledger.stores.opening import open_store
 from turnledger.testing.gates import Gate, GatedStore

@@ -82,6 +82,7 @@ def test_a_ledger_can_do_this() -> None:
         "lost",
         "open",
         "over",
+        "probe",
         "resent",
         "reset",
         "run",

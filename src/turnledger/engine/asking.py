@@ -134,8 +134,7 @@ def begin_request(
     readmit: Readmit | None = None,
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
-    items = items_of(input)
-    limits = process.limits
+    items, limits = items_of(input), process.limits
     limits.check_size("The input", items)
     if place is None or not place.regenerates:
         check_input(items)

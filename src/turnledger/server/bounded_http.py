@@ -72,6 +72,12 @@ class BoundedHttp(HttpToolsProtocol):
         self._nothing_stalls()
         super().connection_lost(exc)
 
+    @property
+    def is_answering(self) -> bool:
+        """Whether a request is being answered."""
+        # Before the first one there is none, whatever its type says.
+        return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
+
     def on_message_begin(self) -> None:
         """A request begins."""
         self._is_in_head = True
