@@ -83,6 +83,7 @@ def test_a_ledger_can_do_this() -> None:
         "open",
         "over",
         "probe",
+        "recover",
         "resent",
         "reset",
         "run",

@@ -132,8 +132,8 @@ class WorkerServer(Server):
         accepting: Accepting
         http = bounded_http(self._app.service.settings.limits)
 
-        class Connection(http):
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        class Connection(http):  # type: ignore[valid-type, misc]
+            def connection_made(self, transport: asyncio.Transport) -> None:
                 accepting.came()
                 super().connection_made(transport)
 
