@@ -41,12 +41,14 @@ from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
+from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
 
@@ -321,6 +323,10 @@ class Ledger:
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    async def usage(self, *, owner: str = OWNER) -> Usage:
+        """Tell how much is stored for an owner; see Limits.owner_bytes."""
+        return await self._process.store.read(usage, owner)
 
     @property
     def tokens(self) -> Tokens:

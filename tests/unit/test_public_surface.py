@@ -53,6 +53,7 @@ def test_these_names_are_exported() -> None:
         "TurnFinished",
         "TurnKind",
         "TurnStarted",
+        "Usage",
         "errors",
         "items_of_messages",
         "messages_of",
@@ -89,6 +90,7 @@ def test_a_ledger_can_do_this() -> None:
         "run",
         "tokens",
         "turn",
+        "usage",
     }
 
 

@@ -159,6 +159,7 @@ def begin_request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
+        owner_bytes=limits.owner_bytes,
         on_busy=on_busy if isinstance(on_busy, OnBusy) else choice(OnBusy, "on_busy", on_busy),
         on_stop=on_stop if isinstance(on_stop, OnStop) else choice(OnStop, "on_stop", on_stop),
         on_failure=on_failure

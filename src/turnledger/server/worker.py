@@ -126,13 +126,14 @@ class WorkerServer(Server):
         super().__init__(app, on_start)
         self._board = board
         self._workers = app.service.settings.workers
+        self._limits = app.service.settings.limits
 
     async def listen(self, sockets: list[socket.socket] | None) -> None:
         """Take connections from now on, and no more of them than the other workers."""
         accepting: Accepting
-        http = bounded_http(self._app.service.settings.limits)
+        kind = bounded_http(self._limits)
 
-        class Connection(http):  # type: ignore[valid-type, misc]
+        class Connection(kind):  # type: ignore[valid-type, misc]
             def connection_made(self, transport: asyncio.Transport) -> None:
                 accepting.came()
                 super().connection_made(transport)

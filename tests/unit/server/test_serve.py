@@ -160,12 +160,7 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
 
 
 def test_the_memory_for_histories_is_shared_out() -> None:
-    limits = engine_limits(ServerLimits())
-    usual = Limits()
-    assert (limits.cached_bytes, limits.chat_bytes, limits.shown_bytes) == (
-        usual.cached_bytes,
-        usual.chat_bytes,
-        usual.shown_bytes,
-    )
-    small = engine_limits(ServerLimits(cached_bytes=10_000_000))
+    assert engine_limits(ServerLimits(streams=9_000, turns=1_000)) == Limits()
+    small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
     assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
+    assert small.readers == 12
