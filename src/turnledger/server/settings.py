@@ -59,7 +59,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     queue_wait: Seconds = ENGINE.queue_wait
     """How long a turn waits for those before it."""
     cached_bytes: Count = ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes
-    """Bytes of histories that are kept in memory in all, so that they need not be read for each turn."""
+    """Bytes of histories that are kept in memory by each worker, so that they need not be
+    read for each turn."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
