@@ -72,6 +72,10 @@ class Tending:
         ):
             await self._try(step())
 
+    async def bury_dead(self) -> None:
+        """Take over from the dead at once. What fails is logged, and left to the next round."""
+        await self._try(self._bury_dead())
+
     async def _try(self, work: Coroutine[Any, Any, None]) -> bool:
         try:
             await work

@@ -20,7 +20,7 @@ from turnledger.server.body import read_body
 from turnledger.server.chat_request import ChatRequest, chat_request
 from turnledger.server.conversing import Conversing
 from turnledger.server.errors import ClientGone, shutting_down
-from turnledger.server.outlet import Outlet
+from turnledger.server.outlet import Outlet, cut_of
 from turnledger.server.passthrough import pass_through
 from turnledger.server.service import Service
 
@@ -32,17 +32,20 @@ class ChatCompletions:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outlet = Outlet(send, receive)
+        who: Principal = scope["state"]["principal"]
+        place = self._service.quotas.turn(who.owner, is_tokenless=who.token is None)
+        outlet = Outlet(send, receive, cut=cut_of(scope))
         answer = Answer(outlet, self._service.metrics)
         conversing: Conversing | None = None
         try:
             asked, model = await self._read(scope, receive)
             if asked.has_conversation:
-                conversing = Conversing(self._service, scope["state"], asked, model, answer)
+                conversing = Conversing(self._service, scope["state"], asked, model, answer, place)
                 await conversing.run()
             else:
                 # No begin asks the store whether this one is still let in.
                 await self._service.admission.admit(scope["state"]["head"])
+                place.begin()
                 question = Asked(asked.messages, asked.settings, asked.stream_options)
                 await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
@@ -58,6 +61,7 @@ class ChatCompletions:
             logs.unexpected(problem, request_id=scope["state"]["request_id"])
             answer.fail(problem)
         finally:
+            place.leave()  # the turn has ended, also for a client that takes its time to read the end
             all_of_it = await outlet.close(self._service.settings.limits.send_wait)
             answer.close()
             if conversing is not None:

@@ -37,6 +37,7 @@ from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.chat_wire import Chunks, completion
+from turnledger.server.quotas import Place
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
@@ -54,6 +55,7 @@ class Conversing:
         asked: ChatRequest,
         model: ChatModel,
         answer: Answer,
+        place: Place,
     ) -> None:
         self._ledger = service.ledger
         self._metrics = service.metrics
@@ -63,11 +65,14 @@ class Conversing:
         self._state = state
         self._asked = asked
         self._answer = answer
+        self._place = place
         self._turn = ""
+        self._has_spoken = False
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
         self._running: RunningTurn | None = None
         self._reads: TurnId | None = None
+        self._following: asyncio.Task[None] | None = None
         self._block = self._ask()
         self._runner = self._make_runner(model)
 
@@ -78,6 +83,7 @@ class Conversing:
         try:
             async with block as turn:
                 self._running = turn
+                self._place.begin()
                 asked_at, self._began_at = self._began_at, time.monotonic()
                 self._metrics.waited(self._began_at - asked_at)
                 if self._answer.outlet.is_broken:
@@ -99,11 +105,12 @@ class Conversing:
             self._answer.header(b"idempotency-replayed", "true")
             self._replay(replay.turn)
         except TurnAttached as attached:
+            self._place.begin()
             self._tell_place(attached.conversation, "continued", attached.turn)
             if not self._answer.outlet.is_broken:
                 self._audience.join(attached.turn)
                 self._reads = attached.turn
-            await self._follow(attached.turn)
+                await self._follow_while_heard(attached.turn)
         except asyncio.CancelledError:
             # Cancelled while the store wrote, it may be there, and must not be denied. What was cut short and
             # kept is there, too, but is no answer.
@@ -183,7 +190,8 @@ class Conversing:
 
     def _payloads(self, payloads: list[bytes]) -> None:
         """Chunks as the model sent them, under the name of the turn."""
-        if not self._answer.outlet.has_begun:
+        if not self._has_spoken and self._runner.has_spoken:
+            self._has_spoken = True
             self._metrics.first_token(time.monotonic() - self._began_at)
         was, now = self._runner.answer_id, self._turn
         self._answer.chunks([renamed(payload, was, now) for payload in payloads])
@@ -201,6 +209,16 @@ class Conversing:
             self._answer.done(self._chunks(turn.id).whole(turn))
         else:
             self._answer.whole(completion(turn))
+
+    async def _follow_while_heard(self, turn: TurnId) -> None:
+        """The turn needs no follower: when the client leaves, so does this request, and counts no more."""
+        following = self._following = asyncio.create_task(self._follow(turn), name="turnledger follower")
+        try:
+            await asyncio.wait((following,))
+        finally:
+            following.cancel()
+        if not following.cancelled():
+            following.result()
 
     async def _follow(self, turn: TurnId) -> None:
         """Another request runs the turn: tell of it as it goes."""
@@ -227,6 +245,8 @@ class Conversing:
     def _client_left(self) -> None:
         self._ledger.lost(self._block)
         self._read_no_more()
+        if self._following is not None:
+            self._following.cancel()
         if self._on_disconnect is not OnDisconnect.CONTINUE:
             self._audience.when_gone(self._block.id, self._begin_to_stop)
 

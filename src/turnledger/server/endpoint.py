@@ -44,5 +44,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it must have one, if it takes one."""
     media_type: str = "application/json"
     """Of the answer when all went well."""
+    is_stream: bool = False
+    """Whether it is for readers of streams, of whom there may be only so many."""
     while_ending: bool = False
     """Whether it is answered while the server shuts down."""

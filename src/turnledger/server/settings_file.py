@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -227,6 +228,8 @@ class _Reading:
     def _check(self, settings: Settings) -> None:
         if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
             raise self._problem(("server", "store"), f"this URL names no store. Known forms: {KNOWN}.")
+        if settings.workers > 1:
+            self._check_workers(settings)
         for host in settings.hosts:
             if not is_host_name(host):
                 raise self._problem(
@@ -243,6 +246,14 @@ class _Reading:
         elif settings.api_key_env is not None:
             raise self._problem(("server", "api_key_env"), "an api_key needs an `upstream` to send it to.")
         self._check_variable(("server", "api_key_env"), settings.api_key_env)
+
+    def _check_workers(self, settings: Settings) -> None:
+        way = ("server", "workers")
+        if os.name != "posix":
+            raise self._problem(way, "this system can run one worker only. Leave it out.")
+        if settings.store.startswith("memory:"):
+            told = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
+            raise self._problem(way, told)
 
     def _check_upstream(self, way: Names, url: str) -> None:
         try:

@@ -11,8 +11,10 @@ import pytest
 
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
-from turnledger.server.serve import bind, check_guarded, url_of
-from turnledger.server.settings import Settings
+from turnledger.engine.limits import Limits
+from turnledger.server.listening import bind
+from turnledger.server.serve import check_guarded, engine_limits
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -146,20 +148,6 @@ def test_who_sends_more_than_is_wanted_still_gets_the_answer(kind: str, chunked:
         assert server.end(signal.SIGTERM)[0] == 0
 
 
-def test_a_port_in_use_is_told_with_the_remedy() -> None:
-    with bind(Settings(port=0)) as first:
-        first.listen()
-        port = first.getsockname()[1]
-        assert url_of(first) == f"http://127.0.0.1:{port}"
-        with pytest.raises(InvalidSettings, match=f"--port: {port} is in use. .* Choose another, or 0"):
-            bind(Settings(port=port))
-
-
-def test_an_address_of_another_machine_is_told() -> None:
-    with pytest.raises(InvalidSettings, match=r"--host: 192\.0\.2\.1 is no address of this machine"):
-        bind(Settings(host="192.0.2.1", port=0, insecure=True))
-
-
 async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() -> None:
     settings = Settings(host="0.0.0.0", port=0)
     with bind(settings) as listening:
@@ -171,11 +159,8 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
             await check_guarded(ledger, settings, listening)
 
 
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_the_url_of_an_ipv6_address_can_be_used() -> None:
-    try:
-        listening = bind(Settings(host="[::1]", port=0))
-    except InvalidSettings:
-        pytest.skip("no IPv6 here")
-    with listening:
-        assert url_of(listening).startswith("http://[::1]:")
+def test_the_memory_for_histories_is_shared_out() -> None:
+    assert engine_limits(ServerLimits(streams=9_000, turns=1_000)) == Limits()
+    small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
+    assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
+    assert small.readers == 12

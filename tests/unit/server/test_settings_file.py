@@ -206,6 +206,8 @@ def test_a_mistake_is_told_with_its_line_and_the_remedy(tmp_path: Path, text: st
         ),
         ({"upstream": "nonsense"}, "--upstream: this is not the URL of an upstream."),
         ({"store": "nonsense"}, "--store: this URL names no store."),
+        ({"workers": 0}, "--workers: `workers`: expected `int` >= 1."),
+        ({"workers": 2, "store": "memory:"}, "--workers: several processes cannot share a store in memory."),
         ({"body_bytes": 0}, "--body-bytes: `limits.body_bytes`: expected `int` >= 1."),
         ({"upstream": "http://a", "api_key_env": "NOT_SET"}, "--api-key-env: the environment variable"),
     ],

@@ -63,6 +63,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 "Last-Event-ID": "The number of the last event that was heard: those after it are sent."
             },
             media_type="text/event-stream",
+            is_stream=True,
             answers={200: "The events, up to `turn.finished`.", 404: "There is no such turn."},
         ),
     ]
@@ -82,17 +83,24 @@ class TurnEvents:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service, request = self._service, Request(scope, receive)
-        turn = TurnId(request.path_params["turn"])
-        after = after_of(request.headers.get("last-event-id") or "0")
+        request = Request(scope, receive)
         who: Principal = request.state.principal
+        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
+        try:
+            await self._tell(who, request, receive, send)
+        finally:
+            place.leave()
+
+    async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
+        service, turn = self._service, TurnId(request.path_params["turn"])
+        after = after_of(request.headers.get("last-event-id") or "0")
         chat = await service.ledger.chat_of(turn, owner=who.owner, within=who.within)
         service.metrics.stream_opened()
         service.audience.join(turn)
         try:
             events = chat.events(turn, after=after)
             with service.staying.stay(who):
-                await send_events(events, receive, send, service.settings.limits.send_wait)
+                await send_events(events, request.scope, receive, send, service.settings.limits.send_wait)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()
