@@ -115,6 +115,8 @@ class Conversing:
         finally:
             self._read_no_more()
             self._audience.forget(block.id)
+            # It calls back: kept, the two would keep each other until the garbage collector comes.
+            del self._runner
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 

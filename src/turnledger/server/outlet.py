@@ -133,6 +133,9 @@ class Outlet:
                 sending.cancel()
         if self._watching is not None:
             self._watching.cancel()
+            # Let go of: a task and what it watches for would otherwise keep each other, and all of the turn
+            # with them, until the garbage collector comes.
+            self._watching = None
         return self._is_ended and not self.is_broken
 
 
