@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, TypeVar
-
-from msgspec.structs import replace
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 from turnledger.engine.begin import BeginRequest
 from turnledger.engine.branching import Divergence
@@ -106,6 +104,22 @@ def begin_request(
     target: Target,
     input: Input,
     place: Divergence | None = None,
+    **options: Unpack[TurnOptions],
+) -> BeginRequest:
+    """Check what a caller asks for, and make it a request to begin."""
+    items = items_of(input)
+    process.limits.check_size("The input", items)
+    if place is None or not place.regenerates:
+        check_input(items)
+    return _request(process, target, items, place, **options)
+
+
+def _request(
+    process: Process,
+    target: Target,
+    items: tuple[Item, ...],
+    place: Divergence | None = None,
+    resending: Resending | None = None,
     *,
     instructions: Input | None = None,
     instructions_once: Input | None = None,
@@ -120,27 +134,26 @@ def begin_request(
     on_failure: OnFailure | str = OnFailure.SETTLE,
     interaction: bool = True,
 ) -> BeginRequest:
-    """Check what a caller asks for, and make it a request to begin."""
-    items = items_of(input)
+    """A request to begin with this input, or with what is new in a history that was sent again."""
     limits = process.limits
-    limits.check_size("The input", items)
-    if place is None or not place.regenerates:
-        check_input(items)
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
     if context is not ALL:
         _check_context(context)
     primes = _primes(limits, priming) if priming else ()
+    key: Key | None = None
     if idempotency_key is not None:
         check_idempotency_key(idempotency_key)
-    where = () if place is None else (place.after, place.replaces)
+        where = () if place is None else (place.after, place.replaces)
+        body = fingerprint(items, *where, instructions=given, priming=primes) + body_digest
+        key = Key(idempotency_key, body) if resending is None else resending.key(idempotency_key, body)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
         attempt=process.ids.new(TurnId),
         lease=process.lease,
-        input=items,
+        input=items if resending is None else (),
         instructions=given,
         priming=primes,
         context=context,
@@ -155,10 +168,9 @@ def begin_request(
         is_interaction=interaction,
         diverge=place,
         attaches=attach,
-        retry=None if retry is None or idempotency_key else check_retry(retry),
-        key=Key(idempotency_key, fingerprint(items, *where, instructions=given, priming=primes) + body_digest)
-        if idempotency_key
-        else None,
+        retry=None if retry is None or key is not None else check_retry(retry),
+        reread=None if resending is None else resending.reread,
+        key=key,
     )
 
 
@@ -189,12 +201,10 @@ def resent_request(
         raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
     how = choice(Sent, "sent", sent) if sent is not None else None
     resending = Resending(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
-    request = begin_request(process, target, PLACEHOLDER, **options)
-    key = resending.key(request.key) if request.key is not None else None
-    return replace(request, input=(), reread=resending.reread, key=key)
+    return _request(process, target, PLACEHOLDER, resending=resending, **options)
 
 
-PLACEHOLDER = "to be read"
+PLACEHOLDER = items_of("to be read")
 """Stands for the input until it is known what that is."""
 
 

@@ -77,16 +77,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     await tables.add_turn(turn, request.log)
     if asked:
         await tables.save_flags(request.owner, turn.id, asked)
-    await tables.save_branch(
-        replace(
-            branch,
-            head=turn.id,
-            length=turn.number,
-            running=None,
-            pending=request.pending,
-            instructed=request.instructed,
-        )
-    )
+    await tables.save_branch(behind(branch, request))
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
@@ -99,6 +90,19 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     if request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
     return turn
+
+
+def behind(branch: Branch, request: CommitRequest) -> Branch:
+    """The branch with the turn as its head, and with its lane free."""
+    turn = request.turn
+    return replace(
+        branch,
+        head=turn.id,
+        length=turn.number,
+        running=None,
+        pending=request.pending,
+        instructed=request.instructed,
+    )
 
 
 async def _diverge(

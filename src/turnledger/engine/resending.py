@@ -77,20 +77,20 @@ class Resending:
         self._process = process
         # A copy: a client goes on with its list while the request waits.
         self._messages = tuple(messages)
-        if not all(isinstance(message, Mapping) for message in self._messages):
+        if not all(type(message) is dict or isinstance(message, Mapping) for message in self._messages):
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
         self._sent = sent
         self._on_divergence = on_divergence
 
-    def key(self, other: Key) -> Key:
-        """The key of the request: its body is what was sent, whatever it means by now, and what `other` says
-        of the rest of it."""
+    def key(self, text: str, rest: bytes) -> Key:
+        """The key of the request: its body is what was sent, whatever it means by now, and what `rest` says
+        of all else."""
         said = [self._sent, self._on_divergence, self._messages]
         try:
             body = msgspec.json.encode(said, enc_hook=dict, order="deterministic")
         except (TypeError, ValueError, RecursionError) as problem:
             raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
-        return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
+        return Key(text, hashlib.sha256(rest + body).digest())
 
     async def reread(self, request: BeginRequest, conversation: ConversationId | None) -> BeginRequest:
         """Read the messages against the line as it is now. Raises NoNewInput, MalformedItems, HistoryDiverged
