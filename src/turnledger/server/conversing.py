@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
@@ -172,16 +172,15 @@ class Conversing:
         """Chunks as the model sent them, under the name of the turn."""
         if not self._answer.outlet.has_begun:
             self._metrics.first_token(time.monotonic() - self._began_at)
-        was, now = self._runner.answer_id, self._turn
-        self._answer.chunks([renamed(payload, was, now) for payload in payloads])
+        self._answer.chunks(renamed(payloads, self._runner.answer_id, self._turn))
 
     def _finish(self) -> None:
         """The turn is committed: now the client may hear that it is done."""
         runner = self._runner
         if self._asked.stream:
-            self._answer.done([renamed(each, runner.answer_id, self._turn) for each in runner.held])
+            self._answer.done(renamed(runner.held, runner.answer_id, self._turn))
         else:
-            self._answer.whole(renamed(runner.completion, runner.answer_id, self._turn))
+            self._answer.whole(renamed([runner.completion], runner.answer_id, self._turn)[0])
 
     def _replay(self, turn: Turn) -> None:
         if self._asked.stream:
@@ -248,12 +247,17 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
         raise InvalidInput(f"messages must be a list of objects, each with a role: {problem}.") from None
 
 
-def renamed(payload: bytes, was: str, now: str) -> bytes:
-    """A payload with another id. Nothing else changes: what its model says is passed on byte for byte."""
-    name = b'"id":"%s"' % was.encode(errors="replace")
+def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
+    """Payloads under another id. Nothing else changes: what their model says is passed on byte for byte."""
+    old, new = b'"id":"%s"' % was.encode(errors="replace"), b'"id":"%s"' % now.encode()
     # Within a text the quotes would be escaped: where it stands once, it is the id of the answer.
-    if was and payload.count(name) == 1:
-        return payload.replace(name, b'"id":"%s"' % now.encode())
+    return [
+        payload.replace(old, new) if was and payload.count(old) == 1 else _named_anew(payload, now)
+        for payload in payloads
+    ]
+
+
+def _named_anew(payload: bytes, now: str) -> bytes:
     try:
         return encode({**_fields_decoder.decode(payload), "id": now})
     except msgspec.DecodeError:  # half a character, whose other half is in the next chunk

@@ -64,8 +64,8 @@ def test_how_a_turn_ended_is_counted_in_a_word(problem: BaseException, word: str
 
 
 def test_only_the_id_of_an_answer_changes() -> None:
-    assert renamed(b'{"id":"a", "x":"a"}', "a", "turn_1") == b'{"id":"turn_1", "x":"a"}'
-    assert msgspec.json.decode(renamed(b'{"x":"a"}', "", "turn_1")) == {"id": "turn_1", "x": "a"}
+    assert renamed([b'{"id":"a", "x":"a"}'], "a", "turn_1") == [b'{"id":"turn_1", "x":"a"}']
+    assert msgspec.json.decode(renamed([b'{"x":"a"}'], "", "turn_1")[0]) == {"id": "turn_1", "x": "a"}
 
 
 @pytest.mark.parametrize("stream", [False, True])
