@@ -127,7 +127,7 @@ class Resending:
             input=input,
             instructions=None,
             diverge=None,
-            seen=Seen(branch.id, branch.head, branch.unsettled, line.flagged),
+            seen=Seen(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation),
         )
 
     async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
@@ -137,12 +137,13 @@ class Resending:
         leading = items_of_messages(self._messages[: meaning.instructions])
         process.limits.check_size("What is given as instructions", leading)
         in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
+        home = branch.conversation
         return replace(
             request,
             input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch),
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
-            seen=Seen(branch.id, branch.head, branch.unsettled, flagged, is_instructed=leading == in_force),
+            seen=Seen(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
         )
 
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:
