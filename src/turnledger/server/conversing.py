@@ -249,15 +249,19 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
 
 def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
     """Payloads under another id. Nothing else changes: what their model says is passed on byte for byte."""
-    old, new = b'"id":"%s"' % was.encode(errors="replace"), b'"id":"%s"' % now.encode()
-    # Within a text the quotes would be escaped: where it stands once, it is the id of the answer.
+    old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
+    behind = len(old)
     return [
-        payload.replace(old, new) if was and payload.count(old) == 1 else _named_anew(payload, now)
+        new + payload[behind:] if was and payload.startswith(old) else _named_anew(payload, was, now)
         for payload in payloads
     ]
 
 
-def _named_anew(payload: bytes, now: str) -> bytes:
+def _named_anew(payload: bytes, was: str, now: str) -> bytes:
+    name = b'"id":"%s"' % was.encode(errors="replace")
+    # Within a text the quotes would be escaped: where it stands once, it is the id of the answer.
+    if was and payload.count(name) == 1:
+        return payload.replace(name, b'"id":"%s"' % now.encode())
     try:
         return encode({**_fields_decoder.decode(payload), "id": now})
     except msgspec.DecodeError:  # half a character, whose other half is in the next chunk
