@@ -214,15 +214,19 @@ async def _lane(
 ) -> tuple[Conversation, Branch, int, int]:
     """The conversation and its branch, made where they may be, and the flag version and the admission version
     of the owner; and a lease that is there."""
-    if target.id is None:
+    found = None
+    if request.seen is not None:
+        found = await conversations.seen_lane(tables, target, request.seen.conversation, request.lease)
+    if found is None and target.id is None:
         conversation = await conversations.resolve(
             tables, target, request.now, is_interaction=request.is_interaction
         )
         if target.fresh is not None and conversation.id == target.fresh.id:
             _demand_disk(request)
         target = target.at(conversation.id)
-    assert target.id is not None  # noqa: S101 - for the type checker
-    found = await tables.lane(target.owner, target.id, request.lease)
+    if found is None:
+        assert target.id is not None  # noqa: S101 - for the type checker
+        found = await tables.lane(target.owner, target.id, request.lease)
     if found is not None and not target.sees(found[0]):
         raise ConversationNotFound
     conversation = await conversations.check_live(tables, found[0] if found else None, request.now)

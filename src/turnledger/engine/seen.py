@@ -18,6 +18,8 @@ class Seen(Struct, frozen=True):
     head: TurnId | None
     unsettled: TurnId | None = None
     flagged: int = 0
+    conversation: ConversationId | None = None
+    """Whose branch it was; begin looks there first for what a conversation_key names."""
     is_instructed: bool = False
     """Whether the instructions that the request brings are in force behind that head anyway."""
 
