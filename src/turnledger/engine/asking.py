@@ -173,11 +173,9 @@ def _request(
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
         owner_bytes=limits.owner_bytes,
-        on_busy=on_busy if isinstance(on_busy, OnBusy) else choice(OnBusy, "on_busy", on_busy),
-        on_stop=on_stop if isinstance(on_stop, OnStop) else choice(OnStop, "on_stop", on_stop),
-        on_failure=on_failure
-        if isinstance(on_failure, OnFailure)
-        else choice(OnFailure, "on_failure", on_failure),
+        on_busy=choice(OnBusy, "on_busy", on_busy),
+        on_stop=choice(OnStop, "on_stop", on_stop),
+        on_failure=choice(OnFailure, "on_failure", on_failure),
         is_interaction=interaction,
         diverge=place,
         attaches=attach,

@@ -23,7 +23,7 @@ from turnledger.engine.lane import Dead, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
-from turnledger.engine.seen import Freed, HistoryMoved, Seen
+from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk, Seen
 from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
@@ -111,10 +111,6 @@ Readmit: TypeAlias = Callable[[], Awaitable[int]]
 """Returns the admission version under which the caller is still let in, or raises what he is to be told."""
 
 
-class MustReachDisk(Exception):
-    """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
-
-
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
@@ -135,11 +131,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
-    verdict: Verdict = NOTHING_CLAIMED
-    if request.key is not None:
-        verdict = await idempotency.look_up(tables, target, request.key, waiting_with)
-    elif request.retry is not None:
-        verdict = await retries.look_up(tables, target, request.retry, request.attempt)
+    verdict = await _claimed(tables, request, waiting_with)
     if isinstance(verdict, Share):
         if request.admitted is not None and request.admitted != await tables.admission(target.owner):
             raise AdmissionMoved
@@ -177,6 +169,14 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         raise HistoryMoved(conversation.id)
     begun = await _take_lane(tables, conversation, branch, request, verdict)
     return replace(begun, flagged=flagged) if flagged else begun
+
+
+async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket | None) -> Verdict:
+    if request.key is not None:
+        return await idempotency.look_up(tables, request.target, request.key, waiting_with)
+    if request.retry is not None:
+        return await retries.look_up(tables, request.target, request.retry, request.attempt)
+    return NOTHING_CLAIMED
 
 
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:

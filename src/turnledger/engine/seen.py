@@ -41,3 +41,7 @@ class Freed:
     made anew. An exception would undo it, and it would be found dead again for ever."""
 
     conversation: ConversationId
+
+
+class MustReachDisk(Exception):
+    """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""

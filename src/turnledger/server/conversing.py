@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -142,7 +143,7 @@ class Conversing:
         options: TurnOptions = {
             "attach": True,
             "admitted": self._principal.version,
-            "readmit": self._readmit,
+            "readmit": partial(self._admission.readmit, self._state["head"], TokenScope.TURNS_RUN),
         }
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
@@ -167,12 +168,6 @@ class Conversing:
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
             **options,
         )
-
-    async def _readmit(self) -> int:
-        """A token of this owner was revoked since this one was looked up: it may have been this one."""
-        principal = await self._admission.admit(self._state["head"])
-        principal.check(TokenScope.TURNS_RUN)
-        return principal.version
 
     def _make_runner(self, model: ChatModel) -> ChatRunner:
         asked = self._asked
