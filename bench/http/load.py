@@ -21,15 +21,15 @@ class Client(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
 
-    async def ask(self, request: bytes) -> bytes:
-        """Send a request, and return the answer with its head; raises if it is not a good one."""
+    async def ask(self, request: bytes, status: bytes = b"200") -> bytes:
+        """Send a request, and return the answer with its head; raises if it has another status."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._received.clear()
         self.first_at = 0.0
         self.transport.write(request)
         await self._waiting
         answer = bytes(self._received)
-        if not answer.startswith(b"HTTP/1.1 200"):
+        if not answer.startswith(b"HTTP/1.1 " + status):
             raise RuntimeError(answer[:2000].decode(errors="replace"))
         return answer
 

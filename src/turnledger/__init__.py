@@ -21,6 +21,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
+from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
@@ -32,12 +33,16 @@ from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.usage import Usage
+from turnledger.tokens import Tokens
 
 # A library is silent unless its user configures logging.
 logging.getLogger("turnledger").addHandler(logging.NullHandler())
 
 __all__ = [
+    "Admission",
     "AttemptState",
     "Began",
     "Change",
@@ -66,11 +71,15 @@ __all__ = [
     "SetAside",
     "Sibling",
     "TextDelta",
+    "Token",
+    "TokenScope",
+    "Tokens",
     "Turn",
     "TurnBlock",
     "TurnFinished",
     "TurnKind",
     "TurnStarted",
+    "Usage",
     "errors",
     "items_of_messages",
     "messages_of",

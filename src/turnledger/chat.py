@@ -62,12 +62,18 @@ from turnledger.model.turn import Turn
 
 
 class Chat:
-    """One conversation, as one owner sees it."""
+    """One conversation, as one owner sees it.
 
-    def __init__(self, process: Process, found: Conversation, *, is_new: bool = False) -> None:
+    Who got it within a scope sees nothing else through it. That was decided when it was opened, for good: no
+    conversation ever changes its scope, and those that share turns are of one.
+    """
+
+    def __init__(
+        self, process: Process, found: Conversation, *, is_new: bool = False, within: str | None = None
+    ) -> None:
         self._process = process
         self._found = found
-        self._target = Target(found.owner, found.id, found.conversation_key)
+        self._target = Target(found.owner, found.id, found.conversation_key, scope=found.scope, within=within)
         self.is_new = is_new
         """Whether the call that returned this handle made the conversation."""
 
@@ -82,6 +88,11 @@ class Chat:
     @property
     def conversation_key(self) -> str | None:
         return self._found.conversation_key
+
+    @property
+    def scope(self) -> str:
+        """The application that the conversation is for; empty for none."""
+        return self._found.scope
 
     def turn(
         self,
@@ -188,30 +199,38 @@ class Chat:
         expires_after: float | None = None,
     ) -> Chat:
         """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
-        nothing; deleting this one leaves it whole. The details are its own, see Ledger.conversation: it takes
-        over none. Raises TurnNotFound, and InvalidInput if the conversation_key is taken."""
-        process = self._process
+        nothing; deleting this one leaves it whole. It is of the same scope; the details are its own, see
+        Ledger.conversation: it takes over none. Raises TurnNotFound, and InvalidInput if the conversation_key
+        is taken."""
+        process, within = self._process, self._target.within
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
         fresh = target_of(process, None, conversation_key, self.owner, **details).fresh
         assert fresh is not None  # noqa: S101 - it may be made
         now = process.clock.now_ms()
         request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
-        return Chat(process, await process.persist(fork, request), is_new=True)
+        return Chat(process, await process.persist(fork, request), is_new=True, within=within)
 
-    async def undo(self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
+    async def undo(
+        self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE, admitted: int | None = None
+    ) -> None:
         """Take back the last turn: the conversation shows a branch without it.
 
         Settled turns tell the model what tools did: they are not taken back, nor left behind, unless
-        `forget` says so. Raises TurnNotFound if there is no turn to take back.
+        `forget` says so. Raises TurnNotFound if there is no turn to take back, and AdmissionMoved as a turn
+        with `admitted` does.
         """
-        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy)
+        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy, admitted)
 
-    async def switch(self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE) -> None:
-        """Show another branch of the conversation, and go on there. Raises BranchNotFound."""
-        await self._move(Switch(BranchId(branch)), on_busy)
+    async def switch(
+        self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE, admitted: int | None = None
+    ) -> None:
+        """Show another branch of the conversation, and go on there. Raises BranchNotFound, and AdmissionMoved
+        as a turn with `admitted` does."""
+        await self._move(Switch(BranchId(branch)), on_busy, admitted)
 
-    async def _move(self, move: Move, on_busy: OnBusy | str) -> None:
-        request = move_request(self._process, self._target, move, choice(OnBusy, "on_busy", on_busy))
+    async def _move(self, move: Move, on_busy: OnBusy | str, admitted: int | None) -> None:
+        policy = choice(OnBusy, "on_busy", on_busy)
+        request = move_request(self._process, self._target, move, policy, admitted)
         await relocate(self._process, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:

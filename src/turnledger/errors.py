@@ -19,8 +19,15 @@ TurnledgerError
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
+├── StorageFull                 the owner stores as much as may be
 ├── TooManyReaders              as many event streams are read as may be
 ├── RevisionConflict            title or metadata changed since it was read
+├── TokenRefused                what was asked of a token cannot be; nothing changed
+│   ├── TokenNotFound
+│   ├── TokenEnded
+│   ├── TokenTooWide
+│   └── TooManyTokens
+├── AdmissionMoved              who is let in has changed since it was looked up
 ├── TurnEnded                   the turn is final, and not as this caller hoped
 │   ├── TurnReplayed            it was committed before: here is its answer
 │   ├── TurnAttached            not yet: it runs elsewhere, and can be followed there
@@ -181,6 +188,19 @@ class WaitEnded(ConversationBusy):
     code = "wait_ended"
 
 
+class StorageFull(TurnledgerError):
+    """As much is stored for this owner as may be. Delete conversations, then try again. Nothing was run."""
+
+    code = "storage_full"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"As much is stored for this owner as may be ({limit} bytes). Delete conversations to make room; "
+            "it is there a moment later. Nothing was run."
+        )
+        self.limit = limit
+
+
 class TooManyReaders(TurnledgerError):
     """This process has too many readers of events. Close some, or try again later."""
 
@@ -195,6 +215,43 @@ class RevisionConflict(TurnledgerError):
     def __init__(self, current: int) -> None:
         super().__init__(f"The conversation is at revision {current} by now. Read it again, then update.")
         self.current = current
+
+
+class TokenRefused(TurnledgerError):
+    """That cannot be done with this token. Nothing changed."""
+
+    code = "token_refused"
+
+
+class TokenNotFound(TokenRefused):
+    """There is no token with that id."""
+
+    code = "token_not_found"
+
+
+class TokenEnded(TokenRefused):
+    """The token was revoked or has expired. Use another one."""
+
+    code = "token_ended"
+
+
+class TokenTooWide(TokenRefused):
+    """A token cannot give what it has not. Ask for less, or use one that has it."""
+
+    code = "token_too_wide"
+
+
+class TooManyTokens(TokenRefused):
+    """This owner has as many tokens as there may be. Revoke some that are not needed any more."""
+
+    code = "too_many_tokens"
+
+
+class AdmissionMoved(TurnledgerError):
+    """Who is let in has changed since this caller was. Nothing was run; look his token up again, and if it
+    is still valid, ask again."""
+
+    code = "admission_moved"
 
 
 class TurnEnded(TurnledgerError):
@@ -341,6 +398,8 @@ class OutcomeUnknown(StoreError):
     """The store failed while it was finishing a write: it may be there or not."""
 
     code = "outcome_unknown"
+    because: type[TurnledgerError] | None = None
+    """What the store ran into, where it could tell: StoreFull, for one."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):

@@ -16,6 +16,7 @@ from turnledger.engine.asking import (
     check_limit,
     details_of,
     resent_request,
+    scope_in,
     target_of,
 )
 from turnledger.engine.block import TurnBlock
@@ -27,6 +28,7 @@ from turnledger.engine.conversations import (
     resolve_now,
     resolve_settled,
 )
+from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
@@ -39,13 +41,16 @@ from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.errors import TurnledgerError
+from turnledger.engine.usage import usage
+from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
-from turnledger.model.ids import ConversationId, SystemEntropy, TurnId
+from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage
 from turnledger.stores.opening import open_store
+from turnledger.tokens import Tokens
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
@@ -54,8 +59,10 @@ OWNER = "local"
 class Ledger:
     """Keeps conversations in one store. Share one per process; close it, or use it as a context manager."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, secret_bits: RandomBits | None = None) -> None:
         self._process = process
+        # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
+        self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -76,7 +83,7 @@ class Ledger:
         """Open a ledger over a store of one's own making; clock and randomness can be given for tests."""
         bits = random.getrandbits if random else SystemEntropy()
         process = Process(store, clock or SystemClock(), bits, limits or Limits())
-        ledger = cls(process)
+        ledger = cls(process, random.getrandbits if random else None)
         try:
             await store.keep_lease(process.lease, process.limits.lease_time / 3)
         except BaseException:
@@ -119,6 +126,8 @@ class Ledger:
         *,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        scope: str = "",
+        within: str | None = None,
         create: bool = True,
         internal: bool = False,
         title: str | None = None,
@@ -134,26 +143,50 @@ class Ledger:
         policy of the key from now on: once its conversation is over by it, and no turn runs there, the key
         is given to a fresh one in the same step; the old one can still be opened by its id. Raises
         ConversationNotFound, ConversationDeleted or ConversationExpired.
+
+        `scope` names the application that a conversation is for: each has conversation_keys of its own, and
+        a conversation stays in the one it was made in. `within` is for callers who may see one scope only:
+        what they make is made there, and what is elsewhere does not exist for them, nor for the Chat that
+        they get. All methods of a ledger take both.
         """
         process = self._process
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
-        target = target_of(process, id, conversation_key, owner, create=create, reset=reset, **details)
+        target = target_of(
+            process,
+            id,
+            conversation_key,
+            owner,
+            scope=scope,
+            within=within,
+            create=create,
+            reset=reset,
+            **details,
+        )
         request = ResolveRequest(target, process.clock.now_ms())
         found = None
         if id is not None or conversation_key is not None:
             found = await process.store.read(resolve_settled, request)
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)
-        return Chat(process, found, is_new=target.fresh is not None and found.id == target.fresh.id)
+        is_new = target.fresh is not None and found.id == target.fresh.id
+        return Chat(process, found, is_new=is_new, within=within)
 
-    async def chat_of(self, turn: str, *, owner: str = OWNER) -> Chat:
+    async def chat_of(self, turn: str, *, owner: str = OWNER, within: str | None = None) -> Chat:
         """Open the conversation of a turn, whether it is committed, runs, waits or failed. Raises
         TurnNotFound, ConversationDeleted or ConversationExpired."""
         process = self._process
-        request = HomeRequest(owner, TurnId(turn), process.clock.now_ms())
-        return Chat(process, await process.store.read(home_of, request))
+        request = HomeRequest(owner, TurnId(turn), process.clock.now_ms(), within)
+        return Chat(process, await process.store.read(home_of, request), within=within)
 
-    async def reset(self, conversation_key: str, *, owner: str = OWNER, replaces: str | None = None) -> Chat:
+    async def reset(
+        self,
+        conversation_key: str,
+        *,
+        owner: str = OWNER,
+        scope: str = "",
+        within: str | None = None,
+        replaces: str | None = None,
+    ) -> Chat:
         """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
         that has expired. What runs or waits on the old one stays there, as does its history.
 
@@ -162,21 +195,32 @@ class Ledger:
         made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
         """
         process = self._process
-        target = target_of(process, None, conversation_key, owner)
-        assert target.fresh is not None  # noqa: S101 - for the type checker
+        target = target_of(process, None, conversation_key, owner, scope=scope, within=within)
+        fresh, scope = target.fresh, target.scope
+        assert fresh is not None  # noqa: S101 - for the type checker
         seen = ConversationId(replaces) if replaces else None
         if seen is None:
-            seen = await process.store.read(named_by, NamedRequest(owner, conversation_key))
-        request = ResetRequest(owner, conversation_key, seen, target.fresh, process.clock.now_ms())
+            seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
+        now = process.clock.now_ms()
+        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within)
         found = await process.persist(reset_key, request)
-        return Chat(process, found, is_new=found.id == target.fresh.id)
+        return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
     async def conversations(
-        self, *, owner: str = OWNER, before: str | None = None, limit: int = 50
+        self,
+        *,
+        owner: str = OWNER,
+        scope: str | None = None,
+        within: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
     ) -> list[Conversation]:
-        """List the owner's conversations, the last used first; `before` is the last id of the page before."""
+        """List the owner's conversations, of one scope or of all that there are, the last used first;
+        `before` is the last id of the page before."""
+        if scope is not None or within is not None:
+            scope = scope_in(scope or "", within)
         cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, cursor, check_limit(limit), self._process.clock.now_ms())
+        request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms())
         return await self._process.store.read(list_page, request)
 
     def turn(
@@ -186,6 +230,8 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        scope: str = "",
+        within: str | None = None,
         create: bool = True,
         reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
@@ -198,7 +244,16 @@ class Ledger:
         ConversationNotFound. `turn.began` says what happened; `reset` is the policy of the conversation_key,
         see `conversation`.
         """
-        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
+        target = target_of(
+            self._process,
+            conversation,
+            conversation_key,
+            owner,
+            scope=scope,
+            within=within,
+            create=create,
+            reset=reset,
+        )
         return TurnBlock(self._process, begin_request(self._process, target, input, **options), on_event)
 
     def resent(
@@ -208,6 +263,8 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        scope: str = "",
+        within: str | None = None,
         create: bool = True,
         reset: ResetPolicy | None = None,
         sent: Sent | str | None = None,
@@ -217,7 +274,16 @@ class Ledger:
     ) -> TurnBlock:
         """Run the turn that a list of chat messages asks for, on a conversation that is named or new; see
         `turn` and Chat.resent."""
-        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
+        target = target_of(
+            self._process,
+            conversation,
+            conversation_key,
+            owner,
+            scope=scope,
+            within=within,
+            create=create,
+            reset=reset,
+        )
         request = resent_request(self._process, target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
 
@@ -229,6 +295,8 @@ class Ledger:
         conversation: str | None = None,
         conversation_key: str | None = None,
         owner: str = OWNER,
+        scope: str = "",
+        within: str | None = None,
         create: bool = True,
         reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
@@ -243,13 +311,41 @@ class Ledger:
         `interaction=False` marks what a program does by itself: it keeps no conversation from expiring or
         from being reset, and resets none.
         """
-        target = target_of(self._process, conversation, conversation_key, owner, create=create, reset=reset)
+        target = target_of(
+            self._process,
+            conversation,
+            conversation_key,
+            owner,
+            scope=scope,
+            within=within,
+            create=create,
+            reset=reset,
+        )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    async def usage(self, *, owner: str = OWNER) -> Usage:
+        """Tell how much is stored for an owner; see Limits.owner_bytes."""
+        return await self._process.store.read(usage, owner)
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens that let callers in, for servers: made, found, listed and revoked here."""
+        return self._tokens
+
+    @property
+    def clock(self) -> Clock:
+        """The time that its leases, conversations and tokens go by."""
+        return self._process.clock
 
     def at_work(self) -> AtWork:
         """Tell how many turns run and wait in this process, and how many read its events."""
         return self._process.at_work()
+
+    async def recover(self) -> None:
+        """End what dead processes have left running, now. It is done on a timer anyway, and by whoever needs
+        a lane: this is for who has just seen a process die."""
+        await self._tending.bury_dead()
 
     def delivered(self, asked: TurnBlock) -> None:
         """Say that the whole answer was handed to the client that asked for this turn, with a `retry`.
@@ -267,6 +363,16 @@ class Ledger:
         one that is committed, or goes on from where one failed. See `delivered`.
         """
         asked.note_delivery(is_delivered=False)
+
+    async def probe(self) -> None:
+        """Find out whether the store can be written to, by writing: a sign of life of this process, to disk.
+        Raises a StoreError that says why not, and LedgerClosed."""
+        process = self._process
+        try:
+            await process.store.transact(renew, process.lease, Sync.DISK)
+        except OutcomeUnknown as problem:
+            # Nothing hangs on this write, so it does not matter whether it is there.
+            raise (problem.because or StoreUnavailable)(str(problem)) from problem
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

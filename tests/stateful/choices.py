@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS
+from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, SCOPES
 from tests.unit.model.shapes import result, user
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.instructions import Instructions
@@ -22,6 +22,8 @@ owners = st.sampled_from([OWNERS[0]] * 9 + [OWNERS[1]])
 places = st.sampled_from([0] * 9 + [1, 2, 3])
 aims = st.sampled_from([CONVERSATION_KEYS[0]] * 4 + [CONVERSATION_KEYS[1]]) | places
 keys = st.none() | st.sampled_from(CONVERSATION_KEYS)
+scopes = st.sampled_from([SCOPES[0]] * 4 + [SCOPES[1]])
+narrowed = st.sampled_from([None] * 5 + [*SCOPES])
 leases = st.sampled_from(LEASES)
 picks = st.sampled_from([0, 0, 1, 2, 5])
 late = st.sampled_from([0] * 7 + [1])
@@ -42,6 +44,8 @@ steps = st.lists(step, max_size=5) | st.just(["call", "start", "think"])
 BEGINNING: dict[str, st.SearchStrategy[Any]] = {
     "owner": owners,
     "where": aims,
+    "scope": scopes,
+    "within": narrowed,
     "lease": leases,
     "input": st.sampled_from([INPUTS[0]] * 5 + INPUTS),
     "policies": policies,

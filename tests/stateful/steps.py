@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TURNS
+from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, OWNERS, TIMES, TURNS
 from turnledger.engine.line import up_to
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnStop
@@ -23,10 +23,11 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags, FlagsOf
-from turnledger.model.ids import TurnId
+from turnledger.model.ids import TokenId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 
 ALL = 1_000
@@ -63,6 +64,7 @@ class AddConversation:
     at: int
     expires_after: int | None
     reset_policy: ResetPolicy
+    scope: str
 
     async def take(self, tables: Tables) -> None:
         made = Conversation(
@@ -75,6 +77,7 @@ class AddConversation:
             touched_at=self.at,
             expires_after=self.expires_after,
             reset_policy=self.reset_policy,
+            scope=self.scope,
         )
         await tables.add_conversation(made)
         await tables.add_branch(Branch(id=made.branch, conversation=made.id))
@@ -387,6 +390,36 @@ class SaveClaim:
         )
         await tables.save_claim(claim)
         return before
+
+
+@dataclass(frozen=True)
+class AddToken:
+    """Make a token, unless there is one of that id or text."""
+
+    id: TokenId
+    owner: str
+    parent: TokenId | None
+    text: str
+    expires_at: int | None
+
+    async def take(self, tables: Tables) -> bool:
+        digest = self.text.encode()
+        is_taken = await tables.token(None, self.id) or await tables.token_by_digest(digest)
+        if not is_taken:
+            token = Token(
+                id=self.id,
+                owner=self.owner,
+                name=self.text,
+                scopes=frozenset({TokenScope.ADMIN, TokenScope.TURNS_RUN}),
+                chat_scope=self.text,
+                models=(self.text,) if self.parent else (),
+                created_at=TIMES[0],
+                expires_at=self.expires_at,
+                parent=self.parent,
+                digest=digest,
+            )
+            await tables.add_token(token)
+        return not is_taken
 
 
 @dataclass(frozen=True)

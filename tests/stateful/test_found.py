@@ -86,6 +86,6 @@ def test_a_page_is_not_empty_while_there_is_more_to_list(pair: Pair) -> None:
     """A lapsed conversation is taken out of the page, not out of what the page is taken from."""
     make(pair, 0, at=1_000)
     make(pair, 1, at=1_500, expires_after=100)
-    everything = pair.read(list_page, ListRequest("ann", None, 10, 2_000)).value
+    everything = pair.read(list_page, ListRequest("ann", None, None, 10, 2_000)).value
     assert [each.id for each in everything] == [CONVERSATIONS[0]]
-    assert pair.read(list_page, ListRequest("ann", None, 1, 2_000)).value == everything
+    assert pair.read(list_page, ListRequest("ann", None, None, 1, 2_000)).value == everything

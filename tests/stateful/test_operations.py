@@ -21,12 +21,14 @@ from tests.stateful.choices import (
     keys,
     late,
     leases,
+    narrowed,
     on_stop,
     owners,
     picks,
     places,
     policies,
     reset_policies,
+    scopes,
     steps,
     times,
 )
@@ -54,7 +56,7 @@ from turnledger.engine.conversations import (
 )
 from turnledger.engine.ending import end
 from turnledger.engine.flagging import FlagRequest, flag
-from turnledger.engine.idempotency import Key
+from turnledger.engine.idempotency import Key, claimed_as
 from turnledger.engine.lease import renew
 from turnledger.engine.moving import ForkRequest, SiblingsRequest, Switch, Undo, fork, siblings
 from turnledger.engine.outcome import OutcomeRequest, outcome
@@ -170,13 +172,17 @@ class Operations(RuleBasedStateMachine):
         body: bytes,
         what: list[str],
         then: str,
+        scope: str = "",
+        within: str | None = None,
         **more: Any,
     ) -> None:
         """Begin, and go on from there for a while."""
+        scope = scope if within is None else within
         if isinstance(where, int):
-            aim = Target(owner, CONVERSATIONS[where])
+            aim = Target(owner, CONVERSATIONS[where], scope=scope, within=within)
         else:
-            aim = Target(owner, None, where, self.fresh(owner, conversation_key=where))
+            fresh = self.fresh(owner, conversation_key=where, scope=scope)
+            aim = Target(owner, None, where, fresh, scope=scope, within=within)
         fields = {
             "target": aim,
             "attempt": TURNS[len(self.requests)],
@@ -185,7 +191,7 @@ class Operations(RuleBasedStateMachine):
             "now": self.now,
             "wait_until": self.now + 2_500,
             "queue_limit": 2,
-            "key": Key(key, body) if key else None,
+            "key": Key(claimed_as(key, within), body) if key else None,
         }
         asked = Asked({**fields, **policies, **more})
         self.requests.append(asked)
@@ -364,13 +370,16 @@ class Operations(RuleBasedStateMachine):
         self.run(resolve_now, ResolveRequest(aim, self.now))
 
     @precondition(lambda machine: len(machine.requests) >= machine.enough // 2)
-    @rule(owner=owners, key=keys, place=st.none() | places)
-    def is_reset(self, owner: str, key: str | None, place: int | None) -> None:
+    @rule(owner=owners, key=keys, place=st.none() | places, scope=scopes, within=narrowed)
+    def is_reset(
+        self, owner: str, key: str | None, place: int | None, scope: str, within: str | None
+    ) -> None:
         key = key or CONVERSATION_KEYS[0]
-        fresh = self.fresh(owner, conversation_key=key)
+        scope = scope if within is None else within
+        fresh = self.fresh(owner, conversation_key=key, scope=scope)
         if fresh is not None:
             replaces = None if place is None else CONVERSATIONS[place]
-            request = ResetRequest(owner, key, replaces, fresh, self.now)
+            request = ResetRequest(owner, scope, key, replaces, fresh, self.now, within)
             first = self.run(reset, request)
             assert self.run(reset, request) == first  # the first answer was lost
 
@@ -398,7 +407,8 @@ class Operations(RuleBasedStateMachine):
         page = PageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
         self.pair.read(turns_page, page)
         self.pair.read(attempts_page, page)
-        self.pair.read(list_page, ListRequest(owner, CONVERSATIONS[place], 2, self.now))
+        self.pair.read(list_page, ListRequest(owner, None, CONVERSATIONS[place], 2, self.now))
+        self.pair.read(list_page, ListRequest(owner, "app", CONVERSATIONS[place], 2, self.now))
         fields = one_of(self.requests, pick).fields
         asked = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])
         self.pair.read(outcome, asked)

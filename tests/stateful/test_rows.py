@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.stateful import steps
-from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, TIMES
+from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, SCOPES, TIMES, TOKENS
 from tests.stateful.pair import Pair, Undone, repeatable
 from tests.unit.model.shapes import assistant, call, user
 from turnledger.engine.ports import Tables
@@ -28,6 +28,7 @@ turns = st.sampled_from(steps.ANY_TURN)
 leases = st.integers(0, len(LEASES) - 1)
 owners = st.sampled_from(OWNERS)
 times = st.sampled_from(TIMES)
+tokens = st.sampled_from(TOKENS)
 texts = st.sampled_from(["", "x", "né\x00 \U0001f600 'q\" \n", "long " * 300])
 some_items = [user(), assistant(), call("a"), user("long " * 300)]
 items = st.lists(st.sampled_from(some_items), max_size=3).map(tuple)
@@ -55,6 +56,7 @@ add_conversation = st.builds(
     times,
     st.none() | st.sampled_from([0, 1_500]),
     st.sampled_from([ResetPolicy.never(), ResetPolicy.idle(1.5), ResetPolicy.daily(4, "Europe/Berlin")]),
+    st.sampled_from(SCOPES),
 )
 any_step: st.SearchStrategy[steps.Step] = st.one_of(
     add_conversation,
@@ -137,12 +139,24 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
         st.none() | st.integers(0, 2),
         st.booleans(),
     ),
+    st.builds(
+        steps.AddToken,
+        tokens,
+        owners,
+        st.none() | tokens,
+        st.sampled_from(["", "a", "né\x00 \U0001f600", "long " * 300]),
+        st.none() | times,
+    ),
+    do("revoke_token", tokens, times),
+    do("note_use", tokens, times),
+    do("raise_admission", owners),
     do("drop_claim", owners, idempotency_keys),
     do("beat", st.sampled_from(LEASES)),
     do("drop_lease", st.sampled_from(LEASES)),
     purge("purge_ended"),
     purge("purge_attempts", times),
     purge("purge_claims", times),
+    purge("purge_tokens", times),
 )
 transactions = st.tuples(st.lists(any_step, min_size=1, max_size=6), st.booleans())
 

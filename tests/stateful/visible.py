@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from itertools import product
 from operator import attrgetter
 from typing import Any
 
@@ -13,10 +14,13 @@ from tests.stateful.names import (
     IDEMPOTENCY_KEYS,
     LEASES,
     OWNERS,
+    SCOPES,
     TIMES,
+    TOKENS,
     TURNS,
 )
 from turnledger.engine import line
+from turnledger.engine.idempotency import claimed_as
 from turnledger.engine.ports import Tables
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, TurnId
@@ -61,6 +65,8 @@ async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
         yield f"running of {number}", sorted(await tables.running_of(lease), key=attrgetter("id"))
         yield f"tickets of lease {number}", sorted(await tables.tickets_of(lease), key=attrgetter("attempt"))
     yield "leases", sorted(await tables.leases(), key=attrgetter("id"))
+    async for read in _of_tokens(tables):
+        yield read
     for now in TIMES:
         yield f"lapsed at {now}", sorted(await tables.lapsed_conversations(now, ALL), key=attrgetter("id"))
         yield f"number lapsed at {now}", len(await tables.lapsed_conversations(now, 1))
@@ -86,24 +92,46 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         yield f"{owner}'s conversation {number}", found
         # Also after one that is not listed itself: it may have been when its page was read.
         if found is not None:
-            yield f"{owner}'s page after {number}", await tables.conversations(owner, found, 2)
-    for key in CONVERSATION_KEYS:
-        yield f"{owner}'s conversation {key!r}", await tables.conversation_by_key(owner, key)
-    for size in (1, 2, ALL):
-        yield f"{owner}'s list by {size}", await _paged(tables, owner, size)
+            yield f"{owner}'s page after {number}", await tables.conversations(owner, None, found, 2)
+    for scope, key in product(SCOPES, CONVERSATION_KEYS):
+        yield (
+            f"{owner}'s conversation {key!r} in {scope!r}",
+            await tables.conversation_by_key(owner, scope, key),
+        )
+    for scope, size in product((None, *SCOPES), (1, 2, ALL)):
+        yield f"{owner}'s list of {scope!r} by {size}", await _paged(tables, owner, scope, size)
     for number, turn in enumerate(TURNS, 1):
         yield f"{owner}'s turn {number}", await tables.turn(owner, turn)
         yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
     yield f"{owner}'s flags", await tables.flags(owner, TURNS) or None
     yield f"{owner}'s flag version", await tables.flag_version(owner)
-    for key in IDEMPOTENCY_KEYS:
-        yield f"{owner}'s claim {key}", await tables.claim(owner, key)
+    yield f"{owner}'s bytes", await tables.stored_bytes(owner)
+    for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
+        name = claimed_as(key, within)
+        yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)
 
 
-async def _paged(tables: Tables, owner: str, size: int) -> list[Conversation]:
+async def _of_tokens(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
+    for number, id in enumerate(TOKENS, 1):
+        token = await tables.token(None, id)
+        yield f"token {number}", token
+        yield f"minted by {number}", await tables.minted_by(id)
+        yield f"tokens before {number}", await tables.tokens(None, id, 2)
+        if token is not None:
+            yield f"found as {number}", await tables.token_by_digest(token.digest)
+    yield "tokens", await tables.tokens(None, None, ALL)
+    for owner in OWNERS:
+        yield f"{owner}'s tokens", await tables.tokens(owner, None, ALL)
+        yield f"{owner}'s tokens before", await tables.tokens(owner, TOKENS[3], 1)
+        yield f"{owner}'s admission", await tables.admission(owner)
+        for now in TIMES:
+            yield f"{owner}'s valid tokens at {now}", await tables.count_tokens(owner, now, 3)
+
+
+async def _paged(tables: Tables, owner: str, scope: str | None, size: int) -> list[Conversation]:
     listed: list[Conversation] = []
-    page = await tables.conversations(owner, None, size)
+    page = await tables.conversations(owner, scope, None, size)
     while page:
         listed += page
-        page = await tables.conversations(owner, page[-1], size)
+        page = await tables.conversations(owner, scope, page[-1], size)
     return listed

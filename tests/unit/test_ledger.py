@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE
 from pathlib import Path
 
 import pytest
 from blockbuster import blockbuster_ctx
 
 from turnledger import Ledger, Limits, RunningTurn
-from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnEnded
+from turnledger.engine.lease import renew
+from turnledger.errors import (
+    InvalidInput,
+    LedgerClosed,
+    MalformedItems,
+    OutcomeUnknown,
+    StoreFull,
+    StoreUnavailable,
+    TurnEnded,
+)
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.gates import Fate, GatedStore
 
 
 async def answer(turn: RunningTurn) -> None:
@@ -175,3 +188,56 @@ async def test_what_is_at_work_is_counted() -> None:
         running.cancel()
         assert (await waiting).text == "yes"
         assert ledger.at_work() == (0, 0, 0)
+
+
+async def test_what_a_dead_process_left_running_is_ended_when_somebody_says_so(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/chats.db"
+    code = (
+        "import asyncio; from turnledger import Ledger\n"
+        "async def run():\n"
+        f"    ledger = await Ledger.open({url!r})\n"
+        "    chat = await ledger.conversation(conversation_key='k')\n"
+        "    async with chat.turn('Hello'):\n"
+        "        print('runs', flush=True)\n"
+        "        await asyncio.sleep(3600)\n"
+        "asyncio.run(run())"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=PIPE, env=environ)
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"runs\n"
+    async with await Ledger.open(url, limits=Limits(lease_time=3600)) as ledger:
+        chat = await ledger.conversation(conversation_key="k")
+        await ledger.recover()
+        assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.RUNNING]
+        process.kill()
+        await process.wait()
+        await ledger.recover()
+        assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
+
+
+async def test_a_probe_tells_whether_the_store_can_be_written_to(tmp_path: Path) -> None:
+    file = tmp_path / "chats.db"
+    async with await Ledger.open(f"sqlite:///{file}") as ledger:
+        await ledger.probe()
+        file.rename(tmp_path / "elsewhere")
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await ledger.probe()
+        (tmp_path / "elsewhere").rename(file)
+        await ledger.probe()
+    with pytest.raises(LedgerClosed):
+        await ledger.probe()
+
+
+async def test_a_probe_whose_outcome_is_unknown_says_what_the_store_ran_into() -> None:
+    store = GatedStore(MemoryStore())
+    full = OutcomeUnknown("disk is full")
+    full.because = StoreFull
+    async with await Ledger.over(store) as ledger:
+        store.refuse(renew, full)
+        with pytest.raises(StoreFull, match="disk is full"):
+            await ledger.probe()
+        store.lose_answer(renew, Fate.WRITTEN)
+        with pytest.raises(StoreUnavailable):
+            await ledger.probe()
+        await ledger.probe()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Ledger, RunningTurn, TurnBlock
+from turnledger import Chat, Ledger, RunningTurn, Tokens, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -16,6 +16,7 @@ def public(kind: type) -> set[str]:
 
 def test_these_names_are_exported() -> None:
     assert turnledger.__all__ == [
+        "Admission",
         "AttemptState",
         "Began",
         "Change",
@@ -44,11 +45,15 @@ def test_these_names_are_exported() -> None:
         "SetAside",
         "Sibling",
         "TextDelta",
+        "Token",
+        "TokenScope",
+        "Tokens",
         "Turn",
         "TurnBlock",
         "TurnFinished",
         "TurnKind",
         "TurnStarted",
+        "Usage",
         "errors",
         "items_of_messages",
         "messages_of",
@@ -70,6 +75,7 @@ def test_a_ledger_can_do_this() -> None:
         "at_work",
         "chat_of",
         "check",
+        "clock",
         "close",
         "conversation",
         "conversations",
@@ -77,11 +83,19 @@ def test_a_ledger_can_do_this() -> None:
         "lost",
         "open",
         "over",
+        "probe",
+        "recover",
         "resent",
         "reset",
         "run",
+        "tokens",
         "turn",
+        "usage",
     }
+
+
+def test_tokens_can_do_this() -> None:
+    assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke"}
 
 
 def test_a_chat_can_do_this() -> None:
@@ -103,6 +117,7 @@ def test_a_chat_can_do_this() -> None:
         "regenerate",
         "resent",
         "run",
+        "scope",
         "siblings",
         "stop",
         "switch",
@@ -152,7 +167,7 @@ def test_a_turn_that_is_asked_for_can_do_this() -> None:
     assert public(TurnBlock) == {"id", "note_delivery", "run"}
 
 
-@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, TurnBlock])
+@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, TurnBlock])
 def test_every_public_method_is_documented(kind: type) -> None:
     methods = [name for name in public(kind) if callable(getattr(kind, name))]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []

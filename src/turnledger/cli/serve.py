@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from turnledger.errors import TurnledgerError
 from turnledger.model.printable import plain
 
+if TYPE_CHECKING:
+    from turnledger.server.settings import Settings
+
 NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
 NOT_STARTED = 2
 """Exit code: the settings are wrong, or the store cannot be opened. 0: it has served, and was told to end."""
+
+
+def most(of_what: str) -> Any:
+    """The option that sets a limit."""
+    return typer.Option(metavar="N", help=f"Most {of_what}.")
 
 
 def serve(
@@ -34,6 +44,9 @@ def serve(
     ] = None,
     host: Annotated[str | None, typer.Option(help="Default: 127.0.0.1")] = None,
     port: Annotated[int | None, typer.Option(help="Default: 8383. 0: any that is free.")] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes that answer requests. Default: 1")
+    ] = None,
     insecure: Annotated[
         bool | None, typer.Option("--insecure", help="Let in whoever can reach the server.")
     ] = None,
@@ -46,11 +59,17 @@ def serve(
     log_level: Annotated[
         str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. Default: info")
     ] = None,
-    body_bytes: Annotated[int | None, typer.Option(metavar="N", help="Largest body of a request.")] = None,
-    requests: Annotated[int | None, typer.Option(metavar="N", help="Most requests open at once.")] = None,
-    queue_length: Annotated[
-        int | None, typer.Option(metavar="N", help="Most turns that wait for one conversation.")
-    ] = None,
+    body_bytes: Annotated[int | None, most("bytes in the body of a request")] = None,
+    requests: Annotated[int | None, most("requests open at once")] = None,
+    turns: Annotated[int | None, most("turns open at once")] = None,
+    waiting: Annotated[int | None, most("turns that have not begun yet")] = None,
+    streams: Annotated[int | None, most("event streams open at once")] = None,
+    owner_turns: Annotated[int | None, most("turns open at once, of one owner")] = None,
+    owner_waiting: Annotated[int | None, most("turns that have not begun yet, of one owner")] = None,
+    owner_streams: Annotated[int | None, most("event streams open at once, of one owner")] = None,
+    owner_turns_per_minute: Annotated[int | None, most("turns asked for in a minute, by one owner")] = None,
+    owner_bytes: Annotated[int | None, most("bytes stored for one owner")] = None,
+    queue_length: Annotated[int | None, most("turns that wait for one conversation")] = None,
     queue_wait: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Longest wait for the turns before.")
     ] = None,
@@ -58,11 +77,19 @@ def serve(
     """Serve conversations over HTTP, in the way of the OpenAI API.
 
     Without options: the demo model, a SQLite file in your data folder, on this machine only. SIGTERM or
-    Ctrl-C ends it when running turns have ended, or after the grace time; a second one at once.
+    Ctrl-C ends it when running turns have ended, or after the grace time; a second one at once. With several
+    workers, SIGHUP replaces them one by one, with settings read anew.
     """
     flags = {name: value for name, value in locals().items() if name != "config"}
-    try:
+    with failures_told():
         _run(flags, config)
+
+
+@contextmanager
+def failures_told() -> Iterator[None]:
+    """Tell what keeps a server from beginning in one line, and exit."""
+    try:
+        yield
     except ModuleNotFoundError as problem:
         if (problem.name or "").partition(".")[0] == "turnledger":
             raise
@@ -82,13 +109,17 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
     from turnledger.server.settings_file import load_settings
 
     home = Path.home()
-    settings = load_settings(
-        flags,
-        config=config,
-        config_folder=config_folder(os.environ, home),
-        data_folder=data_folder(os.environ, home),
-        environ=os.environ,
-    )
+
+    def load() -> Settings:
+        return load_settings(
+            flags,
+            config=config,
+            config_folder=config_folder(os.environ, home),
+            data_folder=data_folder(os.environ, home),
+            environ=os.environ,
+        )
+
+    settings = load()
     log_format = settings.log_format or ("console" if sys.stderr.isatty() else "json")
     configure(log_format, settings.log_level, sys.stderr)
 
@@ -96,4 +127,9 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
         asked = ", ".join(models) if settings.upstream is None else "all of the upstream's"
         typer.echo(plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked})"))
 
-    serve(settings, os.environ, announce)
+    if settings.workers == 1:
+        serve(settings, os.environ, announce)
+    else:
+        from turnledger.server.supervisor import supervise  # needs POSIX, as several workers do
+
+        supervise(settings, os.environ, announce, load)

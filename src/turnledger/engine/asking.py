@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.begin import BeginRequest, Readmit
 from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
-from turnledger.engine.idempotency import Key, fingerprint
+from turnledger.engine.idempotency import NARROWED, Key, claimed_as, fingerprint
 from turnledger.engine.limits import Limits
 from turnledger.engine.matching import Sent
 from turnledger.engine.moving import Move
 from turnledger.engine.process import Process
 from turnledger.engine.resending import ChatMessage, OnDivergence, Resending
-from turnledger.engine.retries import DERIVED, Retry, check_retry
+from turnledger.engine.retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.instructions import instructions_of
+from turnledger.model.instructions import Instructions, instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -63,6 +63,12 @@ class TurnOptions(TypedDict, total=False):
     """What becomes of the turn when it fails: `settle`, `keep` or `forget`."""
     interaction: bool
     """Whether the turn counts as use: if not, it puts off neither expiry nor a reset."""
+    admitted: int | None
+    """The admission version under which the caller was let in, see Ledger.tokens. If it has moved when the
+    turn would begin, AdmissionMoved is raised instead."""
+    readmit: Readmit | None
+    """Called then, to look the caller up again: returns the version under which he is still let in, and the
+    turn goes on without losing its place in line; or raises what he is to be told."""
 
 
 def target_of(
@@ -71,6 +77,8 @@ def target_of(
     conversation_key: str | None,
     owner: str,
     *,
+    scope: str = "",
+    within: str | None = None,
     create: bool = True,
     reset: ResetPolicy | None = None,
     **details: Any,
@@ -79,12 +87,14 @@ def target_of(
     if process.is_closed:
         raise LedgerClosed
     check_name("owner", owner)
+    if scope or within is not None:
+        scope = scope_in(scope, within)
     if id is not None and conversation_key is not None:
         raise InvalidInput("Give an id or a conversation_key, not both.")
     if reset is not None and conversation_key is None:
         raise InvalidInput("A reset policy is that of a conversation_key. Give one.")
     if id is not None:
-        return Target(owner, ConversationId(id))
+        return Target(owner, ConversationId(id), scope=scope, within=within)
     if conversation_key is not None:
         check_name("conversation_key", conversation_key)
     fresh = new_conversation(
@@ -94,9 +104,10 @@ def target_of(
         process.clock.now_ms(),
         conversation_key=conversation_key,
         reset_policy=NEVER if reset is None else reset,
+        scope=scope,
         **details,
     )
-    return Target(owner, None, conversation_key, fresh if create else None, reset)
+    return Target(owner, None, conversation_key, fresh if create else None, reset, scope, within)
 
 
 def begin_request(
@@ -133,6 +144,8 @@ def _request(
     on_stop: OnStop | str = OnStop.KEEP,
     on_failure: OnFailure | str = OnFailure.SETTLE,
     interaction: bool = True,
+    admitted: int | None = None,
+    readmit: Readmit | None = None,
 ) -> BeginRequest:
     """A request to begin with this input, or with what is new in a history that was sent again."""
     limits = process.limits
@@ -142,12 +155,10 @@ def _request(
     if context is not ALL:
         _check_context(context)
     primes = _primes(limits, priming) if priming else ()
-    key: Key | None = None
+    key = None
     if idempotency_key is not None:
-        check_idempotency_key(idempotency_key)
-        where = () if place is None else (place.after, place.replaces)
-        body = fingerprint(items, *where, instructions=given, priming=primes) + body_digest
-        key = Key(idempotency_key, body) if resending is None else resending.key(idempotency_key, body)
+        key = _key(idempotency_key, target, place, items, given, primes, body_digest)
+        key = key if resending is None else resending.key(key)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
@@ -160,6 +171,7 @@ def _request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
+        owner_bytes=limits.owner_bytes,
         on_busy=on_busy if isinstance(on_busy, OnBusy) else choice(OnBusy, "on_busy", on_busy),
         on_stop=on_stop if isinstance(on_stop, OnStop) else choice(OnStop, "on_stop", on_stop),
         on_failure=on_failure
@@ -168,10 +180,27 @@ def _request(
         is_interaction=interaction,
         diverge=place,
         attaches=attach,
-        retry=None if retry is None or key is not None else check_retry(retry),
+        retry=None if retry is None or key else retry_within(check_retry(retry), target.within),
         reread=None if resending is None else resending.reread,
         key=key,
+        admitted=admitted,
+        readmit=readmit,
     )
+
+
+def _key(
+    idempotency_key: str,
+    target: Target,
+    place: Divergence | None,
+    input: tuple[Item, ...],
+    given: Instructions | None,
+    priming: tuple[Item, ...],
+    body_digest: bytes,
+) -> Key:
+    check_idempotency_key(idempotency_key)
+    where = () if place is None else (place.after, place.replaces)
+    said = fingerprint(input, *where, instructions=given, priming=priming)
+    return Key(claimed_as(idempotency_key, target.within), said + body_digest)
 
 
 def _check_context(context: Context) -> None:
@@ -208,7 +237,9 @@ PLACEHOLDER = items_of("to be read")
 """Stands for the input until it is known what that is."""
 
 
-def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) -> BeginRequest:
+def move_request(
+    process: Process, target: Target, move: Move, on_busy: OnBusy, admitted: int | None
+) -> BeginRequest:
     """A request that takes the lane as a turn does, and runs none."""
     now, limits = process.clock.now_ms(), process.limits
     return BeginRequest(
@@ -221,6 +252,7 @@ def move_request(process: Process, target: Target, move: Move, on_busy: OnBusy) 
         queue_limit=limits.queue_length,
         on_busy=on_busy,
         move=move,
+        admitted=admitted,
     )
 
 
@@ -246,10 +278,28 @@ def check_name(name: str, value: str) -> None:
         raise InvalidInput(f"{name} must be Unicode text.")
 
 
+def check_scope(name: str, value: str) -> str:
+    """The scope of a conversation, or none, if it is one."""
+    if len(value) > KEY_LENGTH or not is_unicode(value) or any(letter < " " for letter in value):
+        raise InvalidInput(
+            f"{name} must be Unicode text of at most {KEY_LENGTH} characters, without control characters."
+        )
+    return value
+
+
+def scope_in(scope: str, within: str | None) -> str:
+    """The scope that a caller means: for who may see one only, that one. Raises InvalidInput for another."""
+    if within is None:
+        return check_scope("scope", scope)
+    if scope not in ("", within):
+        raise InvalidInput(f"scope is {scope!r}, but only {within!r} is open here. Leave it out.")
+    return check_scope("within", within)
+
+
 def check_idempotency_key(value: str) -> None:
-    """Refuse what no store can hold, or what requests without one are known by."""
+    """Refuse what no store can hold, or what other requests are known by."""
     check_name("idempotency_key", value)
-    if value.startswith(DERIVED):
+    if value.startswith((DERIVED, NARROWED)):
         raise InvalidInput("idempotency_key must not begin with a control character.")
 
 

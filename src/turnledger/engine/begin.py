@@ -24,7 +24,8 @@ from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, Seen
-from turnledger.errors import ConversationBusy, QueueFull
+from turnledger.engine.usage import check_room
+from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
@@ -70,8 +71,14 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """Whether it is run so that it survives power loss."""
     attaches: bool = False
     """Whether its caller would rather follow a running attempt that answers it than wait for that."""
+    owner_bytes: int | None = None
+    """What the owner may store, if that is bounded."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
+    admitted: int | None = None
+    """The admission version under which its caller was let in; None: it matters to nobody."""
+    readmit: Readmit | None = None
+    """Looks the caller up again when that has moved."""
 
 
 class Begun(Struct, frozen=True):
@@ -100,6 +107,8 @@ class Queued:
 Beginning: TypeAlias = Begun | Queued | Share | Moved
 Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
 """Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""
+Readmit: TypeAlias = Callable[[], Awaitable[int]]
+"""Returns the admission version under which the caller is still let in, or raises what he is to be told."""
 
 
 class MustReachDisk(Exception):
@@ -109,9 +118,10 @@ class MustReachDisk(Exception):
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
-    Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
-    QueueFull; then nothing has changed. Raises MustReachDisk if it has to be run again, durably, and
-    HistoryMoved if it has to be made anew. Repeating it with the same attempt returns the same.
+    Raises the errors of the input, of the conversation and of the idempotency_key, StorageFull, QueueFull and
+    ConversationBusy; then nothing has changed, nor has it where AdmissionMoved says that its caller has to be
+    looked at again. Raises MustReachDisk if it has to be run again, durably, and HistoryMoved if it has to be
+    made anew. Repeating it with the same attempt returns the same, whoever was let in or shut out since.
     """
     if request.is_repeated:
         before = await _begun_before(tables, request)
@@ -131,6 +141,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     elif request.retry is not None:
         verdict = await retries.look_up(tables, target, request.retry, request.attempt)
     if isinstance(verdict, Share):
+        if request.admitted is not None and request.admitted != await tables.admission(target.owner):
+            raise AdmissionMoved
         # The ticket stays until the answer has arrived: it tells a repeated begin that it was waiting.
         return verdict.with_ticket(is_there=stored is not None)
     if verdict.claim is not None:
@@ -138,11 +150,15 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         target = target.at(verdict.claim.conversation)
     elif waiting_with is not None and target.id is None:
         target = await _where_it_waits(tables, target, waiting_with)
-    conversation, branch, flagged = await _lane(tables, target, request)
+    conversation, branch, flagged, admission = await _lane(tables, target, request)
     if request.move is not None and request.is_repeated:
         moved = await moved_before(tables, branch, request.move, request.attempt)
         if moved is not None:
             return moved
+    if request.admitted is not None and request.admitted != admission:
+        raise AdmissionMoved
+    if request.owner_bytes is not None and request.move is None:
+        await check_room(tables, target.owner, request.owner_bytes)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.reread is not None or request.retry is not None):
@@ -193,9 +209,11 @@ async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Tar
     return target.at(found.id)
 
 
-async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[Conversation, Branch, int]:
-    """The conversation and its branch, made where they may be, and the flag version of the owner; and a lease
-    that is there."""
+async def _lane(
+    tables: Tables, target: Target, request: BeginRequest
+) -> tuple[Conversation, Branch, int, int]:
+    """The conversation and its branch, made where they may be, and the flag version and the admission version
+    of the owner; and a lease that is there."""
     found = None
     if request.seen is not None:
         found = await conversations.seen_lane(tables, target, request.seen.conversation, request.lease)
@@ -209,12 +227,14 @@ async def _lane(tables: Tables, target: Target, request: BeginRequest) -> tuple[
     if found is None:
         assert target.id is not None  # noqa: S101 - for the type checker
         found = await tables.lane(target.owner, target.id, request.lease)
+    if found is not None and not target.sees(found[0]):
+        raise ConversationNotFound
     conversation = await conversations.check_live(tables, found[0] if found else None, request.now)
     assert found is not None  # noqa: S101 - else check_live has raised
     if not found[2]:
         # Buried while it was only late: what names a lease must be found through it.
         await tables.beat(request.lease)
-    return conversation, found[1], found[3]
+    return conversation, found[1], found[3], found[4]
 
 
 async def _free_of_dead(tables: Tables, branch: Branch, request: BeginRequest) -> Branch:

@@ -1,11 +1,12 @@
 """Check: whether what is stored keeps the promises. Reads everything once, in pages, on one view.
 
-    conversations   the current branch is there; a conversation_key names one
+    conversations   the current branch is there; a conversation_key names one; turns are shared within a scope
     branches        check_line: turns, parents, pairs, instructions, origins; check_beside: event logs, flags;
                     check_lane: what runs, what is to be settled
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
     tickets, claims wait for something, stand for something
-    the store       what it finds odd about its own books
+    tokens          check_tokens: give nothing beyond the one that made them
+    the store       what it finds odd about its own books; what owners are said to store
 
 Bodies are decoded item by item. There is no hash to hold them against: what was changed into something
 equally well formed is not seen.
@@ -22,6 +23,8 @@ from turnledger.engine.audit import PAGE, Audit, Enough, Place, is_live
 from turnledger.engine.check_beside import check_aside
 from turnledger.engine.check_lane import check_attempt, check_lane, check_ticket
 from turnledger.engine.check_line import check_line
+from turnledger.engine.check_tokens import check_token
+from turnledger.engine.idempotency import scope_claimed_in
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
@@ -60,6 +63,10 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
         for sentence in await tables.oddities(request.limit):
             audit.found(Rule.STORE, Place(), sentence)
         await _everything(audit)
+        if not any(finding.is_damage for finding in audit.findings):
+            # What is lost or torn has other bytes, too: that need not be said twice.
+            for sentence in await tables.miscounts(request.limit):
+                audit.found(Rule.STORE, Place(), sentence)
     except Enough:
         is_whole = False
     except Exception as problem:
@@ -85,6 +92,7 @@ async def _everything(audit: Audit) -> None:
     await _each(tables.all_branches, lambda row: row[1], lambda row: _branch(audit, *row))
     await _each(tables.all_attempts, lambda row: row[1], lambda row: _attempt(audit, *row))
     await _each(tables.all_tickets, lambda row: row[1].attempt, lambda row: _ticket(audit, *row))
+    await _each(tables.all_tokens, lambda row: row[1], lambda row: check_token(audit, *row))
     await _each(tables.all_claims, lambda claim: claim, lambda claim: _claim(audit, claim))
 
 
@@ -126,7 +134,7 @@ async def _check_key(audit: Audit, place: Place, found: Conversation) -> None:
     if found.state is ConversationState.DELETED:
         audit.found(Rule.KEY, place, f"It is deleted, but keeps {found.conversation_key!r}: nobody else can.")
         return
-    named = await audit.tables.conversation_by_key(found.owner, found.conversation_key)
+    named = await audit.tables.conversation_by_key(found.owner, found.scope, found.conversation_key)
     if named is None or named.id != found.id:
         other = named.id if named else "nothing"
         audit.found(
@@ -151,8 +159,27 @@ async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
     with audit.passing_over():
         conversation = await audit.tables.conversation(owner, branch.conversation)
         if conversation is not None:
+            await _check_shared(audit, place, conversation)
             await check_line(audit, place, branch, live=is_live(conversation))
             await check_lane(audit, place, branch, live=is_live(conversation))
+
+
+async def _check_shared(audit: Audit, place: Place, conversation: Conversation) -> None:
+    """Whether a branch begins with turns of its own scope only."""
+    tables = audit.tables
+    with audit.passing_over():  # an origin that cannot be read is noted with its line
+        origin = await tables.origin(place.branch) if place.branch else None
+        source = await tables.branch(origin.line[0].branch) if origin and origin.line else None
+        if source is None or source.conversation == conversation.id:
+            return
+        other = await tables.conversation(conversation.owner, source.conversation)
+        if other is not None and other.scope != conversation.scope:
+            audit.found(
+                Rule.SCOPE,
+                place,
+                f"It is of the scope {conversation.scope!r} and shows turns of {other.id}, which is of "
+                f"{other.scope!r}: who may see one sees the other.",
+            )
 
 
 async def _attempt(audit: Audit, owner: str, id: TurnId) -> None:
@@ -183,7 +210,8 @@ async def _claim(audit: Audit, claim: Claim) -> None:
     tables = audit.tables
     place = Place(owner=claim.owner, conversation=claim.conversation, turn=claim.attempt)
     with audit.passing_over():
-        if await tables.conversation(claim.owner, claim.conversation) is None:
+        found = await tables.conversation(claim.owner, claim.conversation)
+        if found is None:
             audit.found(
                 Rule.KEY,
                 place,
@@ -191,6 +219,14 @@ async def _claim(audit: Audit, claim: Claim) -> None:
                 "not there: its retries are refused.",
             )
             return
+        scope = scope_claimed_in(claim.idempotency_key)
+        if scope is not None and scope != found.scope:
+            audit.found(
+                Rule.SCOPE,
+                place,
+                f"The idempotency_key {claim.idempotency_key!r} of who sees {scope!r} only stands for a turn "
+                f"in {found.scope!r}: its answer is given away.",
+            )
         if claim.expires_at is not None:
             return
         attempt = await tables.attempt(claim.owner, claim.attempt)

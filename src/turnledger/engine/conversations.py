@@ -27,7 +27,8 @@ class Target(Struct, frozen=True):
 
     `fresh` names the row to insert where the key or nothing is there yet, or where what the key names is
     over by its policy; without it, nothing is created. `reset_policy` is what the key shall have from now
-    on; without it, it keeps what it has.
+    on; without it, it keeps what it has. A key is looked up in `scope`. Where `within` is given, what is not
+    in that scope does not exist.
     """
 
     owner: str
@@ -35,17 +36,27 @@ class Target(Struct, frozen=True):
     conversation_key: str | None = None
     fresh: Conversation | None = None
     reset_policy: ResetPolicy | None = None
+    scope: str = ""
+    within: str | None = None
 
     def at(self, id: ConversationId) -> Target:
         """The same request, sent to a conversation that is there already."""
-        return Target(self.owner, id)
+        return Target(self.owner, id, within=self.within)
+
+    def sees(self, conversation: Conversation) -> bool:
+        """Whether the conversation exists for who asks."""
+        return self.within is None or self.within == conversation.scope
 
     def may_mean(self, conversation: Conversation) -> bool:
         """Whether a request to this target can be a repetition of one that went to the conversation: it names
-        its id, or a conversation_key that names it or did so until a reset, or nothing."""
+        its id, or a conversation_key that names it or did so until a reset, or nothing, in its scope."""
+        if self.id is not None and self.id == conversation.id:
+            return True
+        if self.scope != conversation.scope:
+            return False
         if self.conversation_key is not None and self.conversation_key in keys_of(conversation):
             return True
-        return self.id == conversation.id or (self.id is None and self.conversation_key is None)
+        return self.id is None and self.conversation_key is None
 
     def is_plainly(self, conversation: Conversation) -> bool:
         """Whether its conversation_key names the conversation, and no policy could change that: a key names
@@ -53,6 +64,7 @@ class Target(Struct, frozen=True):
         return (
             self.conversation_key is not None
             and self.conversation_key == conversation.conversation_key
+            and self.scope == conversation.scope
             and conversation.state is not ConversationState.DELETED
             and conversation.reset_policy is NEVER
             and self.reset_policy is None
@@ -78,9 +90,10 @@ def new_conversation(
 async def find(tables: Tables, target: Target) -> Conversation | None:
     """The conversation that the target names, in whatever state it is."""
     if target.id is not None:
-        return await tables.conversation(target.owner, target.id)
+        found = await tables.conversation(target.owner, target.id)
+        return found if found is not None and target.sees(found) else None
     if target.conversation_key is not None:
-        return await tables.conversation_by_key(target.owner, target.conversation_key)
+        return await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
     # A new one may be there already, if the answer that told of it was lost.
     return await tables.conversation(target.owner, target.fresh.id) if target.fresh else None
 
@@ -104,7 +117,7 @@ async def resolve(tables: Tables, target: Target, now: int, *, is_interaction: b
 
 async def seen_lane(
     tables: Tables, target: Target, seen: ConversationId | None, lease: LeaseId
-) -> tuple[Conversation, Branch, bool, int] | None:
+) -> tuple[Conversation, Branch, bool, int, int] | None:
     """The lane of a conversation that was seen under the target's conversation_key, if that still names it:
     one look in place of two, for most requests that name a key."""
     if seen is None or target.conversation_key is None or target.id is not None:
@@ -273,20 +286,23 @@ async def expire_lapsed(tables: Tables, request: ExpireRequest) -> int:
 @dataclass(frozen=True)
 class ListRequest:
     owner: str
+    scope: str | None
     before: ConversationId | None
     limit: int
     now: int
 
 
 async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
-    """A page of the owner's conversations, the last touched first. Internal ones never show."""
+    """A page of the owner's conversations, of one scope or of all, the last touched first. Internal ones
+    never show. Raises ConversationNotFound for a cursor that is not one of them."""
     before = await tables.conversation(request.owner, request.before) if request.before else None
-    if request.before is not None and before is None:
+    is_known = before is not None and request.scope in (None, before.scope)
+    if request.before is not None and not is_known:
         raise ConversationNotFound
     listed: list[Conversation] = []
     while len(listed) < request.limit:
         # What has lapsed and is not marked yet is passed over, and leaves no gap in the page.
-        found = await tables.conversations(request.owner, before, request.limit)
+        found = await tables.conversations(request.owner, request.scope, before, request.limit)
         listed += [each for each in found if not each.is_expired(request.now)]
         if len(found) < request.limit:
             break

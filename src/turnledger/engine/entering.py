@@ -28,9 +28,11 @@ from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.seen import Freed, HistoryMoved
 from turnledger.engine.snapshot import snapshot
+from turnledger.engine.tokens import admission_of
 from turnledger.engine.transaction import RunningTurn
 from turnledger.engine.uninterrupted import uninterrupted
 from turnledger.errors import (
+    AdmissionMoved,
     HistoryDiverged,
     LedgerClosed,
     OutcomeUnknown,
@@ -131,6 +133,8 @@ async def _begin(process: Process, request: BeginRequest) -> Begun | Share | Mov
             beginning = await _queue(process, request, beginning)
     except BaseException as problem:
         await _give_up(process, request, problem)
+        if _was_refused(problem) and not isinstance(problem, AdmissionMoved):
+            await _check_still_admitted(process, request)
         raise
     if isinstance(beginning, Share):
         process.let_go(request.attempt)
@@ -179,6 +183,8 @@ async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
         beginning = await uninterrupted(process.store.transact(begin, request, Sync.PROCESS))
     except MustReachDisk:
         return await _try_begin(process, replace(request, is_durable=True))
+    except AdmissionMoved:
+        return await _try_begin(process, await _readmitted(request))
     except (HistoryMoved, OutcomeUnknown, StoreUnavailable):
         return await _try_begin(process, request)
     return await _try_begin(process, request) if isinstance(beginning, Freed) else beginning
@@ -192,6 +198,9 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
         request = replace(request, now=process.clock.now_ms())
         try:
             beginning = await uninterrupted(_persist_begin(process, request))
+        except AdmissionMoved:
+            request = await _readmitted(request)
+            continue
         except HistoryMoved as moved:
             conversation = moved.conversation
         else:
@@ -201,6 +210,23 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
             process.bells.ring(conversation)
         if request.reread is not None:
             request = await request.reread(request, conversation)
+
+
+async def _readmitted(request: BeginRequest) -> BeginRequest:
+    """The same request, of a caller who was looked up again. Raises what he is told if he is not let in."""
+    version = None if request.readmit is None else await request.readmit()
+    if version in (None, request.admitted):  # looking again would never end
+        raise AdmissionMoved
+    return replace(request, admitted=version)
+
+
+async def _check_still_admitted(process: Process, request: BeginRequest) -> None:
+    """Who is not let in any more is told that, and nothing of what his request met with."""
+    if request.admitted is None:
+        return
+    version = await process.store.read(admission_of, request.target.owner)
+    if version != request.admitted:
+        await _readmitted(request)
 
 
 def _is_later_try(request: BeginRequest) -> bool:
@@ -226,10 +252,13 @@ async def _wait(process: Process, waiter: Waiter, patience_ends: float) -> None:
 async def _give_up(process: Process, request: BeginRequest, problem: BaseException) -> None:
     """Withdraw what a failed begin may have left in the store."""
     has_queued = process.let_go(request.attempt)
-    was_refused = isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
-    if was_refused and not has_queued:
+    if _was_refused(problem) and not has_queued:
         return
     await _withdraw(process, request)
+
+
+def _was_refused(problem: BaseException) -> bool:
+    return isinstance(problem, TurnledgerError) and not isinstance(problem, StoreError)
 
 
 async def _withdraw(process: Process, request: BeginRequest) -> None:

@@ -23,6 +23,7 @@ class Key:
     """An idempotency_key, and what its body amounts to."""
 
     text: str
+    """As it is claimed; see claimed_as."""
     fingerprint: bytes
 
 
@@ -75,6 +76,21 @@ def fingerprint(
     if place:
         digest.update(repr(place).encode())
     return digest.digest()
+
+
+NARROWED = "\x02"
+"""Stands around the scope in what callers within a scope claim, and in no idempotency_key or scope."""
+
+
+def claimed_as(idempotency_key: str, within: str | None) -> str:
+    """What a key is claimed under: who may see one scope only has keys of their own, so that no answer to
+    them depends on what others of their owner did."""
+    return idempotency_key if within is None else f"{NARROWED}{within}{NARROWED}{idempotency_key}"
+
+
+def scope_claimed_in(name: str) -> str | None:
+    """The scope that somebody had to see to claim under this name; None for who sees all."""
+    return name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None
 
 
 LASTING, ONCE, PRIMING = b"\xff" * 7 + b"\x01", b"\xff" * 7 + b"\x02", b"\xff" * 7 + b"\x03"

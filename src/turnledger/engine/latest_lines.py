@@ -22,6 +22,8 @@ class Line(NamedTuple):
     """The flag version of its owner."""
     is_answered: bool
     """Whether its last turn is one whose answer every client has seen, unless it was hidden since."""
+    scope: str = ""
+    """Of its conversation."""
 
     @property
     def is_plain(self) -> bool:
@@ -35,18 +37,24 @@ class LatestLines:
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
-        self._lines: OrderedDict[tuple[str, str], Line] = OrderedDict()
+        self._lines: OrderedDict[tuple[str, str, str], Line] = OrderedDict()
 
     def guess(self, target: Target) -> Line | None:
         """What the target most likely shows; None if nothing is known of it."""
-        name = target.id or target.conversation_key
-        return None if name is None else self._lines.get((target.owner, name))
+        if target.id is not None:
+            known = self._lines.get((target.owner, "", target.id))
+            return known if known is None or target.within in (None, known.scope) else None
+        name = target.conversation_key
+        return None if name is None else self._lines.get((target.owner, target.scope, name))
 
     def keep(self, conversation: Conversation, line: Line) -> None:
         """It shows this now."""
-        for name in (conversation.id, conversation.conversation_key):
-            if name is not None:
-                self._lines[conversation.owner, name] = line
-                self._lines.move_to_end((conversation.owner, name))
+        owner, key = conversation.owner, conversation.conversation_key
+        names: list[tuple[str, str, str]] = [(owner, "", conversation.id)]
+        if key is not None:
+            names.append((owner, conversation.scope, key))
+        for name in names:
+            self._lines[name] = line
+            self._lines.move_to_end(name)
         while len(self._lines) > self._remembered:
             self._lines.popitem(last=False)

@@ -148,8 +148,10 @@ def _remember(process: Process, running: RunningTurn, turn: Turn, request: Commi
     process.shown_turns.follow(turn)
     process.chat_histories.follow(turn)
     if request.fork is None:
-        line = Line(behind(running.branch, request), running.flagged, is_answered=turn.says_plainly)
-        process.latest_lines.keep(running.conversation, line)
+        conversation = running.conversation
+        after = behind(running.branch, request)
+        line = Line(after, running.flagged, turn.says_plainly, conversation.scope)
+        process.latest_lines.keep(conversation, line)
 
 
 async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.branching import Divergence, fork_at, last_turn, open_branch, place_of, turn_on
@@ -114,8 +115,8 @@ class ForkRequest:
 
 async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     """Make a conversation that shares its beginning with another. It copies nothing, and what becomes of the
-    other one later is no matter. A running turn goes on; effects that wait are settled first. Raises
-    TurnNotFound, and InvalidInput if the conversation_key is taken."""
+    other one later is no matter. It is of the same scope. A running turn goes on; effects that wait are
+    settled first. Raises TurnNotFound, and InvalidInput if the conversation_key is taken."""
     again = await tables.conversation(request.owner, request.fresh.id)
     if again is not None:
         return again
@@ -128,15 +129,16 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if waiting is not None and lane.running is None:
         lane = await settle(tables, lane, waiting, request.now)
         await tables.save_branch(lane)
-    key = request.fresh.conversation_key
-    if key is not None and await tables.conversation_by_key(request.owner, key) is not None:
+    # Turns are never shared beyond a scope.
+    fresh = replace(request.fresh, scope=source.scope)
+    key = fresh.conversation_key
+    if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
-    await _begin_as(tables, request, lane)
-    return request.fresh
+    await _begin_as(tables, request, fresh, lane)
+    return fresh
 
 
-async def _begin_as(tables: Tables, request: ForkRequest, lane: Branch) -> None:
-    fresh = request.fresh
+async def _begin_as(tables: Tables, request: ForkRequest, fresh: Conversation, lane: Branch) -> None:
     wish = Divergence(branch=fresh.branch, after=request.turn or lane.head)
     fork = await fork_at(tables, request.owner, lane, wish)
     base = await tables.turn(request.owner, fork.base) if fork.base is not None else None

@@ -22,7 +22,8 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags, FlagsOf
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
+from turnledger.model.token import Token
 from turnledger.model.turn import Turn
 
 if TYPE_CHECKING:
@@ -34,17 +35,22 @@ class Tables(Protocol):
 
     # Conversations. The owner is part of every lookup: to anyone else the row does not exist.
     async def conversation(self, owner: str, id: ConversationId) -> Conversation | None: ...
-    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None: ...
-    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
-        """Live ones that are not internal, the last touched first, after `before` in that order."""
+    async def conversation_by_key(
+        self, owner: str, scope: str, conversation_key: str
+    ) -> Conversation | None: ...
+    async def conversations(
+        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    ) -> list[Conversation]:
+        """Live ones that are not internal, of one scope or of all, the last touched first, after `before` in
+        that order."""
         ...
 
     async def add_conversation(self, conversation: Conversation) -> None:
-        """Insert; if it has a conversation_key, the key names it from now on, and no other."""
+        """Insert; if it has a conversation_key, the key names it from now on, and no other of its scope."""
         ...
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Update all but id and owner. One deleted, or saved without its conversation_key, frees it."""
+        """Update all but id, owner and scope. One deleted, or saved without a conversation_key, frees its."""
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
@@ -89,9 +95,9 @@ class Tables(Protocol):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool, int] | None:
-        """A conversation, its current branch, whether there is such a lease, and the flag version of the
-        owner: what every begin asks for, in one look."""
+    ) -> tuple[Conversation, Branch, bool, int, int] | None:
+        """A conversation, its current branch, whether there is such a lease, and the flag version and the
+        admission version of the owner: what every begin asks for, in one look."""
         ...
 
     # Turns: never updated.
@@ -116,6 +122,14 @@ class Tables(Protocol):
     async def turn_log(self, id: TurnId) -> bytes:
         """The log of a turn's events; empty if it has none."""
         ...
+
+    # What owners store: a sum over the branches of their conversations, see model.usage.
+    async def count_bytes(self, owner: str, more: int) -> None:
+        """Let the owner store so many bytes more. What is purged is taken off by itself, from the branch and
+        from its owner."""
+        ...
+
+    async def stored_bytes(self, owner: str) -> int: ...
 
     # Flags of items, where there are any. They go when their turn is purged.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
@@ -205,6 +219,45 @@ class Tables(Protocol):
 
     async def drop_lease(self, id: LeaseId) -> None: ...
 
+    # Tokens. Where the owner is None, those of all owners are meant: only who runs the store asks so.
+    async def token(self, owner: str | None, id: TokenId) -> Token | None: ...
+    async def token_by_digest(self, digest: bytes) -> tuple[Token, int] | None:
+        """A token, and the admission version of its owner: what lets a request in, in one look."""
+        ...
+
+    async def tokens(self, owner: str | None, before: TokenId | None, limit: int) -> list[Token]:
+        """In whatever state, the last made first, after `before` in that order."""
+        ...
+
+    async def minted_by(self, parent: TokenId) -> list[Token]:
+        """Those that this one made, in whatever state, the first made first."""
+        ...
+
+    async def count_tokens(self, owner: str, now: int, limit: int) -> int:
+        """How many of the owner are neither revoked nor expired; counted up to the limit."""
+        ...
+
+    async def add_token(self, token: Token) -> None: ...
+    async def revoke_token(self, id: TokenId, at: int) -> None:
+        """Mark as revoked, if it is not yet."""
+        ...
+
+    async def note_use(self, id: TokenId, at: int) -> None:
+        """Move the time of the last use forward, never back."""
+        ...
+
+    async def purge_tokens(self, ended_before: int, limit: int) -> int:
+        """Remove tokens that were revoked or expired before that time; return how many."""
+        ...
+
+    async def admission(self, owner: str) -> int:
+        """How often it has changed who is let in to this owner's; it never goes back."""
+        ...
+
+    async def raise_admission(self, owner: str) -> None:
+        """Make who was let in before be looked at again."""
+        ...
+
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
     # cannot be read has a name, too; `after` is the last one of the page before.
     async def all_conversations(
@@ -226,6 +279,10 @@ class Tables(Protocol):
         ...
 
     async def all_claims(self, after: Claim | None, limit: int) -> list[Claim]: ...
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
+        """Each with its owner, in the order of their ids."""
+        ...
+
     async def needed_through(self, branch: BranchId) -> int:
         """The number of the last turn of this branch that a branch made from it needs; 0 for none."""
         ...
@@ -233,6 +290,10 @@ class Tables(Protocol):
     async def oddities(self, limit: int) -> list[str]:
         """What is wrong with this store that its tables do not show, each in a sentence: rows that nothing
         leads to, books that do not agree, a damaged file."""
+        ...
+
+    async def miscounts(self, limit: int) -> list[str]:
+        """Branches and owners that count other bytes than their turns take, each in a sentence."""
         ...
 
 

@@ -71,13 +71,15 @@ class HomeRequest:
     owner: str
     turn: TurnId
     now: int
+    within: str | None = None
+    """Where it is given, what is not in this scope does not exist."""
 
 
 async def home_of(tables: Tables, request: HomeRequest) -> Conversation:
     """The conversation that a turn was committed to, or that an attempt runs on, waits for or was set aside
-    in, if it is live. Raises TurnNotFound, also to anybody but its owner."""
+    in, if it is live. Raises TurnNotFound, also to anybody but its owner, and beyond their scope."""
     found = await _conversation_of(tables, request.owner, request.turn)
-    if found is None:
+    if found is None or request.within not in (None, found.scope):
         raise TurnNotFound("There is no such turn.")
     return await check_live(tables, found, request.now)
 

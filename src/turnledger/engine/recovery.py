@@ -84,6 +84,7 @@ class PurgeRequest:
     now: int
     attempts_kept_ms: int
     limit: int
+    tokens_kept_ms: int = 30 * 24 * 3600 * 1000
 
 
 async def purge(tables: Tables, request: PurgeRequest) -> int:
@@ -91,4 +92,5 @@ async def purge(tables: Tables, request: PurgeRequest) -> int:
     removed = await tables.purge_ended(request.limit)
     removed += await tables.purge_claims(request.now, request.limit)
     removed += await tables.purge_attempts(request.now - request.attempts_kept_ms, request.limit)
+    removed += await tables.purge_tokens(request.now - request.tokens_kept_ms, request.limit)
     return removed

@@ -82,15 +82,15 @@ class Resending:
         self._sent = sent
         self._on_divergence = on_divergence
 
-    def key(self, text: str, rest: bytes) -> Key:
-        """The key of the request: its body is what was sent, whatever it means by now, and what `rest` says
-        of all else."""
+    def key(self, other: Key) -> Key:
+        """The key of the request: its body is what was sent, whatever it means by now, and what `other` says
+        of the rest of it."""
         said = [self._sent, self._on_divergence, self._messages]
         try:
             body = msgspec.json.encode(said, enc_hook=dict, order="deterministic")
         except (TypeError, ValueError, RecursionError) as problem:
             raise MalformedItems(f"messages must be what JSON can say: {problem}.") from None
-        return Key(text, hashlib.sha256(rest + body).digest())
+        return Key(other.text, hashlib.sha256(other.fingerprint + body).digest())
 
     async def reread(self, request: BeginRequest, conversation: ConversationId | None) -> BeginRequest:
         """Read the messages against the line as it is now. Raises NoNewInput, MalformedItems, HistoryDiverged

@@ -14,12 +14,13 @@ from turnledger.model.ids import ConversationId
 @dataclass(frozen=True)
 class NamedRequest:
     owner: str
+    scope: str
     conversation_key: str
 
 
 async def named_by(tables: Tables, request: NamedRequest) -> ConversationId | None:
     """The conversation that a key names at the moment, in whatever state it is."""
-    found = await tables.conversation_by_key(request.owner, request.conversation_key)
+    found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
     return found.id if found else None
 
 
@@ -29,11 +30,14 @@ class ResetRequest:
     looked up: without this, two resets at once would be two, and so would one whose answer was lost."""
 
     owner: str
+    scope: str
     conversation_key: str
     replaces: ConversationId | None
     """None if it named nothing."""
     fresh: Conversation
     now: int
+    within: str | None = None
+    """Where it is given, what is not in this scope does not exist."""
 
 
 async def reset(tables: Tables, request: ResetRequest) -> Conversation:
@@ -44,7 +48,7 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
     """
     if request.replaces is not None:
         await _check_had_key(tables, request, request.replaces)
-    found = await tables.conversation_by_key(request.owner, request.conversation_key)
+    found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
     if found is None:
         return await insert(tables, request.fresh)
     if found.id == request.replaces or await _has_expired(tables, found, request.now):
@@ -55,10 +59,11 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
 async def _check_had_key(tables: Tables, request: ResetRequest, id: ConversationId) -> None:
     """A reset that could not have done anything must not look like one that came second."""
     named = await tables.conversation(request.owner, id)
-    if named is None:
+    if named is None or request.within not in (None, named.scope):
         raise ConversationNotFound
     # A deleted one does not tell any more which key it had.
-    if named.state is not ConversationState.DELETED and request.conversation_key not in keys_of(named):
+    is_told = named.state is not ConversationState.DELETED
+    if named.scope != request.scope or (is_told and request.conversation_key not in keys_of(named)):
         raise InvalidInput(f"{id} never had the conversation_key {request.conversation_key!r}.")
 
 

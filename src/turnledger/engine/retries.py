@@ -7,6 +7,8 @@ is delivered, the claim goes, since the same words may come again and mean a sec
 
 from __future__ import annotations
 
+from hashlib import sha256
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -51,6 +53,14 @@ def check_retry(retry: object) -> Retry:
         f"retry is {retry!r}; give Retry(request, count): a digest of 1 to {REQUEST_LENGTH} bytes, and a "
         f"number from 0, for the first try, to below {MOST}."
     )
+
+
+def retry_within(retry: Retry, within: str | None) -> Retry:
+    """The try of who may see one scope only: they find no request but their own."""
+    if within is None:
+        return retry
+    name = within.encode()
+    return replace(retry, request=sha256(len(name).to_bytes(8) + name + retry.request).digest())
 
 
 def claim_for(retry: Retry, attempt: Attempt) -> Claim:

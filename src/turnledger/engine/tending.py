@@ -72,6 +72,10 @@ class Tending:
         ):
             await self._try(step())
 
+    async def bury_dead(self) -> None:
+        """Take over from the dead at once. What fails is logged, and left to the next round."""
+        await self._try(self._bury_dead())
+
     async def _try(self, work: Coroutine[Any, Any, None]) -> bool:
         try:
             await work
@@ -153,7 +157,10 @@ class Tending:
         process = self._process
         now, limits = process.clock.now_ms(), process.limits
         await process.store.transact(expire_lapsed, ExpireRequest(now, limits.purge_rows))
-        request = PurgeRequest(now, round(limits.attempts_kept * 1000), limits.purge_rows)
+        attempts_kept, tokens_kept = (
+            round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept)
+        )
+        request = PurgeRequest(now, attempts_kept, limits.purge_rows, tokens_kept)
         await process.store.transact(purge, request)
 
     # Hints from other processes.

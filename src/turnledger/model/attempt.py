@@ -150,6 +150,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     is_interaction: bool = True
     """Whether it counts as use of the conversation, for expiry, resets and the order of lists."""
     idempotency_key: str | None = None
+    """As it is claimed: that of a caller who may see one scope only names the scope, too."""
     stop: OnStop | None = None
     failure: Failure | None = None
     partial: str = ""

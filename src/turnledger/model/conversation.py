@@ -42,6 +42,9 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """When its conversation_key moves on to a fresh conversation."""
     former_conversation_key: str | None = None
     """The one that named it until a reset gave it to another."""
+    scope: str = ""
+    """The application it belongs to; empty for none. Set when it is made, and never changed: a
+    conversation_key is one among those of its owner and scope."""
 
     def is_expired(self, now: int) -> bool:
         if self.state is ConversationState.EXPIRED:
@@ -72,6 +75,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The calls that the head left open for its client to answer."""
     instructed: int = 0
     """Number of the turn whose instructions are in force at the head; 0 for none."""
+    bytes: int = 0
+    """Of the bodies and logs of its own turns; see model.usage."""
     last_ticket: int = 0
     """The number of the last ticket that its queue gave out. The store keeps it: saving a branch does not."""
 

@@ -22,6 +22,8 @@ class Rule(StrEnum):
     INSTRUCTIONS = "instructions"  # which instructions are in force follows from the turns
     ATTEMPT = "attempt"  # an attempt is in the history, or set aside, not both
     KEY = "key"  # a conversation_key names one conversation, an idempotency_key one that is there
+    TOKEN = "token"  # noqa: S105 - one is found by its text, and gives nothing beyond the one that made it
+    SCOPE = "scope"  # conversations that share turns are of one scope, and a claim within one stays there
     STORE = "store"  # the store's own books agree
     NOT_AT_REST = "not_at_rest"  # no damage: somebody is at work, or died and is not buried yet
 

@@ -70,6 +70,13 @@ class LeaseId(Id):
     prefix = "lease_"
 
 
+class TokenId(Id):
+    """Names a token. It is public: the secret is the token's text."""
+
+    __slots__ = ()
+    prefix = "tok_"
+
+
 AnyId = TypeVar("AnyId", bound=Id)
 
 

@@ -10,16 +10,18 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
-from turnledger.ledger import OWNER, Ledger
+from turnledger.ledger import Ledger
+from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import chats, completions, health, models, turns
+from turnledger.server.routes import chats, completions, health, models, tokens, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
+from turnledger.server.sharing import Sharing
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
@@ -27,9 +29,10 @@ LOGGED_PATH = 200
 """So much of a path is logged."""
 
 
-def make_app(ledger: Ledger, known: Models, settings: Settings) -> App:
-    """The application over an open ledger, which stays its opener's to close."""
-    service = Service(ledger, known, settings)
+def make_app(ledger: Ledger, known: Models, settings: Settings, sharing: Sharing | None = None) -> App:
+    """The application over an open ledger, which stays its opener's to close. One of several workers is told
+    what it shares with the others."""
+    service = Service(ledger, known, settings, sharing)
     return App(service, all_endpoints(service))
 
 
@@ -41,6 +44,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *models.endpoints(service),
             *turns.endpoints(service),
             *chats.endpoints(service),
+            *tokens.endpoints(service),
             *health.endpoints(service),
         ]
     )
@@ -49,7 +53,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
 class App:
     """Answers requests until it is told to end.
 
-    Endpoints find `owner` and `request_id` in `scope["state"]`, and may leave `turn`,
+    Endpoints find `head`, `principal` and `request_id` in `scope["state"]`, and may leave `turn`,
     `conversation` and the `code` of an error there, for the log.
     """
 
@@ -66,6 +70,7 @@ class App:
         self._open: set[asyncio.Task[object]] = set()
         self._somebody_left = asyncio.Event()
         self._hurries = False
+        self._parting: tuple[tuple[bytes, bytes], ...] = ()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server through its life."""
@@ -73,10 +78,12 @@ class App:
             task = asyncio.current_task()
             assert task is not None  # noqa: S101 - for the type checker
             self._open.add(task)
+            self.service.quotas.request_opened()
             try:
                 await self._answer(scope, receive, send)
             finally:
                 self._open.discard(task)
+                self.service.quotas.request_closed()
                 self._somebody_left.set()
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
@@ -88,6 +95,7 @@ class App:
         told to hurry, they are cancelled: turns end by their failure policy, streams with an error. Returns
         whether all have ended within `cleaning` seconds more."""
         self.service.shutting_down.set()
+        self.part()
         timer = asyncio.get_running_loop().call_later(grace, self.hurry)
         try:
             while self._open and not self._hurries:
@@ -101,7 +109,12 @@ class App:
             return False
         finally:
             timer.cancel()
+            await self.service.admission.note_uses()
         return True
+
+    def part(self) -> None:
+        """Have each connection closed after its next answer: somebody else gives the one after that."""
+        self._parting = ((b"connection", b"close"),)
 
     def hurry(self) -> None:
         """Cancel the open requests at once, but each once: what they do then to end well goes on."""
@@ -128,17 +141,21 @@ class App:
         began = time.perf_counter()
         head = Head(scope)
         state = scope.setdefault("state", {})
-        state["owner"] = OWNER
+        state["head"] = head
         state["request_id"] = request_id = self._guard.request_id(head)
         current_request.set(request_id)
-        answer = Outgoing(send, (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode())))
+        headers = (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode()), *self._parting)
+        answer = Outgoing(send, headers)
         try:
             self._guard.check(head)
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
             if preflight is not None:
                 await _answer_empty(answer, preflight)
             else:
-                await self._find(scope)(scope, receive, answer)
+                endpoint, app = self._find(scope)
+                if not endpoint.is_public:
+                    state["principal"] = await self._admit(endpoint, head)
+                await app(scope, receive, answer)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -162,7 +179,20 @@ class App:
         else:
             unexpected(problem, request_id=request_id)
 
-    def _find(self, scope: Scope) -> ASGIApp:
+    async def _admit(self, endpoint: Endpoint, head: Head) -> Principal:
+        admission = self.service.admission
+        principal = admission.recall(head) if endpoint.checks_version or endpoint.is_stream else None
+        if principal is not None and endpoint.is_stream:
+            # Refused from memory, without the store; who is let in is looked up.
+            is_tokenless = principal.token is None
+            self.service.quotas.look_at_streams(principal.owner, is_tokenless=is_tokenless)
+        if principal is None or not endpoint.checks_version:
+            principal = await admission.admit(head)
+        if principal.token is not None or not endpoint.is_open_at_first:
+            principal.check(endpoint.needs)
+        return principal
+
+    def _find(self, scope: Scope) -> tuple[Endpoint, ASGIApp]:
         method, path = scope["method"], scope["path"]
         found = self._direct.get((method, path))
         if found is None:
@@ -170,10 +200,9 @@ class App:
         app, endpoint = found
         if self.service.shutting_down.is_set() and not endpoint.while_ending:
             raise shutting_down()
-        if len(self._open) > self.service.settings.limits.requests and not endpoint.while_ending:
-            message = "The server has as many open requests as it may have. Try again in a moment."
-            raise Refused(429, "too_many_requests", message, headers=[(b"retry-after", b"1")])
-        return app
+        if not endpoint.while_ending:
+            self.service.quotas.look_at_requests()
+        return endpoint, app
 
     def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:
         allowed: set[str] = set()

@@ -14,12 +14,13 @@ from starlette.types import Receive, Scope, Send
 from turnledger.errors import TurnledgerError
 from turnledger.runners.chat_model import Asked, ChatModel
 from turnledger.server import logs
+from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
 from turnledger.server.body import read_body
 from turnledger.server.chat_request import ChatRequest, chat_request
 from turnledger.server.conversing import Conversing
 from turnledger.server.errors import ClientGone, shutting_down
-from turnledger.server.outlet import Outlet
+from turnledger.server.outlet import Outlet, cut_of
 from turnledger.server.passthrough import pass_through
 from turnledger.server.service import Service
 
@@ -31,15 +32,20 @@ class ChatCompletions:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        outlet = Outlet(send, receive)
+        who: Principal = scope["state"]["principal"]
+        place = self._service.quotas.turn(who.owner, is_tokenless=who.token is None)
+        outlet = Outlet(send, receive, cut=cut_of(scope))
         answer = Answer(outlet, self._service.metrics)
         conversing: Conversing | None = None
         try:
             asked, model = await self._read(scope, receive)
             if asked.has_conversation:
-                conversing = Conversing(self._service, scope["state"], asked, model, answer)
+                conversing = Conversing(self._service, scope["state"], asked, model, answer, place)
                 await conversing.run()
             else:
+                # No begin asks the store whether this one is still let in.
+                await self._service.admission.admit(scope["state"]["head"])
+                place.begin()
                 question = Asked(asked.messages, asked.settings, asked.stream_options)
                 await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
@@ -55,6 +61,7 @@ class ChatCompletions:
             logs.unexpected(problem, request_id=scope["state"]["request_id"])
             answer.fail(problem)
         finally:
+            place.leave()  # the turn has ended, also for a client that takes its time to read the end
             all_of_it = await outlet.close(self._service.settings.limits.send_wait)
             answer.close()
             if conversing is not None:
@@ -64,7 +71,9 @@ class ChatCompletions:
         limits = self._service.settings.limits
         body = await read_body(scope, receive, limit=limits.body_bytes, wait=limits.body_wait)
         asked = chat_request(scope["path"], scope["headers"], body)
-        model, name = self._service.models.find(asked.model)
+        principal: Principal = scope["state"]["principal"]
+        principal.check_chat_scope(asked.scope)
+        model, name = self._service.models.find(asked.model, principal)
         if name != asked.model:
             asked = replace(asked, settings={**asked.settings, "model": name})
         return asked, model

@@ -94,6 +94,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     conversation: str | None = None
     """An id, if the request names one."""
     conversation_key: str | None = None
+    scope: str | None = None
+    """The scope of chats that it names, if it does."""
     must_exist: bool = False
     policies: Policies = NO_POLICIES
     idempotency_key: str | None = None
@@ -135,6 +137,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         settings=settings,
         conversation=conversation,
         conversation_key=conversation_key,
+        scope=_text(named, b"x-conversation-scope"),
         must_exist=_expects(named),
         policies=_policies(named),
         idempotency_key=_text(named, b"idempotency-key"),
@@ -148,6 +151,7 @@ _LOOKED_AT = frozenset(
         *_POLICIES,
         b"x-conversation-id",
         b"x-conversation-expect",
+        b"x-conversation-scope",
         b"idempotency-key",
         b"x-stainless-retry-count",
     }

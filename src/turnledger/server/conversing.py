@@ -29,12 +29,15 @@ from turnledger.errors import (
 )
 from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.token import TokenScope
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
+from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.chat_wire import Chunks, completion
+from turnledger.server.quotas import Place
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
@@ -52,19 +55,24 @@ class Conversing:
         asked: ChatRequest,
         model: ChatModel,
         answer: Answer,
+        place: Place,
     ) -> None:
         self._ledger = service.ledger
         self._metrics = service.metrics
         self._audience = service.audience
-        self._owner = state["owner"]
+        self._admission = service.admission
+        self._principal: Principal = state["principal"]
         self._state = state
         self._asked = asked
         self._answer = answer
+        self._place = place
         self._turn = ""
+        self._has_spoken = False
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
         self._running: RunningTurn | None = None
         self._reads: TurnId | None = None
+        self._following: asyncio.Task[None] | None = None
         self._block = self._ask()
         self._runner = self._make_runner(model)
 
@@ -75,6 +83,7 @@ class Conversing:
         try:
             async with block as turn:
                 self._running = turn
+                self._place.begin()
                 asked_at, self._began_at = self._began_at, time.monotonic()
                 self._metrics.waited(self._began_at - asked_at)
                 if self._answer.outlet.is_broken:
@@ -96,11 +105,12 @@ class Conversing:
             self._answer.header(b"idempotency-replayed", "true")
             self._replay(replay.turn)
         except TurnAttached as attached:
+            self._place.begin()
             self._tell_place(attached.conversation, "continued", attached.turn)
             if not self._answer.outlet.is_broken:
                 self._audience.join(attached.turn)
                 self._reads = attached.turn
-            await self._follow(attached.turn)
+                await self._follow_while_heard(attached.turn)
         except asyncio.CancelledError:
             # Cancelled while the store wrote, it may be there, and must not be denied. What was cut short and
             # kept is there, too, but is no answer.
@@ -129,7 +139,11 @@ class Conversing:
 
     def _ask(self) -> TurnBlock:
         asked, policies = self._asked, self._asked.policies
-        options: TurnOptions = {"attach": True}
+        options: TurnOptions = {
+            "attach": True,
+            "admitted": self._principal.version,
+            "readmit": self._readmit,
+        }
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
         if policies.on_stop is not None:
@@ -145,12 +159,20 @@ class Conversing:
             _messages(asked.messages),
             conversation=asked.conversation,
             conversation_key=asked.conversation_key,
-            owner=self._owner,
+            owner=self._principal.owner,
+            scope=asked.scope or self._principal.within or "",
+            within=self._principal.within,
             create=not asked.must_exist,
             sent=policies.sent,
             on_divergence=policies.on_divergence or OnDivergence.BRANCH,
             **options,
         )
+
+    async def _readmit(self) -> int:
+        """A token of this owner was revoked since this one was looked up: it may have been this one."""
+        principal = await self._admission.admit(self._state["head"])
+        principal.check(TokenScope.TURNS_RUN)
+        return principal.version
 
     def _make_runner(self, model: ChatModel) -> ChatRunner:
         asked = self._asked
@@ -170,7 +192,8 @@ class Conversing:
 
     def _payloads(self, payloads: list[bytes]) -> None:
         """Chunks as the model sent them, under the name of the turn."""
-        if not self._answer.outlet.has_begun:
+        if not self._has_spoken and self._runner.has_spoken:
+            self._has_spoken = True
             self._metrics.first_token(time.monotonic() - self._began_at)
         self._answer.chunks(renamed(payloads, self._runner.answer_id, self._turn))
 
@@ -188,9 +211,19 @@ class Conversing:
         else:
             self._answer.whole(completion(turn))
 
+    async def _follow_while_heard(self, turn: TurnId) -> None:
+        """The turn needs no follower: when the client leaves, so does this request, and counts no more."""
+        following = self._following = asyncio.create_task(self._follow(turn), name="turnledger follower")
+        try:
+            await asyncio.wait((following,))
+        finally:
+            following.cancel()
+        if not following.cancelled():
+            following.result()
+
     async def _follow(self, turn: TurnId) -> None:
         """Another request runs the turn: tell of it as it goes."""
-        chat = await self._ledger.chat_of(turn, owner=self._owner)
+        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
         if not self._asked.stream:
             self._answer.whole(completion(committed(await chat.outcome(turn))))
             return
@@ -213,6 +246,8 @@ class Conversing:
     def _client_left(self) -> None:
         self._ledger.lost(self._block)
         self._read_no_more()
+        if self._following is not None:
+            self._following.cancel()
         if self._on_disconnect is not OnDisconnect.CONTINUE:
             self._audience.when_gone(self._block.id, self._begin_to_stop)
 
@@ -226,7 +261,9 @@ class Conversing:
 
     async def _stop(self, turn: TurnId) -> None:
         with suppress(TurnledgerError):  # it has ended, or has not begun: then there is nothing to stop
-            chat = await self._ledger.chat_of(turn, owner=self._owner)
+            chat = await self._ledger.chat_of(
+                turn, owner=self._principal.owner, within=self._principal.within
+            )
             await chat.stop(turn, policy=self._on_disconnect.value)
 
 

@@ -10,6 +10,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from turnledger.model.token import TokenScope
+
 Answering: TypeAlias = Callable[[Request], Awaitable[Response]] | ASGIApp
 """A function from request to response, or an object that is an ASGI application: the way of hot endpoints."""
 
@@ -21,6 +23,14 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     """With parameters in braces, `/api/turns/{turn_id}`."""
     answer: Answering
+    needs: TokenScope | None = None
+    """The scope that a token must have for it; None: any token will do."""
+    is_public: bool = False
+    """Whether it is answered to everybody: it tells nothing of anyone."""
+    is_open_at_first: bool = False
+    """Whether it needs no scope where no token was made yet."""
+    checks_version: bool = False
+    """Whether it compares the version of who asks in the store, so that he may be let in from memory."""
     summary: str
     tag: str
     answers: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
@@ -34,5 +44,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it must have one, if it takes one."""
     media_type: str = "application/json"
     """Of the answer when all went well."""
+    is_stream: bool = False
+    """Whether it is for readers of streams, of whom there may be only so many."""
     while_ending: bool = False
     """Whether it is answered while the server shuts down."""

@@ -25,11 +25,12 @@ SECURITY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 EXPOSED = (
-    b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after"
+    b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after, "
+    b"x-should-retry"
 )
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
-_ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site")
+_ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", b"authorization")
 _FORWARDED = frozenset({b"forwarded", b"via"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -89,6 +90,11 @@ class Head:
         return self._headers.get(b"sec-fetch-site", b"")
 
     @property
+    def authorization(self) -> bytes:
+        """What the client shows to be let in."""
+        return self._headers.get(b"authorization", b"")
+
+    @property
     def request_id(self) -> bytes:
         """As the client gave it."""
         return self._headers.get(b"x-request-id", b"")
@@ -120,7 +126,6 @@ class Guard:
     def __init__(self, settings: Settings, make_id: Callable[[], str] = new_request_id) -> None:
         self._names = {*LOOPBACK_NAMES, *(name.lower() for name in settings.hosts)}
         self._origins = frozenset(origin.encode() for origin in settings.origins)
-        self._is_open = settings.insecure
         # No name leads a browser from a foreign page to a literal address, so these need no list.
         self._takes_addresses = not is_loopback(settings.host)
         self._make_id = make_id
@@ -136,14 +141,6 @@ class Guard:
             message = "The request has a header twice that may be there once. Send it once."
             raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
         self._check_host(head)
-        if head.forwarded and not self._is_open:
-            header = head.forwarded[0].decode("latin-1")
-            raise Refused(
-                403,
-                "forwarded_request",
-                f"The request came through a proxy ({header}), and this server lets in only programs of its "
-                "own machine. Ask it directly, or start it with --insecure.",
-            )
         self._check_origin(head)
         if head.has_body:
             check_body_type(head.body_type)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
@@ -14,8 +17,10 @@ PATIENT = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 class Metrics:
     """Counts of one server, in a registry of its own. Each method is named for what happened."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path | None = None) -> None:
         self._registry = registry = CollectorRegistry()
+        self._folder = folder
+        self._watched: list[tuple[Gauge, Callable[[], float]]] = []
         self._turns = Counter(
             "turnledger_turns", "Turns that have ended, by outcome.", ["outcome"], registry=registry
         )
@@ -34,14 +39,34 @@ class Metrics:
         self._commit = Histogram(
             "turnledger_commit_seconds", "How long commits take.", buckets=QUICK, registry=registry
         )
-        self._streams = Gauge("turnledger_open_streams", "Streams that are being sent.", registry=registry)
+        self._streams = self._gauge("open_streams", "Streams that are being sent.")
         self._requests = Counter(
             "turnledger_requests", "Requests answered, by status.", ["status"], registry=registry
         )
-
+        self._refusals = Counter(
+            "turnledger_refusals",
+            "Requests refused for what is open already, by limit.",
+            ["limit"],
+            registry=registry,
+        )
         # Looking up by label takes longer than counting.
         self._by_outcome: dict[str, Counter] = {}
         self._by_status: dict[int, Counter] = {}
+        self._by_limit: dict[str, Counter] = {}
+
+    @classmethod
+    def shared(cls, folder: Path, part: int) -> Metrics:
+        """The counts of a worker, kept in files that all workers of a server read. From now on all metrics of
+        this process are: once for each process, before any other is made."""
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
+        # By part, not by process: who takes the place of a dead worker counts on in its files.
+        values.ValueClass = values.MultiProcessValue(lambda: part)  # type: ignore[no-untyped-call]
+        return cls(folder)
+
+    @staticmethod
+    def clear(folder: Path, part: int) -> None:
+        """Forget how things stand in a worker that is no more; what it has counted stays."""
+        mark_process_dead(part, str(folder))  # type: ignore[no-untyped-call]
 
     def turn_ended(self, outcome: str) -> None:
         """A turn has ended: `completed`, `stopped`, `failed`, `refused`, `replayed` or `unknown`."""
@@ -70,6 +95,13 @@ class Metrics:
         """It does so no more."""
         self._streams.dec()
 
+    def refused(self, limit: str) -> None:
+        """A request was refused, because of the limit of this name."""
+        counter = self._by_limit.get(limit)
+        if counter is None:
+            counter = self._by_limit[limit] = self._refusals.labels(limit)
+        counter.inc()
+
     def answered(self, status: int) -> None:
         """A request was answered; 499: its client left before."""
         counter = self._by_status.get(status)
@@ -78,9 +110,23 @@ class Metrics:
         counter.inc()
 
     def watch(self, name: str, meaning: str, look: Callable[[], float]) -> None:
-        """Show a number that somebody else keeps: it is looked at when it is asked for."""
-        Gauge(f"turnledger_{name}", meaning, registry=self._registry).set_function(look)
+        """Show a number that somebody else keeps. It is looked at when it is asked for; that of another
+        worker is as old as its last `refresh`."""
+        self._watched.append((self._gauge(name, meaning), look))
+
+    def refresh(self) -> None:
+        """Look at all numbers that somebody else keeps."""
+        for gauge, look in self._watched:
+            gauge.set(look())
 
     def text(self) -> bytes:
         """All of it, in Prometheus's text format."""
-        return generate_latest(self._registry)
+        self.refresh()
+        if self._folder is None:
+            return generate_latest(self._registry)
+        registry = CollectorRegistry()
+        MultiProcessCollector(registry, str(self._folder))  # type: ignore[no-untyped-call]
+        return generate_latest(registry)
+
+    def _gauge(self, name: str, meaning: str) -> Gauge:
+        return Gauge(f"turnledger_{name}", meaning, registry=self._registry, multiprocess_mode="livesum")

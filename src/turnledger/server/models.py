@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from turnledger.model.printable import plain
 from turnledger.runners.chat_model import ChatModel
+from turnledger.server.admission import Principal
 from turnledger.server.errors import Refused
 from turnledger.server.settings import ModelTimeouts, Settings
 
@@ -32,18 +33,25 @@ class Models:
         """The names that are known without asking anybody."""
         return list(self._named)
 
-    def find(self, name: str) -> Found:
-        """Who answers to this name; raises Refused (404 `model_not_found`) if nobody does."""
-        found = self._named.get(name)
-        if found is not None:
-            return found
-        if self._otherwise is not None:
-            return Found(self._otherwise, name)
-        message = f"There is no model {plain(name[:100])!r}. Known: {', '.join(self._named)}."
+    def find(self, name: str, principal: Principal) -> Found:
+        """Who answers to this name; raises Refused (404 `model_not_found`) if nobody does, or nobody whom
+        this one may ask."""
+        if principal.may_ask(name):
+            found = self._named.get(name)
+            if found is not None:
+                return found
+            if self._otherwise is not None:
+                return Found(self._otherwise, name)
+        known = ", ".join(filter(principal.may_ask, self._named))
+        message = f"There is no model {plain(name[:100])!r}. Known: {known}."
         raise Refused(404, "model_not_found", message, param="model")
 
-    async def listing(self) -> list[dict[str, Any]]:
-        """All models, as objects of the models API. Raises a ModelError if the upstream cannot be asked."""
+    async def listing(self, principal: Principal) -> list[dict[str, Any]]:
+        """The models that this one may ask, as objects of the models API. Raises a ModelError if the upstream
+        cannot be asked."""
+        return [each for each in await self._all() if principal.may_ask(str(each.get("id")))]
+
+    async def _all(self) -> list[dict[str, Any]]:
         named = [
             {"id": name, "object": "model", "created": 0, "owned_by": "turnledger"} for name in self._named
         ]
@@ -84,7 +92,7 @@ class _Upstreams:
         self._made: dict[tuple[str, str | None, ModelTimeouts], ChatModel] = {}
 
     def to(self, url: str, api_key_env: str | None, timeouts: ModelTimeouts | None) -> ChatModel:
-        # Imported when there is one: aiohttp takes its time, and the demo model needs none of it.
+        # Imported when there is one: the demo model needs none of it.
         from turnledger.runners.upstream import Timeouts, Upstream
 
         limits = timeouts or self._settings.timeouts

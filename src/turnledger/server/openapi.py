@@ -39,7 +39,13 @@ def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
         return JSONResponse(document)
 
     described = Endpoint(
-        method="GET", path=PATH, answer=openapi, summary="This description.", tag="health", while_ending=True
+        method="GET",
+        path=PATH,
+        answer=openapi,
+        is_public=True,
+        summary="This description.",
+        tag="health",
+        while_ending=True,
     )
     everything = [*endpoints, described]
     document = describe(everything)
@@ -59,7 +65,16 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "description": "Conversations in which every turn is a transaction.",
         },
         "paths": paths,
-        "components": {"schemas": {"Error": ERROR_SCHEMA}},
+        "components": {
+            "schemas": {"Error": ERROR_SCHEMA},
+            "securitySchemes": {
+                "token": {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": "See `turnledger tokens create`.",
+                }
+            },
+        },
     }
 
 
@@ -75,6 +90,13 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "tags": [endpoint.tag],
         "responses": {str(status): _response(endpoint, status) for status in endpoint.answers},
     }
+    if not endpoint.is_public:
+        operation["security"] = [{"token": [endpoint.needs] if endpoint.needs else []}, {}]
+        for status, meaning in (
+            (401, "There is no token, or it is not valid any more."),
+            (403, "It may not do this."),
+        ):
+            operation["responses"].setdefault(str(status), {"description": meaning, "content": ERROR_CONTENT})
     operation["responses"]["default"] = {"description": "An error.", "content": ERROR_CONTENT}
     if parameters := _parameters(endpoint):
         operation["parameters"] = parameters

@@ -6,9 +6,15 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from turnledger.ledger import Ledger
+from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
+from turnledger.server.board import OwnBoard
 from turnledger.server.metrics import Metrics
+from turnledger.server.quotas import Quotas
+from turnledger.server.readiness import Readiness
 from turnledger.server.settings import Settings
+from turnledger.server.sharing import Sharing
+from turnledger.server.staying import Staying
 
 if TYPE_CHECKING:
     from turnledger.server.models import Models
@@ -17,15 +23,22 @@ if TYPE_CHECKING:
 class Service:
     """The ledger, the models and the settings of a server, its counts, and whether it is about to end."""
 
-    def __init__(self, ledger: Ledger, models: Models, settings: Settings) -> None:
+    def __init__(
+        self, ledger: Ledger, models: Models, settings: Settings, sharing: Sharing | None = None
+    ) -> None:
         self.ledger = ledger
         self.models = models
+        self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
-        self.metrics = Metrics()
-        self.audience = Audience()
+        self.board = OwnBoard() if sharing is None else sharing.board
+        self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
+        self.audience = Audience(self.board)
+        self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
+        self.readiness = Readiness(ledger.probe)
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
         watch = self.metrics.watch
-        watch("running_turns", "Turns that run in this process.", lambda: ledger.at_work().running)
-        watch("queue_length", "Turns of this process that wait for others.", lambda: ledger.at_work().waiting)
-        watch("event_readers", "Streams of events that are read here.", lambda: ledger.at_work().readers)
+        watch("running_turns", "Turns that run.", lambda: ledger.at_work().running)
+        watch("queue_length", "Turns that wait for others.", lambda: ledger.at_work().waiting)
+        watch("event_readers", "Streams of events that are read.", lambda: ledger.at_work().readers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 import tomllib
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput
 from turnledger.model.printable import plain
-from turnledger.server.guard import is_host_name, is_loopback, is_origin
+from turnledger.server.guard import is_host_name, is_origin
 from turnledger.server.settings import ModelSettings, ModelTimeouts, ServerLimits, Settings
 from turnledger.stores.opening import KNOWN
 
@@ -43,11 +44,27 @@ def load_settings(
     """The settings by flags (those that are not None) and by the file: `config`, or the user's own if there
     is one. A flag outweighs the file. Where none names a store it is a file in the data folder, which is
     made. Raises InvalidSettings."""
-    path = config or config_folder / FILE_NAME
-    file = SettingsFile.read(path) if config or path.is_file() else SettingsFile(path, "")
+    file = _settings_file(config, config_folder)
     given = {name: value for name, value in flags.items() if value is not None}
     settings = _Reading(file, given, environ).settings()
     return settings if settings.store else msgspec.structs.replace(settings, store=_own_store(data_folder))
+
+
+def find_store(*, config: Path | None, config_folder: Path, data_folder: Path) -> str:
+    """The store of a server that is started with this file, for commands that work on it. Nothing else of the
+    file is judged: tokens can be made before the server would start. Raises InvalidSettings."""
+    file = _settings_file(config, config_folder)
+    server = file.tables.get("server", {})
+    store = server.get("store", "") if isinstance(server, dict) else ""
+    if not isinstance(store, str):
+        at = file.line_of(("server", "store"))
+        raise InvalidSettings(plain(f"{file.path}, line {at}: `store` is a URL in quotes. Known: {KNOWN}."))
+    return store or _own_store(data_folder)
+
+
+def _settings_file(config: Path | None, config_folder: Path) -> SettingsFile:
+    path = config or config_folder / FILE_NAME
+    return SettingsFile.read(path) if config or path.is_file() else SettingsFile(path, "")
 
 
 def _own_store(folder: Path) -> str:
@@ -209,14 +226,10 @@ class _Reading:
                 raise self._problem((*way, name), told)
 
     def _check(self, settings: Settings) -> None:
-        if not is_loopback(settings.host) and not settings.insecure:
-            raise self._problem(
-                ("server", "host"),
-                f"{settings.host} can be reached from other machines, and there are no tokens to tell users "
-                "apart. Listen at 127.0.0.1, or say --insecure if everybody who reaches it may use it.",
-            )
         if settings.store and not settings.store.startswith(("memory:", "sqlite:")):
             raise self._problem(("server", "store"), f"this URL names no store. Known forms: {KNOWN}.")
+        if settings.workers > 1:
+            self._check_workers(settings)
         for host in settings.hosts:
             if not is_host_name(host):
                 raise self._problem(
@@ -233,6 +246,14 @@ class _Reading:
         elif settings.api_key_env is not None:
             raise self._problem(("server", "api_key_env"), "an api_key needs an `upstream` to send it to.")
         self._check_variable(("server", "api_key_env"), settings.api_key_env)
+
+    def _check_workers(self, settings: Settings) -> None:
+        way = ("server", "workers")
+        if os.name != "posix":
+            raise self._problem(way, "this system can run one worker only. Leave it out.")
+        if settings.store.startswith("memory:"):
+            told = "several processes cannot share a store in memory. Name a file: --store sqlite:///path."
+            raise self._problem(way, told)
 
     def _check_upstream(self, way: Names, url: str) -> None:
         try:

@@ -48,7 +48,7 @@ def resets_whatever_the_key_names() -> list[Patch]:
     true = resets.reset
 
     async def reset(tables: Any, request: Any) -> Any:
-        found = await tables.conversation_by_key(request.owner, request.conversation_key)
+        found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
         if found is None or found.id == request.fresh.id:
             return await true(tables, request)
         return await conversations.succeed(tables, found, request.fresh, found.reset_policy)

@@ -223,7 +223,7 @@ def checks_the_conversation_key_before_it_forks() -> list[Patch]:
         fresh = request.fresh
         is_made = await tables.conversation(request.owner, fresh.id) is not None
         key = None if is_made else fresh.conversation_key
-        if key is not None and await tables.conversation_by_key(request.owner, key) is not None:
+        if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
             request = replace_request(request, fresh=replace(fresh, conversation_key=None))
         return await true(tables, request)
 

@@ -8,11 +8,12 @@ import pytest
 
 from tests.unit.engine.stage import HandClock
 from tests.unit.model.shapes import assistant, call, result, user
-from turnledger import Chat, Context, Ledger, Limits, ResetPolicy
-from turnledger.engine.asking import begin_request, target_of
+from turnledger import Chat, Context, Ledger, Limits, ResetPolicy, Retry
+from turnledger.engine.asking import begin_request, scope_in, target_of
 from turnledger.engine.context import ALL
-from turnledger.engine.idempotency import fingerprint
+from turnledger.engine.idempotency import claimed_as, fingerprint
 from turnledger.engine.process import Process
+from turnledger.engine.retries import retry_within
 from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewInput
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import message
@@ -178,3 +179,45 @@ async def test_a_closed_ledger_is_asked_for_nothing() -> None:
     await ledger.close()
     with pytest.raises(LedgerClosed):
         target_of(ledger._process, None, "k", "ann")
+
+
+@pytest.mark.parametrize(
+    ("scope", "within", "meant"),
+    [("", None, ""), ("shop", None, "shop"), ("", "shop", "shop"), ("shop", "shop", "shop"), ("", "", "")],
+)
+def test_the_scope_that_is_meant(scope: str, within: str | None, meant: str) -> None:
+    assert scope_in(scope, within) == meant
+
+
+@pytest.mark.parametrize(
+    ("scope", "within", "match"),
+    [
+        ("desk", "shop", "only 'shop' is open"),
+        ("shop", "", "only '' is open"),
+        ("x" * 513, None, "scope must be"),
+        ("\ud800", None, "Unicode"),
+        ("a\x02b", None, "control characters"),
+        ("", "a\nb", "within must be"),
+    ],
+)
+def test_scopes_that_are_refused(scope: str, within: str | None, match: str) -> None:
+    with pytest.raises(InvalidInput, match=match):
+        scope_in(scope, within)
+
+
+async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_own(chat: Chat) -> None:
+    options: dict[str, Any] = {"scope": "", "within": "shop"}
+    target = target_of(chat._process, None, "k", "ann", **options)
+    assert (target.scope, target.within) == ("shop", "shop")
+    assert target.fresh is not None
+    assert target.fresh.scope == "shop"
+    request = begin_request(chat._process, target, "Hello", idempotency_key="i")
+    assert request.key is not None
+    assert request.key.text == claimed_as("i", "shop")
+    request = begin_request(chat._process, target, "Hello", retry=Retry(b"digest"))
+    assert request.retry == retry_within(Retry(b"digest"), "shop")
+
+
+async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) -> None:
+    with pytest.raises(InvalidInput, match="control character"):
+        begin_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", "shop"))

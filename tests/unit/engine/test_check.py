@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from tests.unit.engine.lived_in import Lived, findings, live_in, say
 from turnledger import Ledger, Rule
 from turnledger.engine.check import CheckRequest, check
+from turnledger.engine.idempotency import claimed_as
 from turnledger.engine.ports import Store, Tables
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import ConversationState
@@ -114,6 +115,16 @@ def lose_conversation_of_branch(database: Database, lived: Lived) -> None:
     database.branches[other.id] = replace(other, conversation=gone)
 
 
+def move_fork_to_another_scope(database: Database, lived: Lived) -> None:
+    found = database.conversations[lived.forked.id]
+    database.conversations[found.id] = replace(found, scope="desk")
+
+
+def claim_from_another_scope(database: Database, lived: Lived) -> None:
+    name = claimed_as("two", "desk")
+    database.claims["ann", name] = replace(database.claims["ann", "two"], idempotency_key=name)
+
+
 def is_sibling(branch: object, found: object) -> bool:
     """Another branch of the conversation, that none was made from and nobody waits on."""
     return (
@@ -140,6 +151,8 @@ def lived_branch(number: int) -> BranchId:
         (keep_key_of_deleted, Rule.KEY, "It is deleted, but keeps 'mine'"),
         (lose_conversation_of_claim, Rule.KEY, "a conversation that is not there: its retries are refused"),
         (keep_claim_for_ever, Rule.KEY, "it is never forgotten"),
+        (move_fork_to_another_scope, Rule.SCOPE, "It is of the scope 'desk' and shows turns of conv_"),
+        (claim_from_another_scope, Rule.SCOPE, "of who sees 'desk' only stands for a turn in ''"),
         (lose_conversation_of_branch, Rule.ORPHAN, "Its conversation is not there: nobody can reach it"),
     ],
 )

@@ -119,6 +119,25 @@ def test_a_target_may_mean_what_it_names_and_nothing_else() -> None:
     assert not Target("ann", None, "k", row).may_mean(conversation(conversation_key=None))
 
 
+def test_a_target_means_nothing_of_another_scope_but_by_its_id() -> None:
+    row = conversation(conversation_key="k", scope="shop")
+    other = some_id(ConversationId, 99)
+    assert Target("ann", row.id).may_mean(row)
+    assert Target("ann", None, "k", scope="shop").may_mean(row)
+    assert Target("ann", scope="shop").may_mean(row)
+    assert not Target("ann", None, "k").may_mean(row)
+    assert not Target("ann", other, "k", scope="desk").may_mean(row)
+    assert not Target("ann").may_mean(row)
+
+
+def test_a_narrowed_target_sees_one_scope_and_goes_on_so() -> None:
+    row = conversation(scope="shop")
+    assert Target("ann").sees(row)
+    assert Target("ann", within="shop").sees(row)
+    assert not Target("ann", within="").sees(row)
+    assert not Target("ann", within="desk").at(row.id).sees(row)
+
+
 def test_a_key_that_was_given_to_another_by_a_reset_may_still_mean_the_old_one() -> None:
     row = conversation(conversation_key=None, former_conversation_key="k")
     assert Target("ann", None, "k", row).may_mean(row)
@@ -148,7 +167,7 @@ def test_a_conversation_that_is_over_by_policy_is_replaced_and_its_successor_has
     assert drive(resolve(tables, target, LATER - 1)).id == CONVERSATION
     after = drive(resolve(tables, target, LATER))
     assert (after.id, after.reset_policy) == (FRESH, HOURLY)
-    assert drive(tables.conversation_by_key("ann", "k")) == after
+    assert drive(tables.conversation_by_key("ann", "", "k")) == after
 
 
 @pytest.mark.parametrize(

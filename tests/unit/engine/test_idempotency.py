@@ -9,7 +9,16 @@ from tests.unit.engine.stage import CONVERSATION, attempt, branch, conversation,
 from tests.unit.model.shapes import any_items, repeatable, some_id, turn, user
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import Ended
-from turnledger.engine.idempotency import Fresh, Key, Share, began_while_waiting, fingerprint, look_up
+from turnledger.engine.idempotency import (
+    Fresh,
+    Key,
+    Share,
+    began_while_waiting,
+    claimed_as,
+    fingerprint,
+    look_up,
+    scope_claimed_in,
+)
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState, Ticket
@@ -162,3 +171,15 @@ def test_looking_up_writes_nothing() -> None:
     tables = MemoryTables(database)
     drive(look_up(tables, ANN, KEY, None))
     assert not tables.has_written
+
+
+def test_who_sees_one_scope_only_claims_under_names_of_their_own() -> None:
+    assert claimed_as("i", None) == "i"
+    names = {claimed_as("i", None), claimed_as("i", ""), claimed_as("i", "shop"), claimed_as("hopi", "s")}
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize("within", [None, "", "shop"])
+def test_a_name_tells_who_claimed_it(within: str | None) -> None:
+    assert scope_claimed_in(claimed_as("i", within)) == within
+    assert scope_claimed_in(claimed_as("a\x02b", within)) == within

@@ -136,3 +136,37 @@ async def test_a_key_that_is_over_by_a_policy_given_since_moves_on() -> None:
         async with ledger.resent(talk("q3"), conversation_key="k") as turn:
             turn.emit("a3")
         assert len({before, between, turn.conversation.id}) == 3
+
+
+def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
+    lines = LatestLines()
+    shop = Conversation(
+        id=some_id(ConversationId, 1),
+        owner="me",
+        branch=BRANCH,
+        conversation_key="k",
+        scope="shop",
+        created_at=0,
+        touched_at=0,
+    )
+    line = Line(Branch(id=BRANCH, conversation=shop.id), 0, is_answered=True, scope="shop")
+    lines.keep(shop, line)
+    assert lines.guess(Target("me", None, "k", scope="shop")) == line
+    assert lines.guess(Target("me", None, "k")) is None
+    assert lines.guess(Target("me", shop.id)) == line
+    assert lines.guess(Target("me", shop.id, within="shop")) == line
+    assert lines.guess(Target("me", shop.id, within="desk")) is None
+
+
+async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledger, monkeypatch: Any) -> None:
+    chat = await ledger.conversation(within="shop")
+    async with chat.resent(talk("q1")) as turn:
+        turn.emit("a1")
+
+    async def never(operation: Any, request: Any) -> Any:
+        raise AssertionError("it was known")
+
+    monkeypatch.setattr(ledger._process.store, "read", never)
+    async with ledger.resent(talk("q1", "a1", "q2"), conversation=chat.id, within="shop") as turn:
+        assert [item.text for item in turn.input] == ["q2"]
+        turn.emit("a2")

@@ -33,7 +33,7 @@ def asked(replaces: ConversationId | None, number: int = 2, **changes: Any) -> R
     fresh = conversation(
         id=some_id(ConversationId, number), branch=some_id(BranchId, number), conversation_key="k"
     )
-    return replace_fields(ResetRequest("ann", "k", replaces, fresh, 1_000), changes)
+    return replace_fields(ResetRequest("ann", "", "k", replaces, fresh, 1_000), changes)
 
 
 def replace_fields(request: ResetRequest, changes: dict[str, Any]) -> ResetRequest:
@@ -41,7 +41,7 @@ def replace_fields(request: ResetRequest, changes: dict[str, Any]) -> ResetReque
 
 
 def named(tables: MemoryTables) -> ConversationId | None:
-    return drive(named_by(tables, NamedRequest("ann", "k")))
+    return drive(named_by(tables, NamedRequest("ann", "", "k")))
 
 
 def test_a_key_that_nobody_has_gets_a_conversation(tables: MemoryTables) -> None:

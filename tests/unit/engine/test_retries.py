@@ -11,7 +11,7 @@ from turnledger import Ledger, Retry
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import CLAIM_KEPT_MS, DIED, Ended
 from turnledger.engine.idempotency import Fresh, Share
-from turnledger.engine.retries import DERIVED, check_retry, claim_for, look_up
+from turnledger.engine.retries import DERIVED, check_retry, claim_for, look_up, retry_within
 from turnledger.errors import ConversationDeleted, ConversationExpired, InvalidInput
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState
@@ -134,3 +134,12 @@ async def test_no_idempotency_key_can_be_taken_for_a_request() -> None:
     async with await Ledger.open() as ledger:
         with pytest.raises(InvalidInput, match="control character"):
             ledger.turn("q", idempotency_key=FIRST.name)
+
+
+def test_who_sees_one_scope_only_finds_tries_of_their_own() -> None:
+    assert retry_within(SECOND, None) is SECOND
+    tries = [retry_within(SECOND, within) for within in (None, "", "shop", "shop ")]
+    assert len({each.name for each in tries}) == 4
+    assert {each.count for each in tries} == {1}
+    assert retry_within(Retry(b" digest"), "shop").name != retry_within(FIRST, "shop ").name
+    assert [check_retry(each) for each in tries] == tries

@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 from tests.unit.model.shapes import repeatable, some_id
 from turnledger.errors import InvalidId, StoreCorrupt
 from turnledger.model import codec
-from turnledger.model.ids import BranchId, ConversationId, Id, IdSource, LeaseId, SystemEntropy, TurnId
+from turnledger.model.ids import (
+    BranchId,
+    ConversationId,
+    Id,
+    IdSource,
+    LeaseId,
+    SystemEntropy,
+    TokenId,
+    TurnId,
+)
 
-KINDS: list[type[Id]] = [ConversationId, BranchId, TurnId, LeaseId]
+KINDS: list[type[Id]] = [ConversationId, BranchId, TurnId, LeaseId, TokenId]
 HEX = "0190a1b2c3d47e5f8a6b7c8d9e0f1a2b"
 
 BAD = {

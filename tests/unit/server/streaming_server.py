@@ -10,9 +10,10 @@ from starlette.types import Receive, Scope, Send
 from tests.unit.server.asgi import Streaming, echo, endpoint
 from turnledger import Ledger
 from turnledger.server.app import App, all_endpoints
+from turnledger.server.listening import bind
 from turnledger.server.logs import configure
 from turnledger.server.models import Models
-from turnledger.server.serve import bind, serve_app
+from turnledger.server.serve import serve_app
 from turnledger.server.service import Service
 from turnledger.server.settings import ServerLimits, Settings
 

@@ -51,7 +51,7 @@ async def test_a_path_may_have_parameters() -> None:
 
 async def test_endpoints_are_told_who_asks() -> None:
     async def show(request: Request) -> Response:
-        return JSONResponse([request.state.owner, request.state.request_id])
+        return JSONResponse([request.state.principal.owner, request.state.request_id])
 
     async with serving(None, endpoint("/who", show)) as app:
         reply = await ask(app, "/who", headers=(HOST, (b"x-request-id", b"mine")))
@@ -109,7 +109,7 @@ async def test_more_requests_than_may_be_open_are_refused_and_health_is_not() ->
         first = asyncio.create_task(ask(app, "/stream"))
         await stream.began.wait()
         reply = await ask(app, "/stream")
-        assert (reply.status, reply.code, reply.header(b"retry-after")) == (429, "too_many_requests", b"1")
+        assert (reply.status, reply.code, reply.header(b"retry-after")) == (429, "server_busy", b"2")
         assert (await ask(app)).status == 200
         stream.released.set()
         assert (await first).body == b"hello, done"
@@ -126,11 +126,22 @@ async def test_open_requests_may_end_within_the_grace_and_new_ones_are_sent_away
         late = await ask(app, "/stream")
         assert (late.status, late.code, late.header(b"retry-after")) == (503, "shutting_down", b"1")
         assert (await ask(app)).status == 200
-        assert (await ask(app, "/readyz")).json == {"status": "shutting_down"}
+        assert (await ask(app, "/readyz")).json["status"] == "shutting_down"
         assert not draining.done()
         stream.released.set()
         assert await draining
         assert (await open_request).body == b"hello, done"
+
+
+async def test_who_parts_has_each_connection_closed_after_its_next_answer() -> None:
+    async with serving() as app:
+        assert (await ask(app)).header(b"connection") is None
+        app.part()
+        parted = await ask(app)
+        assert (parted.status, parted.header(b"connection")) == (200, b"close")
+        await app.drain(0)
+        late = await ask(app, "/v1/models")
+        assert (late.status, late.header(b"connection")) == (503, b"close")
 
 
 async def test_after_the_grace_open_requests_are_cancelled() -> None:

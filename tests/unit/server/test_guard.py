@@ -117,7 +117,8 @@ async def test_a_page_that_was_named_may_call_and_read_the_answer() -> None:
     reply = await reply_to(HOST, (b"origin", PAGE), (b"sec-fetch-site", b"cross-site"), settings=settings)
     assert reply.status == 200
     assert reply.header(b"access-control-allow-origin") == PAGE
-    assert b"x-turn-id" in (reply.header(b"access-control-expose-headers") or b"")
+    exposed = reply.header(b"access-control-expose-headers") or b""
+    assert {b"x-turn-id", b"retry-after", b"x-should-retry"} <= set(exposed.split(b", "))
     assert reply.header(b"vary") == b"origin"
     assert reply.header(b"access-control-allow-credentials") is None
     for origin in (b"http://localhost:3001", b"http://localhost:30001", b"http://localhost:3000/"):
@@ -144,16 +145,6 @@ async def test_a_browser_that_asks_beforehand_is_told() -> None:
 async def test_options_that_nobody_asks_beforehand_is_a_method_like_any_other() -> None:
     reply = await reply_to(HOST, method="OPTIONS", path="/echo")
     assert (reply.status, reply.code) == (405, "method_not_allowed")
-
-
-@pytest.mark.parametrize(
-    "name", [b"forwarded", b"x-forwarded-for", b"x-forwarded-proto", b"x-forwarded-x", b"via"]
-)
-async def test_what_came_through_a_proxy_is_refused_unless_everybody_may_come(name: bytes) -> None:
-    reply = await reply_to(HOST, (name, b"1.2.3.4"))
-    assert (reply.status, reply.code) == (403, "forwarded_request")
-    assert name.decode() in reply.json["error"]["message"]
-    assert (await reply_to(HOST, (name, b"x"), settings=Settings(insecure=True))).status == 200
 
 
 @pytest.mark.parametrize(

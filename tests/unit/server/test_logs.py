@@ -56,6 +56,14 @@ async def test_a_request_is_one_line_with_its_ids() -> None:
     assert "secret" not in stream.getvalue()  # nor the query, which the driver sends
 
 
+def test_of_several_workers_each_says_who_it_is() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream, worker=3)
+    log.info("recovered")
+    logging.getLogger("elsewhere").warning("a library's")
+    assert [line["worker"] for line in lines_of(stream)] == [3, 3]
+
+
 @pytest.mark.parametrize("format", ["json", "console"])
 async def test_control_characters_are_written_out(format: str) -> None:
     stream = io.StringIO()
@@ -152,6 +160,28 @@ def test_every_level_is_heard_in_its_place() -> None:
     assert log.is_enabled_for("debug")
     configure("json", "error", stream)
     assert not log.is_enabled_for("warning")
+
+
+async def test_a_token_that_somebody_put_into_a_path_is_blotted_out() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    token = "tlt_" + "aB3" * 13
+    async with serving() as app:
+        await ask(app, f"/api/{token}/x")
+    logging.getLogger("uvicorn.error").warning("Odd: %s", token)
+    request, warned = lines_of(stream)
+    assert (request["path"], warned["event"]) == ("/api/tlt_…/x", "Odd: tlt_…")
+
+
+async def test_a_program_that_embeds_the_server_is_handed_no_token() -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("turnledger").setLevel("INFO")
+    async with serving() as app:
+        await ask(app, "/api/tlt_" + "aB3" * 13)
+    assert records[0].__dict__["path"] == "/api/tlt_…"
 
 
 def test_a_log_that_nobody_reads_any_more_costs_no_request() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 from turnledger.server.metrics import Metrics
 
@@ -47,3 +51,38 @@ def test_every_name_is_ours_and_explained() -> None:
     names = re.findall(r"^# HELP (\S+) (.+)$", told, re.MULTILINE)
     assert names
     assert all(name.startswith("turnledger_") and meaning.endswith(".") for name, meaning in names)
+
+
+def worker(folder: Path, part: int, code: str) -> str:
+    """What a process prints that counts as a worker with this part; all of its metrics are shared."""
+    script = (
+        "from pathlib import Path; from turnledger.server.metrics import Metrics\n"
+        f"metrics = Metrics.shared(Path({str(folder)!r}), {part})\n{code}\n"
+        "print(metrics.text().decode())"
+    )
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environ, check=True
+    )
+    return done.stdout
+
+
+def test_workers_count_together_and_what_the_dead_have_counted_stays(tmp_path: Path) -> None:
+    counts = "metrics.answered(200); metrics.waited(0.02); metrics.stream_opened()"
+    watches = "metrics.watch('queue_length', 'Waiting.', lambda: 7)"
+    worker(tmp_path, 0, f"{counts}\n{watches}")
+    both = worker(tmp_path, 1, f"{counts}\n{watches}").splitlines()
+    for line in (
+        'turnledger_requests_total{status="200"} 2.0',
+        'turnledger_lane_wait_seconds_bucket{le="0.05"} 2.0',
+        "turnledger_open_streams 2.0",
+        "turnledger_queue_length 14.0",
+    ):
+        assert line in both
+    Metrics.clear(tmp_path, 0)
+    # Whoever has the part of a dead worker counts on where that one ended.
+    after = worker(tmp_path, 0, "metrics.answered(200)").splitlines()
+    assert 'turnledger_requests_total{status="200"} 3.0' in after
+    assert "turnledger_open_streams 1.0" in after
+    assert "turnledger_queue_length 7.0" in after
+    assert len(list(tmp_path.iterdir())) == 6

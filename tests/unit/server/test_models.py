@@ -9,9 +9,12 @@ import pytest
 from turnledger.errors import ModelUnavailable
 from turnledger.runners.demo import DemoModel
 from turnledger.runners.upstream import Upstream
+from turnledger.server.admission import Principal
 from turnledger.server.errors import Refused
 from turnledger.server.models import Found, Models, make_models
 from turnledger.server.settings import ModelSettings, ModelTimeouts, Settings
+
+ANYBODY = Principal("local", frozenset(), 0)
 
 
 class Named:
@@ -36,12 +39,12 @@ def named(*names: str) -> Any:
 
 async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
     models = make_models(Settings(), {})
-    model, name = models.find("demo")
+    model, name = models.find("demo", ANYBODY)
     assert isinstance(model, DemoModel)
     assert name == "demo"
-    assert [each["id"] for each in await models.listing()] == ["demo"]
+    assert [each["id"] for each in await models.listing(ANYBODY)] == ["demo"]
     with pytest.raises(Refused, match=r"There is no model 'gpt'\. Known: demo\.") as refused:
-        models.find("gpt")
+        models.find("gpt", ANYBODY)
     assert (refused.value.status, refused.value.code, refused.value.param) == (
         404,
         "model_not_found",
@@ -52,7 +55,7 @@ async def test_without_settings_there_is_the_demo_model_and_no_other() -> None:
 
 async def test_an_upstream_alone_is_asked_for_every_model() -> None:
     models = make_models(Settings(upstream="http://localhost:1/v1"), {})
-    model, name = models.find("anything")
+    model, name = models.find("anything", ANYBODY)
     assert isinstance(model, Upstream)
     assert name == "anything"
     assert models.names == []
@@ -68,24 +71,24 @@ async def test_named_models_have_their_own_upstream_and_name_there() -> None:
         }
     )
     models = make_models(settings, {})
-    assert models.find("fast").upstream_name == "llama3.2"
-    assert models.find("same").upstream_name == "same"
-    assert models.find("fast").model is models.find("same").model  # one pool of connections
-    assert models.find("slow").model is not models.find("fast").model
+    assert models.find("fast", ANYBODY).upstream_name == "llama3.2"
+    assert models.find("same", ANYBODY).upstream_name == "same"
+    assert models.find("fast", ANYBODY).model is models.find("same", ANYBODY).model  # one pool of connections
+    assert models.find("slow", ANYBODY).model is not models.find("fast", ANYBODY).model
     with pytest.raises(Refused):
-        models.find("llama3.2")
+        models.find("llama3.2", ANYBODY)
     await models.close()
 
 
 async def test_the_list_has_each_name_once() -> None:
     upstream = named("x", "fast")
     models = Models({"fast": Found(upstream, "llama3.2")}, upstream)
-    assert [(each["id"], each["owned_by"]) for each in await models.listing()] == [
+    assert [(each["id"], each["owned_by"]) for each in await models.listing(ANYBODY)] == [
         ("fast", "turnledger"),
         ("x", "upstream"),
     ]
     with pytest.raises(ModelUnavailable):
-        await Models({}, named()).listing()
+        await Models({}, named()).listing(ANYBODY)
 
 
 async def test_closing_closes_each_model_once() -> None:
@@ -96,6 +99,6 @@ async def test_closing_closes_each_model_once() -> None:
 
 def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
     with pytest.raises(Refused) as refused:
-        Models({}).find("\x1b[2J" + "x" * 1000)
+        Models({}).find("\x1b[2J" + "x" * 1000, ANYBODY)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 200

@@ -48,7 +48,7 @@ def test_an_endpoint_is_described_by_itself() -> None:
         ("limit", "query", False),
         ("X-Turn-On-Stop", "header", False),
     ]
-    assert set(operation["responses"]) == {"200", "404", "default"}
+    assert set(operation["responses"]) == {"200", "401", "403", "404", "default"}
     assert operation["requestBody"]["content"]["application/json"]["schema"] == {"type": "object"}
 
 

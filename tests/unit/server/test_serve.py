@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
-from turnledger.server.serve import bind, url_of
-from turnledger.server.settings import Settings
+from turnledger.engine.limits import Limits
+from turnledger.server import serve
+from turnledger.server.listening import bind
+from turnledger.server.serve import check_guarded, engine_limits
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -105,8 +110,8 @@ def test_an_answer_says_neither_what_serves_nor_more_than_once() -> None:
         names = [line.partition(":")[0] for line in head[1:]]
         assert "server" not in names
         assert len(set(names)) == len(names)
-        assert "403 forbidden" in server.get("/healthz", "Via: proxy").lower()
-        assert "403 forbidden" in server.get("/healthz", "X-Forwarded-For: 1.2.3.4").lower()
+        assert "403 forbidden" in server.get("/v1/models", "Via: proxy").lower()
+        assert "403 forbidden" in server.get("/v1/models", "X-Forwarded-For: 1.2.3.4").lower()
         assert server.end(signal.SIGTERM)[0] == 0
 
 
@@ -146,32 +151,47 @@ def test_who_sends_more_than_is_wanted_still_gets_the_answer(kind: str, chunked:
         assert server.end(signal.SIGTERM)[0] == 0
 
 
-def test_a_port_in_use_is_told_with_the_remedy() -> None:
-    with bind(Settings(port=0)) as first:
-        first.listen()
-        port = first.getsockname()[1]
-        assert url_of(first) == f"http://127.0.0.1:{port}"
-        with pytest.raises(InvalidSettings, match=f"--port: {port} is in use. .* Choose another, or 0"):
-            bind(Settings(port=port))
+async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() -> None:
+    settings = Settings(host="0.0.0.0", port=0)
+    with bind(settings) as listening:
+        async with await Ledger.open() as ledger:
+            with pytest.raises(InvalidSettings, match="turnledger tokens create"):
+                await check_guarded(ledger, settings, listening)
+            await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
+            await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
+            await check_guarded(ledger, settings, listening)
 
 
-def test_an_address_of_another_machine_is_told() -> None:
-    with pytest.raises(InvalidSettings, match=r"--host: 192\.0\.2\.1 is no address of this machine"):
-        bind(Settings(host="192.0.2.1", port=0, insecure=True))
+def test_the_memory_for_histories_is_shared_out() -> None:
+    assert engine_limits(ServerLimits(streams=9_000, turns=1_000)) == Limits()
+    small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
+    assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
+    assert small.readers == 12
 
 
-def test_a_name_that_stands_for_more_than_this_machine_is_refused() -> None:
-    with pytest.raises(InvalidSettings, match="which other machines can reach"):
-        bind(Settings(host="0.0.0.0", port=0))
-    with bind(Settings(host="0.0.0.0", port=0, insecure=True)) as listening:
-        assert listening.getsockname()[0] == "0.0.0.0"
-
-
-@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
-def test_the_url_of_an_ipv6_address_can_be_used() -> None:
-    try:
-        listening = bind(Settings(host="[::1]", port=0))
-    except InvalidSettings:
-        pytest.skip("no IPv6 here")
-    with listening:
-        assert url_of(listening).startswith("http://[::1]:")
+async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve, "LINGERING", 3600)
+    with bind(Settings(port=0)) as listening:
+        address = listening.getsockname()
+        async with serving() as app:
+            ready = asyncio.Event()
+            server = serve.Server(app, ready.set)
+            running = asyncio.create_task(server.answer_at(listening))
+            await ready.wait()
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(request("/healthz"))
+            assert b"connection: close" not in await reader.readuntil(b'{"status":"ok"}')
+            server.leave()
+            server.leave()
+            with pytest.raises(ConnectionError):
+                while True:
+                    (await asyncio.open_connection(*address))[1].close()
+            assert not running.done()
+            writer.write(request("/healthz"))
+            last = await reader.read()
+            assert (last.startswith(b"HTTP/1.1 200 "), b"connection: close" in last) == (True, True)
+            writer.close()
+            await writer.wait_closed()
+            await running

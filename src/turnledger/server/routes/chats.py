@@ -8,10 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.engine.reading import SetAside
-from turnledger.errors import InvalidInput
 from turnledger.model.conversation import Conversation
+from turnledger.model.token import TokenScope
 from turnledger.model.turn import Turn
+from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint
+from turnledger.server.query import number_of
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
@@ -23,9 +25,12 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     async def one(request: Request) -> Response:
         query = request.query_params
-        before = _number(query.get("before"), "before")
-        limit = _number(query.get("limit"), "limit") or PAGE
-        chat = await service.ledger.conversation(request.path_params["chat"], owner=request.state.owner)
+        before = number_of(query.get("before"), "before")
+        limit = number_of(query.get("limit"), "limit") or PAGE
+        who: Principal = request.state.principal
+        chat = await service.ledger.conversation(
+            request.path_params["chat"], owner=who.owner, within=who.within
+        )
         shown = {
             **about(await chat.info()),
             "turns": [turn_shown(turn) for turn in await chat.turns(before=before, limit=limit)],
@@ -38,6 +43,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/api/chats/{chat}",
             answer=one,
+            needs=TokenScope.CHATS_READ,
             summary="A conversation with its last turns, and its attempts that are not in the history.",
             tag="chats",
             query={
@@ -54,6 +60,7 @@ def about(conversation: Conversation) -> dict[str, Any]:
     return {
         "id": conversation.id,
         "conversation_key": conversation.conversation_key,
+        "scope": conversation.scope or None,
         "title": conversation.title,
         "metadata": conversation.metadata,
         "revision": conversation.revision,
@@ -91,11 +98,3 @@ def aside_shown(aside: SetAside) -> dict[str, Any]:
         "steps": aside.journal.items,
         "partial": attempt.partial,
     }
-
-
-def _number(given: str | None, name: str) -> int | None:
-    if given is None:
-        return None
-    if not given.isascii() or not given.isdigit() or len(given) > 9:
-        raise InvalidInput(f"{name} is a number.")
-    return int(given)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from turnledger.model.token import TokenScope
 from turnledger.server.chat_completions import ChatCompletions
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.service import Service
@@ -9,6 +10,8 @@ from turnledger.server.service import Service
 HEADERS = {
     "X-Conversation-Id": "The conversation: an id (`conv_…`), or a conversation_key of your own, UTF-8 and"
     " percent-encoded. Without it, nothing is kept.",
+    "X-Conversation-Scope": "The scope, such as an application, that a new conversation belongs to, and in"
+    " which a conversation_key is looked up.",
     "X-Conversation-Expect": "`continued`: refuse to make a conversation.",
     "X-Conversation-Messages": "`new`: all messages are new; `full`: they are the whole history. Guessed"
     " otherwise.",
@@ -28,6 +31,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="POST",
             path="/v1/chat/completions",
             answer=ChatCompletions(service),
+            needs=TokenScope.TURNS_RUN,
+            checks_version=True,
             summary="Answer chat messages: as a turn of a conversation, or passed through to the model.",
             tag="chat",
             headers=HEADERS,

@@ -15,12 +15,13 @@ from turnledger.server.service import Service
 def endpoints(service: Service) -> list[Endpoint]:
     """`GET /v1/models` and `GET /v1/models/{model}`."""
 
-    async def listing(_: Request) -> Response:
-        return JSONResponse({"object": "list", "data": await service.models.listing()})
+    async def listing(request: Request) -> Response:
+        known = await service.models.listing(request.state.principal)
+        return JSONResponse({"object": "list", "data": known})
 
     async def one(request: Request) -> Response:
         name = unquote(request.path_params["model"])
-        for each in await service.models.listing():
+        for each in await service.models.listing(request.state.principal):
             if each["id"] == name:
                 return JSONResponse(each)
         raise Refused(404, "model_not_found", "There is no model of this name. GET /v1/models lists them.")

@@ -11,6 +11,8 @@ from turnledger.engine.ending import Ended
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnStop
 from turnledger.model.ids import TurnId
+from turnledger.model.token import TokenScope
+from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.event_stream import send_events
@@ -34,7 +36,8 @@ def endpoints(service: Service) -> list[Endpoint]:
         limits, turn = service.settings.limits, request.path_params["turn"]
         body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
         policy = decode_body(body, _stop_decoder).policy if body.strip() else None
-        chat = await service.ledger.chat_of(turn, owner=request.state.owner)
+        who: Principal = request.state.principal
+        chat = await service.ledger.chat_of(turn, owner=who.owner, within=who.within)
         return Response(ended_body(await chat.stop(turn, policy=policy)), media_type="application/json")
 
     return [
@@ -42,6 +45,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="POST",
             path="/api/turns/{turn}/stop",
             answer=stop,
+            needs=TokenScope.TURNS_RUN,
             summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
             tag="turns",
             body={"type": "object", "properties": {"policy": {"enum": [*OnStop, None]}}},
@@ -52,12 +56,14 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/api/turns/{turn}/events",
             answer=TurnEvents(service),
+            needs=TokenScope.CHATS_READ,
             summary="Follow a turn, or read what it told: each event has its number.",
             tag="turns",
             headers={
                 "Last-Event-ID": "The number of the last event that was heard: those after it are sent."
             },
             media_type="text/event-stream",
+            is_stream=True,
             answers={200: "The events, up to `turn.finished`.", 404: "There is no such turn."},
         ),
     ]
@@ -77,15 +83,24 @@ class TurnEvents:
         self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        service, request = self._service, Request(scope, receive)
-        turn = TurnId(request.path_params["turn"])
+        request = Request(scope, receive)
+        who: Principal = request.state.principal
+        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
+        try:
+            await self._tell(who, request, receive, send)
+        finally:
+            place.leave()
+
+    async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
+        service, turn = self._service, TurnId(request.path_params["turn"])
         after = after_of(request.headers.get("last-event-id") or "0")
-        chat = await service.ledger.chat_of(turn, owner=request.state.owner)
+        chat = await service.ledger.chat_of(turn, owner=who.owner, within=who.within)
         service.metrics.stream_opened()
         service.audience.join(turn)
         try:
             events = chat.events(turn, after=after)
-            await send_events(events, receive, send, service.settings.limits.send_wait)
+            with service.staying.stay(who):
+                await send_events(events, request.scope, receive, send, service.settings.limits.send_wait)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()

@@ -17,7 +17,8 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
+from turnledger.model.token import Token
 from turnledger.model.turn import Turn
 
 
@@ -28,7 +29,7 @@ class Database:
     max_conversations: int | None = None
     ttl_ms: int | None = None
     conversations: dict[ConversationId, Conversation] = field(default_factory=dict)
-    by_key: dict[tuple[str, str], ConversationId] = field(default_factory=dict)
+    by_key: dict[tuple[str, str, str], ConversationId] = field(default_factory=dict)
     ended: dict[ConversationId, None] = field(default_factory=dict)
     switches: dict[ConversationId, tuple[TurnId, ...]] = field(default_factory=dict)
     branches: dict[BranchId, Branch] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class Database:
     turns: dict[TurnId, Turn] = field(default_factory=dict)
     turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
+    stored_bytes: dict[str, int] = field(default_factory=dict)
     flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
     flag_versions: dict[str, int] = field(default_factory=dict)
     attempts: dict[TurnId, Attempt] = field(default_factory=dict)
@@ -44,5 +46,8 @@ class Database:
     tickets: dict[TurnId, Ticket] = field(default_factory=dict)
     last_ticket: dict[BranchId, int] = field(default_factory=dict)
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
+    tokens: dict[TokenId, Token] = field(default_factory=dict)
+    by_digest: dict[bytes, TokenId] = field(default_factory=dict)
+    admissions: dict[str, int] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

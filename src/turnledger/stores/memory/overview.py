@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from turnledger.model.conversation import Claim, ConversationState, Ticket
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
+from turnledger.model.usage import in_blocks
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -45,8 +47,15 @@ class Overview:
         name = (after.owner, after.idempotency_key) if after else None
         return [self._db.claims[each] for each in _page(self._db.claims, name, limit)]
 
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
+        rows = self._db.tokens
+        return [(rows[id].owner, id) for id in sorted(rows) if after is None or id > after][:limit]
+
     async def needed_through(self, branch: BranchId) -> int:
         return max(made_from(self._db, branch), default=0)
+
+    async def miscounts(self, limit: int) -> list[str]:
+        return list(islice(_miscounted(self._db), limit))
 
     async def oddities(self, limit: int) -> list[str]:
         return list(islice(_oddities(self._db), limit))
@@ -93,10 +102,29 @@ def _oddities(db: Database) -> Iterator[str]:
     for turn_id in (*db.turn_logs, *(id for _, id in db.flags)):
         if turn_id not in db.turns:
             yield f"There are flags or a log of {turn_id}, which is not there: they are left over."
-    for (owner, conversation_key), id in db.by_key.items():
+    for (owner, scope, conversation_key), id in db.by_key.items():
         found = db.conversations.get(id)
-        if found is None or (found.owner, found.conversation_key) != (owner, conversation_key):
+        name = (found.owner, found.scope, found.conversation_key) if found is not None else None
+        if name != (owner, scope, conversation_key):
             yield f"The conversation_key {conversation_key!r} of {owner!r} names {id}, which lacks it."
+    for digest, token in db.by_digest.items():
+        if token not in db.tokens or db.tokens[token].digest != digest:
+            yield f"The text of a token leads to {token}, which is not there or has another."
     for conversation in db.conversations.values():
         if (conversation.state is ConversationState.LIVE) is (conversation.id in db.ended):
             yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."
+
+
+def _miscounted(db: Database) -> Iterator[str]:
+    due: Counter[str] = Counter()
+    for branch in db.branches.values():
+        turns = db.lines.get(branch.id, {}).values()
+        if branch.bytes != sum(len(turn.body) + len(db.turn_logs.get(turn.id, b"")) for turn in turns):
+            yield f"{branch.id} counts other bytes than its turns take: its owner is told a wrong usage."
+        found = db.conversations.get(branch.conversation)
+        if found is not None:
+            due[found.owner] += in_blocks(branch.bytes)
+    for owner in due | Counter(db.stored_bytes):
+        kept = db.stored_bytes.get(owner, 0)
+        if kept != due[owner]:
+            yield f"The usage of {owner!r} is kept as {kept} bytes, but their turns count {due[owner]}."

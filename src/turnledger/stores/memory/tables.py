@@ -21,15 +21,16 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
-from turnledger.stores.memory.undo_log import UndoLog
+from turnledger.stores.memory.token_rows import TokenRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(UndoLog, Overview):
+class MemoryTables(TokenRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -42,16 +43,19 @@ class MemoryTables(UndoLog, Overview):
         found = self._db.conversations.get(id)
         return found if found is not None and found.owner == owner else None
 
-    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
-        id = self._db.by_key.get((owner, conversation_key))
+    async def conversation_by_key(self, owner: str, scope: str, conversation_key: str) -> Conversation | None:
+        id = self._db.by_key.get((owner, scope, conversation_key))
         return None if id is None else self._db.conversations.get(id)
 
-    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
+    async def conversations(
+        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    ) -> list[Conversation]:
         listed = sorted(
             (
                 each
                 for each in self._db.conversations.values()
                 if each.owner == owner and not each.internal and each.state is ConversationState.LIVE
+                if scope in (None, each.scope)
             ),
             key=_place,
             reverse=True,
@@ -65,7 +69,7 @@ class MemoryTables(UndoLog, Overview):
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
         if conversation.conversation_key is not None:
-            name = (conversation.owner, conversation.conversation_key)
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
             if name in self._db.by_key:
                 raise StoreError(f"The conversation_key {conversation.conversation_key!r} is taken.")
             self._put(self._db.by_key, name, conversation.id)
@@ -89,8 +93,9 @@ class MemoryTables(UndoLog, Overview):
 
     async def save_conversation(self, conversation: Conversation) -> None:
         before = self._db.conversations.get(conversation.id, conversation)
+        conversation = replace(conversation, owner=before.owner, scope=before.scope)
         if before.conversation_key is not None and conversation.conversation_key is None:
-            self._remove(self._db.by_key, (before.owner, before.conversation_key))
+            self._remove(self._db.by_key, (before.owner, before.scope, before.conversation_key))
         if conversation.state is ConversationState.LIVE:
             self._put(self._db.conversations, conversation.id, conversation)
         else:
@@ -104,7 +109,8 @@ class MemoryTables(UndoLog, Overview):
     def _end(self, conversation: Conversation) -> None:
         """Keep the row as a tombstone, and only so many of those."""
         if conversation.state is ConversationState.DELETED and conversation.conversation_key is not None:
-            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
+            self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)
         self._put(self._db.conversations, conversation.id, conversation)
         self._put(self._db.ended, conversation.id, None)
@@ -155,11 +161,16 @@ class MemoryTables(UndoLog, Overview):
         # The last first: put back, should this be undone, they are in order again.
         unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
         owner = self._db.conversations[branch.conversation].owner
+        left = branch.bytes
         for number in unneeded:
+            left -= len(line[number].body) + len(self._db.turn_logs.get(line[number].id, b""))
             self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
+        if unneeded:
+            self._put(self._db.branches, branch.id, replace(branch, bytes=left))
+            self._count_bytes(owner, in_blocks(left) - in_blocks(branch.bytes))
         is_done = not made_from_it and not line and branch.id in self._db.origins
         if not is_done or len(unneeded) == limit:
             return len(unneeded)
@@ -181,7 +192,8 @@ class MemoryTables(UndoLog, Overview):
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
         if conversation.conversation_key is not None:
-            self._remove(self._db.by_key, (conversation.owner, conversation.conversation_key))
+            name = (conversation.owner, conversation.scope, conversation.conversation_key)
+            self._remove(self._db.by_key, name)
 
     # Branches.
 
@@ -218,12 +230,13 @@ class MemoryTables(UndoLog, Overview):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool, int] | None:
+    ) -> tuple[Conversation, Branch, bool, int, int] | None:
         conversation = await self.conversation(owner, id)
         branch = await self.branch(conversation.branch) if conversation else None
         if conversation is None or branch is None:
             return None
-        return conversation, branch, lease in self._db.leases, self._db.flag_versions.get(owner, 0)
+        flagged, admission = self._db.flag_versions.get(owner, 0), self._db.admissions.get(owner, 0)
+        return conversation, branch, lease in self._db.leases, flagged, admission
 
     # Turns.
 
@@ -259,6 +272,16 @@ class MemoryTables(UndoLog, Overview):
         self._put(line, turn.number, turn)
         if log:
             self._put(self._db.turn_logs, turn.id, log)
+
+    async def count_bytes(self, owner: str, more: int) -> None:
+        self._count_bytes(owner, more)
+
+    def _count_bytes(self, owner: str, more: int) -> None:
+        stored = self._db.stored_bytes
+        self._put(stored, owner, stored.get(owner, 0) + more)
+
+    async def stored_bytes(self, owner: str) -> int:
+        return self._db.stored_bytes.get(owner, 0)
 
     async def turn_log(self, id: TurnId) -> bytes:
         return self._db.turn_logs.get(id, b"")

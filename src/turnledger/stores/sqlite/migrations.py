@@ -7,7 +7,7 @@ import apsw
 from turnledger.errors import StoreTooNew
 from turnledger.stores.sqlite.queries import sql_text
 
-MIGRATIONS = ("0001_first_tables.sql",)
+MIGRATIONS = ("0001_first_tables.sql", "0002_tokens.sql", "0003_scopes.sql")
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 
 VERSION = len(MIGRATIONS)

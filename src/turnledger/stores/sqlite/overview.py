@@ -11,7 +11,8 @@ import apsw
 
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Claim, Ticket
-from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, TokenId, TurnId
+from turnledger.model.usage import BLOCK
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
@@ -81,6 +82,10 @@ class Overview:
         rows = self._all("all_claims", *name, limit)
         return [records.claim_of(row[0], row[1], row[2:]) for row in rows]
 
+    async def all_tokens(self, after: TokenId | None, limit: int) -> list[tuple[str, TokenId]]:
+        rows = self._all("all_tokens", records.raw_or_none(after), limit)
+        return [(owner, TokenId.trusted(id)) for owner, id in rows]
+
     async def needed_through(self, branch: BranchId) -> int:
         [(number,)] = self._all("needed_through", branch.raw)
         return int(number)
@@ -95,6 +100,17 @@ class Overview:
         found += [
             f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
             for branch, other in self._led_astray()
+        ]
+        return found[:limit]
+
+    async def miscounts(self, limit: int) -> list[str]:
+        found = [
+            f"{BranchId.trusted(id)} counts other bytes than its turns take: its owner is told a wrong usage."
+            for (id,) in self._all("miscounted_branches", limit)
+        ]
+        found += [
+            f"The usage of {owner!r} is kept as {kept} bytes, but their turns count {due}."
+            for owner, kept, due in self._all("miscounted_owners", BLOCK, limit)
         ]
         return found[:limit]
 

@@ -40,6 +40,10 @@ WHERE (owner, idempotency_key) > (coalesce(?1, ''), coalesce(?2, ''))
 ORDER BY owner, idempotency_key
 LIMIT ?3;
 
+-- name: all_tokens
+-- A page of all there are.
+SELECT owner, id FROM token WHERE id > coalesce(?1, x'') ORDER BY id LIMIT ?2;
+
 -- name: needed_through
 -- The last turn of a branch that the branches made from it need.
 SELECT coalesce(max(through), 0) FROM origin WHERE source = (SELECT ref FROM branch WHERE id = ?);
@@ -67,6 +71,24 @@ FROM origin JOIN branch ON branch.ref = origin.branch LEFT JOIN turn ON turn.id 
 WHERE (turn.id IS NOT NULL OR origin.base IS NULL)
   AND (origin.source IS NOT turn.branch OR origin.through <> coalesce(turn.number, 0))
 LIMIT ?;
+
+-- name: miscounted_branches
+-- Those that do not know what their turns take.
+SELECT id FROM branch
+WHERE bytes <> (
+    SELECT coalesce(sum(length(body) + coalesce(length(log), 0)), 0) FROM turn WHERE turn.branch = branch.ref)
+LIMIT ?;
+
+-- name: miscounted_owners
+-- Those of whom another number is kept than their branches come to in blocks, and both numbers.
+SELECT owner, coalesce(owner.bytes, 0), coalesce(due, 0)
+FROM owner
+FULL JOIN (
+    SELECT conversation.owner AS owner, sum((branch.bytes + ?1 - 1) / ?1 * ?1) AS due
+    FROM branch JOIN conversation ON conversation.id = branch.conversation
+    GROUP BY conversation.owner) USING (owner)
+WHERE coalesce(owner.bytes, 0) <> coalesce(due, 0)
+LIMIT ?2;
 
 -- name: lines
 -- A page of what branches know of the stretches before their own turns.

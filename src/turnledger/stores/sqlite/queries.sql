@@ -3,21 +3,21 @@
 -- name: conversation
 -- One of this owner's, by id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE id = ? AND owner = ?;
 
 -- name: conversation_by_key
--- The one that this owner's conversation_key names.
+-- The one that a conversation_key of this owner and scope names.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
-WHERE owner = ? AND conversation_key = ?;
+WHERE owner = ? AND scope = ? AND conversation_key = ?;
 
 -- name: first_conversations
 -- The first page of an owner's list.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0
 ORDER BY touched_at DESC, id DESC
@@ -26,17 +26,35 @@ LIMIT ?;
 -- name: next_conversations
 -- A further page: what comes after this time and id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE owner = ? AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
 ORDER BY touched_at DESC, id DESC
 LIMIT ?;
 
+-- name: conversations_in_scope
+-- A page of those of one scope, which have an index of their own: what comes after this time and id.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
+FROM conversation
+WHERE owner = ? AND scope = ? AND scope <> '' AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+ORDER BY touched_at DESC, id DESC
+LIMIT ?;
+
+-- name: conversations_in_no_scope
+-- A page of those of no scope, passing over the others.
+SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
+FROM conversation
+WHERE owner = ? AND scope = '' AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+ORDER BY touched_at DESC, id DESC
+LIMIT ?;
+
 -- name: add_conversation
--- The unique index refuses a second one of the same conversation_key.
-INSERT INTO conversation (id, owner, branch, conversation_key, state, internal, title, metadata, revision,
+-- The unique index refuses a second one of the same conversation_key and scope.
+INSERT INTO conversation (id, owner, scope, branch, conversation_key, state, internal, title, metadata, revision,
                           created_at, touched_at, expires_after, reset_policy, former_conversation_key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_conversation
 -- Whatever was swept before must be looked through again, should it come back and end once more.
@@ -64,7 +82,7 @@ UPDATE conversation SET switches = ? WHERE id = ?;
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key
+       touched_at, expires_after, reset_policy, former_conversation_key, scope
 FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
   AND NOT EXISTS (
@@ -74,12 +92,12 @@ LIMIT ?;
 
 -- name: unswept_conversations
 -- Ended ones that may still have turns and attempts.
-SELECT ref, id FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
+SELECT ref, id, owner FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
 
 -- name: uncleared_branches
 -- Branches of an ended conversation that may still have turns, the last made first: what was made from a
 -- branch is looked at before it.
-SELECT ref FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
+SELECT ref, bytes FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
 
 -- name: needed_through
 -- Up to which number the branches made from this one need its turns; NULL if there are none.
@@ -89,7 +107,11 @@ SELECT max(through) FROM origin WHERE source = ?;
 -- Turns of a branch that no other one needs.
 DELETE FROM turn
 WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? LIMIT ?)
-RETURNING id;
+RETURNING id, length(body) + coalesce(length(log), 0);
+
+-- name: shrink_branch
+-- So many bytes of its turns are left.
+UPDATE branch SET bytes = ? WHERE ref = ?;
 
 -- name: clear_branch
 -- Nothing is left of this branch.
@@ -116,29 +138,30 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed
+SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed,
+       bytes
 FROM branch
 WHERE id = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
-       instructed
+       instructed, bytes
 FROM branch
 WHERE conversation = ?
 ORDER BY ref
 LIMIT 1;
 
 -- name: lane
--- A conversation of this owner, its current branch, whether there is such a lease, and how often the owner
--- has changed flags. Short names: the statement is looked up by its text for each begin.
+-- A conversation of this owner, its current branch, whether there is such a lease, how often the owner has
+-- changed flags, and how often it has changed who is let in. Short names: the statement is looked up by its text
+-- for each begin.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
-       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key,
+       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope,
        b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
-       b.last_ticket, b.instructed,
-       EXISTS (SELECT 1 FROM lease WHERE id = ?3),
-       (SELECT version FROM flag_version WHERE owner = ?2)
-FROM conversation AS c JOIN branch AS b ON b.id = c.branch
+       b.last_ticket, b.instructed, b.bytes,
+       EXISTS (SELECT 1 FROM lease WHERE id = ?3), o.flag_version, o.admission
+FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o ON o.owner = ?2
 WHERE c.id = ?1 AND c.owner = ?2;
 
 -- name: ref_of_branch
@@ -147,13 +170,15 @@ SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.
-INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed,
+                    bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
 UPDATE branch
-SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?
+SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?,
+    bytes = ?
 WHERE ref = ?;
 
 -- name: add_origin
@@ -227,6 +252,14 @@ VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
         ?5, ?6, ?7, ?8, ?9);
 
+-- name: count_bytes
+-- What the owner stores is so much more, or less.
+INSERT INTO owner (owner, bytes) VALUES (?1, ?2) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + ?2;
+
+-- name: stored_bytes
+-- What the owner stores.
+SELECT bytes FROM owner WHERE owner = ?;
+
 -- name: turn_log
 -- The log of a turn's events.
 SELECT log FROM turn WHERE id = ?;
@@ -254,11 +287,12 @@ DELETE FROM item_flag WHERE turn = ?;
 
 -- name: flag_version
 -- How often this owner has changed flags.
-SELECT version FROM flag_version WHERE owner = ?;
+SELECT flag_version FROM owner WHERE owner = ?;
 
 -- name: raise_flag_version
 -- Another number than ever before.
-INSERT INTO flag_version (owner, version) VALUES (?, 1) ON CONFLICT (owner) DO UPDATE SET version = version + 1;
+INSERT INTO owner (owner, flag_version) VALUES (?, 1)
+ON CONFLICT (owner) DO UPDATE SET flag_version = flag_version + 1;
 
 -- name: attempt
 -- One of this owner's, by id: a running one, or an ended one.

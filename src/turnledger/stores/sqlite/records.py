@@ -15,9 +15,10 @@ from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 
 Row: TypeAlias = tuple[Any, ...]
@@ -69,11 +70,12 @@ def conversation_of(row: Row) -> Conversation:
         expires_after=row[11],
         reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
         former_conversation_key=row[13],
+        scope=row[14],
     )
 
 
 def columns_of_conversation(conversation: Conversation) -> Row:
-    """All columns but id and owner, which never change."""
+    """All columns but id, owner and scope, which never change."""
     deleted = conversation.state is ConversationState.DELETED
     return (
         conversation.branch.raw,
@@ -93,7 +95,21 @@ def columns_of_conversation(conversation: Conversation) -> Row:
 
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
     """A branch, and of which conversation if that is known: making an id takes as long as reading a row."""
-    _, raw, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed = row
+    (
+        _,
+        raw,
+        fence,
+        head,
+        length,
+        running,
+        unsettled,
+        pending,
+        start,
+        settled,
+        last_ticket,
+        instructed,
+        bytes,
+    ) = row
     return Branch(
         id=id,
         conversation=conversation or ConversationId.trusted(raw),
@@ -107,6 +123,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
         settled=settled,
         last_ticket=last_ticket,
         instructed=instructed,
+        bytes=bytes,
     )
 
 
@@ -121,6 +138,7 @@ def columns_of_branch(branch: Branch) -> Row:
         _pending(branch.pending),
         branch.settled,
         branch.instructed,
+        branch.bytes,
     )
 
 
@@ -305,4 +323,44 @@ def columns_of_ticket(ticket: Ticket) -> Row:
         ticket.idempotency_key,
         ticket.fingerprint,
         raw_or_none(ticket.claimed),
+    )
+
+
+def token_of(row: Row) -> Token:
+    id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row
+    expires_at, revoked_at = ends
+    try:
+        known = frozenset([TokenScope(word) for word in scopes.split()])
+    except ValueError:
+        raise StoreCorrupt("The scopes of a stored token cannot be read.") from None
+    return Token(
+        id=TokenId.trusted(id),
+        owner=owner,
+        name=name,
+        scopes=known,
+        chat_scope=chat_scope,
+        models=msgspec.json.decode(models, type=tuple[str, ...]) if models else (),
+        created_at=created_at,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+        used_at=used_at,
+        parent=id_or_none(TokenId, parent),
+        digest=digest,
+    )
+
+
+def columns_of_token(token: Token) -> Row:
+    return (
+        token.id.raw,
+        token.digest,
+        token.owner,
+        token.name,
+        " ".join(sorted(token.scopes)),
+        token.chat_scope,
+        msgspec.json.encode(token.models).decode() if token.models else None,
+        token.created_at,
+        token.expires_at,
+        token.revoked_at,
+        token.used_at,
+        raw_or_none(token.parent),
     )

@@ -23,16 +23,21 @@ CREATE TABLE conversation (
     swept INTEGER NOT NULL DEFAULT 0, -- 1 when it has ended and none of its turns and attempts is left
     reset_policy BLOB,              -- a JSON document; NULL for never
     former_conversation_key TEXT,   -- the one that named it until a reset
-    switches BLOB                   -- the ids of the last few switches between branches; NULL for none
+    switches BLOB,                  -- the ids of the last few switches between branches; NULL for none
+    scope TEXT NOT NULL DEFAULT ''  -- the application it is for; never changed
 ) STRICT;
 
--- One conversation_key, one conversation.
-CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, conversation_key)
+-- One conversation_key of a scope, one conversation.
+CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, scope, conversation_key)
     WHERE conversation_key IS NOT NULL;
 
 -- The list that an owner sees, the last touched first.
 CREATE INDEX conversation_listed ON conversation (owner, touched_at DESC, id DESC)
     WHERE state = 'live' AND internal = 0;
+
+-- The list that one application sees: only those that are of a scope pay for it.
+CREATE INDEX conversation_listed_in_scope ON conversation (owner, scope, touched_at DESC, id DESC)
+    WHERE state = 'live' AND internal = 0 AND scope <> '';
 
 -- When conversations lapse: only those that can pay for it.
 CREATE INDEX conversation_lapsing ON conversation (touched_at + expires_after)
@@ -57,7 +62,8 @@ CREATE TABLE branch (
     settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
     cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
-    instructed INTEGER NOT NULL DEFAULT 0   -- number of the turn whose instructions are in force at the head
+    instructed INTEGER NOT NULL DEFAULT 0,  -- number of the turn whose instructions are in force at the head
+    bytes INTEGER NOT NULL DEFAULT 0        -- of the bodies and logs of its own turns
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -108,11 +114,36 @@ CREATE TABLE item_flag (
 -- All flags of a stretch of turns, however long that is.
 CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 
--- How often an owner has changed flags: what was read under the same number still holds.
-CREATE TABLE flag_version (
+-- What begins ask of an owner. What was read or granted under the same number still holds.
+CREATE TABLE owner (
     owner TEXT PRIMARY KEY,
-    version INTEGER NOT NULL
+    flag_version INTEGER NOT NULL DEFAULT 0,    -- how often flags were changed
+    admission INTEGER NOT NULL DEFAULT 0,       -- how often it has changed who is let in
+    bytes INTEGER NOT NULL DEFAULT 0            -- of their branches, each in whole blocks: what they store
 ) STRICT, WITHOUT ROWID;
+
+-- Who is let in. Of the text that its bearer shows there is only the digest.
+CREATE TABLE token (
+    id BLOB PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,    -- SHA-256
+    owner TEXT NOT NULL,
+    name TEXT NOT NULL,
+    scopes TEXT NOT NULL,           -- parted by spaces
+    chat_scope TEXT NOT NULL,       -- empty for all conversations of the owner
+    models TEXT,                    -- a JSON list; NULL for all
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    used_at INTEGER,
+    parent BLOB                     -- the token that made it; NULL for none
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX token_of_owner ON token (owner, id);
+CREATE INDEX token_of_parent ON token (parent) WHERE parent IS NOT NULL;
+
+-- When tokens have ended: only those that can.
+CREATE INDEX token_by_end ON token (min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)))
+    WHERE revoked_at IS NOT NULL OR expires_at IS NOT NULL;
 
 -- Executions of turns: the running ones and those kept aside.
 CREATE TABLE attempt (

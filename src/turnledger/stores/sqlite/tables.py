@@ -16,10 +16,12 @@ from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Or
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.model.usage import in_blocks
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
+from turnledger.stores.sqlite.token_rows import TokenRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -34,11 +36,14 @@ RUNNING, ENDED = 0, 1
 """The two halves of the attempt table."""
 
 
-CONVERSATION_COLUMNS = 14
+END_OF_TIME = 2**63 - 1
+
+
+CONVERSATION_COLUMNS = 15
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(Overview):
+class SqliteTables(TokenRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -67,20 +72,27 @@ class SqliteTables(Overview):
         row = self._row("conversation", id.raw, owner)
         return None if row is None else records.conversation_of(row)
 
-    async def conversation_by_key(self, owner: str, conversation_key: str) -> Conversation | None:
-        row = self._row("conversation_by_key", owner, conversation_key)
+    async def conversation_by_key(self, owner: str, scope: str, conversation_key: str) -> Conversation | None:
+        row = self._row("conversation_by_key", owner, scope, conversation_key)
         return None if row is None else records.conversation_of(row)
 
-    async def conversations(self, owner: str, before: Conversation | None, limit: int) -> list[Conversation]:
-        if before is None:
+    async def conversations(
+        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    ) -> list[Conversation]:
+        last = (before.touched_at, before.id.raw) if before is not None else (END_OF_TIME, b"")
+        if scope:
+            rows = self._rows("conversations_in_scope", owner, scope, *last, limit)
+        elif scope is not None:
+            rows = self._rows("conversations_in_no_scope", owner, *last, limit)
+        elif before is None:
             rows = self._rows("first_conversations", owner, limit)
         else:
-            rows = self._rows("next_conversations", owner, before.touched_at, before.id.raw, limit)
+            rows = self._rows("next_conversations", owner, *last, limit)
         return [records.conversation_of(row) for row in rows]
 
     async def add_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
-        self._run("add_conversation", conversation.id.raw, conversation.owner, *columns)
+        self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
 
     async def save_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
@@ -104,8 +116,8 @@ class SqliteTables(Overview):
 
     async def purge_ended(self, limit: int) -> int:
         removed = 0
-        for ref, id in self._rows("unswept_conversations", limit):
-            removed += self._purge_branches(id, limit - removed)
+        for ref, id, owner in self._rows("unswept_conversations", limit):
+            removed += self._purge_branches(owner, id, limit - removed)
             attempts = self._rows("ended_attempts", id, limit - removed)
             removed += self._remove_attempts(attempts)
             if removed >= limit:
@@ -113,15 +125,19 @@ class SqliteTables(Overview):
             self._run("mark_swept", ref)
         return removed
 
-    def _purge_branches(self, conversation: bytes, limit: int) -> int:
+    def _purge_branches(self, owner: str, conversation: bytes, limit: int) -> int:
         """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
         empty, nothing is left to do, and the one it was made from may have more to give."""
         removed = 0
-        for (ref,) in self._rows("uncleared_branches", conversation):
+        for ref, stored in self._rows("uncleared_branches", conversation):
             ((needed,),) = self._rows("needed_through", ref)
             turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
-            for (turn,) in turns:
+            for turn, _ in turns:
                 self._run("drop_flags", turn)
+            if turns:
+                left = stored - sum(size for _, size in turns)
+                self._run("shrink_branch", left, ref)
+                self._run("count_bytes", owner, in_blocks(left) - in_blocks(stored))
             removed += len(turns)
             if removed >= limit:
                 break
@@ -204,13 +220,13 @@ class SqliteTables(Overview):
 
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
-    ) -> tuple[Conversation, Branch, bool, int] | None:
+    ) -> tuple[Conversation, Branch, bool, int, int] | None:
         row = self._row("lane", id.raw, owner, lease.raw)
         if row is None:
             return None
         conversation = records.conversation_of(row)
-        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-2], conversation.id)
-        return conversation, branch, bool(row[-2]), row[-1] or 0
+        branch = self._branch_of(conversation.branch, row[CONVERSATION_COLUMNS:-3], conversation.id)
+        return conversation, branch, bool(row[-3]), row[-2] or 0, row[-1] or 0
 
     # Turns.
 
@@ -266,6 +282,15 @@ class SqliteTables(Overview):
     async def turn_log(self, id: TurnId) -> bytes:
         row = self._row("turn_log", id.raw)
         return (row[0] or b"") if row else b""
+
+    # What owners store.
+
+    async def count_bytes(self, owner: str, more: int) -> None:
+        self._run("count_bytes", owner, more)
+
+    async def stored_bytes(self, owner: str) -> int:
+        row = self._row("stored_bytes", owner)
+        return row[0] if row else 0
 
     # Flags.
 

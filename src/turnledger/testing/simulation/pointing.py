@@ -77,7 +77,7 @@ async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None
         return waits
     if target.conversation_key is None:
         return None
-    return await tables.conversation_by_key(target.owner, target.conversation_key)
+    return await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
 
 
 async def judged(

@@ -21,6 +21,7 @@ with a lease of its own. The tests are coroutines and run with the pytest plugin
 import pytest
 
 PARTS = (
+    "admissions",
     "all_or_nothing",
     "attaching",
     "beginnings",
@@ -49,11 +50,14 @@ PARTS = (
     "resent_races",
     "resuming",
     "rows",
+    "scopes",
     "stage",
     "stops",
     "superseded",
+    "tokens",
     "unfinished_edits",
     "unknown_outcome",
+    "usage",
     "well_formed",
     "what_happened",
     "yours_only",
@@ -61,6 +65,7 @@ PARTS = (
 # Before they are imported, so that a failing assertion shows what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
+from turnledger.testing.store_contract.admissions import Admissions  # noqa: E402
 from turnledger.testing.store_contract.all_or_nothing import AllOrNothing  # noqa: E402
 from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
@@ -88,11 +93,14 @@ from turnledger.testing.store_contract.resent_races import ResentInBetween, Rese
 from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
+from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
+from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
+from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
 from turnledger.testing.store_contract.yours_only import YoursOnly  # noqa: E402
@@ -101,15 +109,18 @@ __all__ = ["Capabilities", "OpenStore", "StoreContract"]
 
 
 class StoreContract(
+    Admissions,
     AllOrNothing,
     Attaching,
     Beginnings,
     BranchRows,
+    Bounded,
     Busy,
     ContextShown,
     Flagged,
     EventEnds,
     Events,
+    Counting,
     Crossing,
     Editing,
     Forks,
@@ -131,8 +142,11 @@ class StoreContract(
     Resets,
     Resuming,
     Rows,
+    ScopedOnce,
+    Scopes,
     Stops,
     Superseding,
+    TokensKept,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,

@@ -77,6 +77,7 @@ def full_conversation() -> Conversation:
         expires_after=LATE,
         reset_policy=ResetPolicy(idle_after=LATE, daily_at=23, timezone=TEXT),
         former_conversation_key=TEXT,
+        scope=TEXT,
     )
 
 
@@ -218,7 +219,7 @@ class Rows(Contract):
             do("save_claim", claim),
         )
         assert await read(there, do("conversation", "ann", found.id)) == found
-        assert await read(there, do("conversation_by_key", "ann", TEXT)) == found
+        assert await read(there, do("conversation_by_key", "ann", TEXT, TEXT)) == found
         assert await read(there, do("branch", found.branch)) == branch
         assert await read(there, do("attempt", "ann", attempt.id)) == attempt
         assert await read(there, do("claim", "ann", TEXT)) == claim
@@ -262,7 +263,7 @@ class Rows(Contract):
         assert await read(store, do("turn", "ann", committed.id)) == committed
         lookups: list[Step] = [
             do("conversation", "eve", found.id),
-            do("conversation_by_key", "eve", "k"),
+            do("conversation_by_key", "eve", "", "k"),
             do("turn", "eve", committed.id),
             do("attempt", "eve", attempt.id),
             do("claim", "eve", TEXT),
@@ -277,7 +278,7 @@ class Rows(Contract):
         deleted = replace(found, state=ConversationState.DELETED)
         await write(stores[1], do("save_conversation", deleted))
         again = await begun(stores[0], conversation(conversation_key="k"))
-        assert await read(stores[1], do("conversation_by_key", "ann", "k")) == again
+        assert await read(stores[1], do("conversation_by_key", "ann", "", "k")) == again
 
     @pytest.mark.parametrize("state", [ConversationState.LIVE, ConversationState.EXPIRED])
     async def test_a_conversation_that_is_saved_without_its_key_frees_it(
@@ -294,10 +295,10 @@ class Rows(Contract):
             do("add_branch", Branch(id=successor.branch, conversation=successor.id)),
         )
         assert await read(stores[1], do("conversation", "ann", found.id)) == released
-        assert await read(stores[1], do("conversation_by_key", "ann", "k")) == successor
+        assert await read(stores[1], do("conversation_by_key", "ann", "", "k")) == successor
         # What happens to the old one is none of the key's business any more.
         await write(stores[1], do("save_conversation", replace(released, state=ConversationState.DELETED)))
-        assert await read(stores[0], do("conversation_by_key", "ann", "k")) == successor
+        assert await read(stores[0], do("conversation_by_key", "ann", "", "k")) == successor
 
     async def test_a_number_of_a_branch_is_given_to_one_turn(self, stores: list[Store]) -> None:
         found = await begun(stores[0])
@@ -330,7 +331,7 @@ class Rows(Contract):
         lease = IDS.new(LeaseId)
         branch = await read(there, do("branch", found.branch))
         seen = await read(there, do("lane", found.owner, found.id, lease))
-        assert seen == (found, branch, False, 0)
+        assert seen == (found, branch, False, 0, 0)
         await write(here, do("beat", lease))
         assert (await read(there, do("lane", found.owner, found.id, lease)))[2] is True
         assert await read(there, do("lane", "somebody else", found.id, lease)) is None

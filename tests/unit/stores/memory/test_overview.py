@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from tests.unit.engine.lived_in import Lived, live_in
 from tests.unit.engine.test_check import raw_id
 from turnledger import Rule
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
@@ -74,7 +74,11 @@ def keep_flags_for_nobody(database: Database) -> None:
 
 
 def name_a_conversation_that_is_gone(database: Database) -> None:
-    database.by_key["ann", "lost"] = ConversationId("conv_" + raw_id(9))
+    database.by_key["ann", "", "lost"] = ConversationId("conv_" + raw_id(9))
+
+
+def lead_a_text_to_no_token(database: Database) -> None:
+    database.by_digest[b"digest"] = TokenId("tok_" + raw_id(9))
 
 
 def count_a_live_one_as_ended(database: Database) -> None:
@@ -82,9 +86,25 @@ def count_a_live_one_as_ended(database: Database) -> None:
     database.ended[live] = None
 
 
+def count_too_little_of_a_branch(database: Database) -> None:
+    branch = next(each for each in database.branches.values() if each.bytes)
+    database.branches[branch.id] = replace(branch, bytes=branch.bytes - 1)
+
+
+def count_too_much_of_an_owner(database: Database) -> None:
+    database.stored_bytes["ann"] += 1
+
+
+def count_for_nobody(database: Database) -> None:
+    database.stored_bytes["nobody"] = 16_384
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
+        (count_too_little_of_a_branch, "counts other bytes than its turns take"),
+        (count_too_much_of_an_owner, "The usage of 'ann' is kept as "),
+        (count_for_nobody, "The usage of 'nobody' is kept as 16384 bytes, but their turns count 0"),
         (strand_a_turn, "which is not there: nobody can read it"),
         (place_a_turn_too_early, "stands before the start of its branch"),
         (keep_a_turn_out_of_its_line, "its line was not kept with it"),
@@ -93,6 +113,7 @@ def count_a_live_one_as_ended(database: Database) -> None:
         (keep_a_log_for_nobody, "There is a log of turn_"),
         (keep_flags_for_nobody, "There are flags or a log of turn_"),
         (name_a_conversation_that_is_gone, "The conversation_key 'lost' of 'ann' names conv_"),
+        (lead_a_text_to_no_token, "The text of a token leads to tok_"),
         (count_a_live_one_as_ended, "but was not counted so"),
     ],
 )

@@ -2,16 +2,19 @@
 
 import re
 from pathlib import Path
+from types import ModuleType
 
 import apsw
 import pytest
 
-from turnledger.stores.sqlite import tables
+from turnledger.stores.sqlite import tables, token_rows
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
 
 SMALL = {"leases", "attempts", "running_of", "mark_swept"}
 """Queries that read a table of few rows, or a part of one, from end to end."""
+
+ALL_QUERIES = {**QUERIES, **token_rows.QUERIES}
 
 
 def shape(connection: apsw.Connection) -> set[tuple[str, str, str]]:
@@ -53,10 +56,36 @@ def test_a_store_of_the_first_version_keeps_its_rows() -> None:
         "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 3, 2)",
         (b"branch", b"conversation"),
     )
+    connection.execute(
+        "INSERT INTO conversation (id, owner, branch, conversation_key, state, internal, revision,"
+        " created_at, touched_at) VALUES (?, 'ann', ?, 'k', 'live', 0, 1, 5, 6)",
+        (b"conversation", b"branch"),
+    )
+    for number, body, log in ((1, b"x" * 16_384, None), (2, b"y", b"z")):
+        connection.execute(
+            "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body, log)"
+            " VALUES (?, 1, ?, 0, 1, 1, ?, ?)",
+            (b"%d" % number, number, body, log),
+        )
     migrate(connection, ":memory:")
+    assert connection.execute("SELECT owner, bytes FROM owner").fetchall() == [("ann", 2 * 16_384)]
+    [found] = connection.execute(QUERIES["conversation_by_key"], ("ann", "", "k"))
+    assert (found[0], found[-1]) == (b"conversation", "")
     [row] = connection.execute(QUERIES["branch"], (b"branch",))
-    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0)
+    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386)
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
+
+
+def test_flag_versions_go_into_the_row_of_their_owner() -> None:
+    connection = apsw.Connection(":memory:")
+    connection.execute(sql_text(f"migrations/{MIGRATIONS[0]}"))
+    connection.pragma("user_version", 1)
+    connection.execute("INSERT INTO flag_version (owner, version) VALUES ('ann', 7), ('ben', 1)")
+    migrate(connection, ":memory:")
+    rows = connection.execute("SELECT owner, flag_version, admission FROM owner ORDER BY owner").fetchall()
+    assert rows == [("ann", 7, 0), ("ben", 1, 0)]
+    connection.execute(QUERIES["raise_flag_version"], ("ann",))
+    assert connection.execute(QUERIES["flag_version"], ("ann",)).fetchall() == [(8,)]
 
 
 def test_migrating_twice_changes_nothing(migrated: apsw.Connection) -> None:
@@ -75,11 +104,12 @@ def test_a_failed_migration_leaves_neither_tables_nor_version(monkeypatch: pytes
     assert connection.pragma("user_version") == 0
 
 
-def test_each_query_has_a_sentence_and_is_used() -> None:
-    source = Path(tables.__file__).read_text("utf-8")
-    used = set(re.findall(r'_(?:rows?|run)\(\s*"(\w+)"', source))
-    assert set(QUERIES) == used
-    assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text("queries.sql"), re.MULTILINE)) == len(used)
+@pytest.mark.parametrize(("module", "file"), [(tables, "queries.sql"), (token_rows, "tokens.sql")])
+def test_each_query_has_a_sentence_and_is_used(module: ModuleType, file: str) -> None:
+    source = Path(str(module.__file__)).read_text("utf-8")
+    used = set(re.findall(r'_(?:rows?|run|ask)\(\s*"(\w+)"', source))
+    assert set(module.QUERIES) == used
+    assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text(file), re.MULTILINE)) == len(used)
 
 
 def test_named_queries_are_split_at_their_names() -> None:
@@ -87,11 +117,11 @@ def test_named_queries_are_split_at_their_names() -> None:
     assert named_queries(text) == {"one": "SELECT 1;", "two": "SELECT 2;"}
 
 
-@pytest.mark.parametrize("name", sorted(QUERIES))
+@pytest.mark.parametrize("name", sorted(ALL_QUERIES))
 def test_no_query_reads_a_table_that_grows_from_end_to_end(name: str, migrated: apsw.Connection) -> None:
-    names = re.findall(r"\?\d*", QUERIES[name])
+    names = re.findall(r"\?\d*", ALL_QUERIES[name])
     bindings = [None] * (len({*names}) if names and names[0] != "?" else len(names))
-    plan = [row[3] for row in migrated.execute(f"EXPLAIN QUERY PLAN {QUERIES[name]}", bindings)]
+    plan = [row[3] for row in migrated.execute(f"EXPLAIN QUERY PLAN {ALL_QUERIES[name]}", bindings)]
     scans = [step for step in plan if step.startswith("SCAN") and "USING INDEX" not in step]
     scans = [step for step in scans if "VIRTUAL TABLE" not in step]  # what the caller gave
     scans = [step for step in scans if "SUBQUERY" not in step and "(subquery" not in step]

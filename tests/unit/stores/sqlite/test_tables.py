@@ -109,8 +109,8 @@ async def test_a_conversation_comes_back_as_it_was(tables: Any) -> None:
         await tables.add_conversation(each)
         assert await tables.conversation("ada", each.id) == each
         assert await tables.conversation("bob", each.id) is None
-    assert await tables.conversation_by_key("ada", "k") == full
-    assert await tables.conversation_by_key("bob", "k") is None
+    assert await tables.conversation_by_key("ada", "", "k") == full
+    assert await tables.conversation_by_key("bob", "", "k") is None
 
 
 async def test_saving_changes_everything_but_id_and_owner(tables: Any) -> None:
@@ -151,10 +151,10 @@ async def test_a_conversation_key_names_one_conversation_until_it_is_deleted(tab
     with pytest.raises(StoreError):
         await tables.add_conversation(second)
     await tables.save_conversation(replace(first, state=ConversationState.EXPIRED))
-    assert (await tables.conversation_by_key("ada", "k")).id == first.id
+    assert (await tables.conversation_by_key("ada", "", "k")).id == first.id
     await tables.save_conversation(replace(first, state=ConversationState.DELETED))
     await tables.add_conversation(second)
-    assert (await tables.conversation_by_key("ada", "k")).id == second.id
+    assert (await tables.conversation_by_key("ada", "", "k")).id == second.id
     assert (await tables.conversation("ada", first.id)).conversation_key is None
 
 
@@ -168,8 +168,8 @@ async def test_the_list_shows_live_ones_the_last_touched_first(tables: Any) -> N
     for each in (*listed, *hidden):
         await tables.add_conversation(each)
     expected = sorted(listed, key=lambda each: (each.touched_at, each.id), reverse=True)
-    assert await tables.conversations("ada", None, 10) == expected
-    pages = [await tables.conversations("ada", before, 1) for before in (None, *expected)]
+    assert await tables.conversations("ada", None, None, 10) == expected
+    pages = [await tables.conversations("ada", None, before, 1) for before in (None, *expected)]
     assert [each for page in pages for each in page] == expected
 
 

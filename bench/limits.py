@@ -1,0 +1,181 @@
+"""What it costs to be guarded: `python -m bench.limits [--quick]`. Prints a table of ratios of CPU time.
+
+A refusal is held against a turn, in one server; and turns with a token against turns without, in two servers
+that get the same load in turns. What is measured is the CPU time of the servers, of all their threads.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+
+import uvloop
+
+from bench.http.__main__ import QUESTION, Running, body, line, started
+from bench.http.load import Client, connect, request
+from bench.http.upstream import CHUNKS
+from turnledger import Ledger
+from turnledger.engine.system_clock import SystemClock
+from turnledger.server.board import Board, OwnBoard
+from turnledger.server.metrics import Metrics
+from turnledger.server.quotas import Quotas
+from turnledger.server.settings import ServerLimits
+from turnledger.server.shared_board import SharedBoard
+
+CLIENTS = 16
+
+
+def cpu(server: Running) -> float:
+    """Seconds of CPU that a server has used, finer than its clock ticks."""
+    tasks = Path(f"/proc/{server.process.pid}/task").iterdir()
+    return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+
+
+@contextmanager
+def serving(folder: Path, name: str, upstream: int, *limits: str) -> Iterator[Running]:
+    """A server with the model `m`, which answers at once, and `held`, which does not."""
+    config = folder / f"{name}.toml"
+    config.write_text(
+        f'[models.m]\nupstream = "http://127.0.0.1:{upstream}/v1"\n'
+        f'[models.held]\nupstream = "http://127.0.0.1:{upstream}/held"\nmodel = "m"\n'
+    )
+    flags = ("--port", "0", "--store", f"sqlite:///{folder}/{name}.db", "--config", str(config))
+    run = "from turnledger.cli import main; main()"
+    with started("-c", run, "serve", *flags, "--log-level", "warning", *limits) as server:
+        yield server
+
+
+async def make_tokens(folder: Path, name: str, count: int) -> list[str]:
+    """Tokens of so many owners, as headers."""
+    async with await Ledger.open(f"sqlite:///{folder}/{name}.db") as ledger:
+        made = [await ledger.tokens.create(owner=f"owner-{n}", scopes=["turns:run"]) for n in range(count)]
+    return [f"authorization: Bearer {text}" for _, text in made]
+
+
+class Load:
+    """Clients of one server that ask at once, each in a conversation of its own."""
+
+    def __init__(self, server: Running, tokens: Sequence[str] = ()) -> None:
+        self._server = server
+        self._tokens = tokens
+        self._runs = 0
+
+    async def turns(self, each: int, *, stream: bool) -> float:
+        """CPU seconds of a turn, of so many of each client."""
+        self._runs += 1
+        asked = body(QUESTION, stream=stream)
+        heads = [[f"x-conversation-id: {self._runs}-{place}"] for place in range(CLIENTS)]
+        for place, token in enumerate(self._tokens):
+            heads[place].append(token)
+        return await self._measured([request(asked, head) for head in heads], each, b"200")
+
+    async def refusals(self, each: int, token: str) -> float:
+        """CPU seconds of a refusal, of somebody who has as many turns as he may."""
+        asked = request(body(QUESTION, stream=True), ["x-conversation-id: refused", token])
+        return await self._measured([asked] * CLIENTS, each, b"429")
+
+    async def _measured(self, requests: Sequence[bytes], each: int, status: bytes) -> float:
+        async def run(client: Client, asked: bytes) -> None:
+            for _ in range(each):
+                await client.ask(asked, status)
+
+        clients = [await connect(self._server.port) for _ in requests]  # anew: the server closes idle ones
+        used = cpu(self._server)
+        await asyncio.gather(*map(run, clients, requests))
+        used = cpu(self._server) - used
+        for client in clients:
+            client.transport.close()
+        return used / (len(requests) * each)
+
+
+async def refused(folder: Path, upstream: int, rounds: int, each: int) -> list[str]:
+    """A 429, of a turn that is streamed, and of one that is not."""
+    *tokens, full = await make_tokens(folder, "full", CLIENTS + 1)
+    with serving(folder, "full", upstream, "--owner-turns", "1") as server:
+        load = Load(server, tokens)
+        holding = await connect(server.port)
+        held = body(QUESTION, stream=True).replace(b'"m"', b'"held"')
+        holding.transport.write(request(held, ["x-conversation-id: held", full]))
+        while not holding.first_at:  # noqa: ASYNC110 - this is no test
+            await asyncio.sleep(0.01)
+        refusals, ratios = [], dict[bool, list[float]]({True: [], False: []})
+        for stream in (True, False):
+            await load.turns(2, stream=stream)
+        for _ in range(rounds):
+            refusals.append(await load.refusals(each * 4, full))
+            for stream, found in ratios.items():
+                found.append(refusals[-1] / await load.turns(each, stream=stream))
+    kinds = {True: f"streamed in {CHUNKS} chunks", False: "not streamed"}
+    return [
+        f"{'µs of CPU for a refusal':74} {median(refusals) * 1e6:6.0f}",
+        *(
+            line(f"a refusal, of a turn {kinds[stream]}", ratio, "≤ 0.1", ratio <= 0.1)
+            for stream, ratio in ((stream, median(found)) for stream, found in ratios.items())
+        ),
+    ]
+
+
+async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> list[str]:
+    """Turns with a token and all limits, of turns without."""
+    tokens = await make_tokens(folder, "guarded", CLIENTS)
+    per_minute = ("--owner-turns-per-minute", "1000000")
+    lines = []
+    with (
+        serving(folder, "guarded", upstream, *per_minute) as guarded,
+        serving(folder, "open", upstream) as unguarded,
+    ):
+        loads = Load(guarded, tokens), Load(unguarded)
+        for stream in (True, False):
+            took: tuple[list[float], list[float]] = ([], [])
+            for turn in range(rounds + 1):
+                for side in (0, 1) if turn % 2 else (1, 0):
+                    took[side].append(await loads[side].turns(each, stream=stream))
+            over = (sum(took[0][1:]) / sum(took[1][1:]) - 1) * 100
+            what = f"streamed in {CHUNKS} chunks" if stream else "not streamed"
+            lines.append(line(f"% of CPU that a token adds to a turn {what}", over, "≤ 3", over <= 3))
+    return lines
+
+
+def checks(rounds: int) -> list[str]:
+    """What it takes to let a turn in, have it begin, and let it go."""
+    lines = []
+    shared = SharedBoard.create(parts=4)
+    boards: dict[str, Board] = {"one worker": OwnBoard(), "several": SharedBoard(shared.descriptor, 0)}
+    for name, board in boards.items():
+        quotas = Quotas(ServerLimits(), board, Metrics(), SystemClock())
+        began = time.process_time()
+        for number in range(rounds):
+            place = quotas.turn(f"owner {number % 100}", is_tokenless=False)
+            place.begin()
+            place.leave()
+        took = (time.process_time() - began) / rounds * 1e6
+        lines.append(f"{f'µs of CPU to count a turn in and out, {name}':74} {took:6.1f}")
+    return lines
+
+
+async def measure(folder: Path, *, quick: bool) -> list[str]:
+    rounds, each = (2, 5) if quick else (20, 10)
+    lines = checks(1_000 if quick else 50_000)
+    with started("-m", "bench.http.upstream") as upstream:
+        lines += await refused(folder, upstream.port, rounds, each)
+        lines += await with_tokens(folder, upstream.port, rounds, each)
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.limits", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        print("\n".join(uvloop.run(measure(Path(folder).resolve(), quick=options.quick))))
+
+
+if __name__ == "__main__":
+    main()

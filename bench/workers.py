@@ -1,0 +1,210 @@
+"""Two workers against one: `python -m bench.workers [--quick]`. Prints a table of ratios.
+
+Both servers ask the same upstream and get the same load in turns. Clients and upstream need CPU as well, and
+here they share the cores with the workers: of two cores, two workers can make 2·S/(S+L) of what one makes,
+where S is the CPU that the server needs for a request and L what clients and upstream do; it is printed. What
+is left out of account by that is how evenly the work is spread, and what the workers cost each other: the
+second ratio is taken from the CPU times alone, and holds on a busy machine, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import cast
+
+import uvloop
+
+from bench.http.__main__ import CLIENTS, Running, line, started
+from bench.http.load import request
+
+EXCHANGES = 20
+SAID = "The parcel that I sent for last week has not come, and nobody can tell me where it is. " * 2
+
+Make = Callable[[int], bytes]
+"""The request of a client, by its number."""
+
+
+class Asking(asyncio.Protocol):
+    """A connection that asks as soon as it has its answer. Costs less than one that is awaited: what clients
+    need, the workers lack."""
+
+    def __init__(self, asked: bytes, times: int, done: Callable[[], None]) -> None:
+        self._asked = asked
+        self._left = times
+        self._done = done
+        self._missing = 0
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def ask(self) -> None:
+        self._missing = 0
+        self._transport.write(self._asked)
+
+    def data_received(self, data: bytes) -> None:
+        if not self._missing:
+            if not data.startswith(b"HTTP/1.1 200"):
+                raise RuntimeError(data[:2000].decode(errors="replace"))
+            head = data.index(b"\r\n\r\n") + 4
+            at = data.index(b"content-length: ") + 16
+            self._missing = head + int(data[at : data.index(b"\r", at)])
+        self._missing -= len(data)
+        if self._missing:
+            return
+        self._left -= 1
+        if self._left:
+            self.ask()
+        else:
+            self._transport.close()
+            self._done()
+
+
+async def rate(port: int, each: int, make: Make) -> float:
+    """Requests per second of all clients, that ask so often each."""
+    loop = asyncio.get_running_loop()
+    is_over, left = asyncio.Event(), CLIENTS
+
+    def done() -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            is_over.set()
+
+    clients = [Asking(make(place), each, done) for place in range(CLIENTS)]
+    for client in clients:
+        await loop.create_connection(lambda client=client: client, "127.0.0.1", port)  # type: ignore[misc]
+    began = time.perf_counter()
+    for client in clients:
+        client.ask()
+    await is_over.wait()
+    return CLIENTS * each / (time.perf_counter() - began)
+
+
+class Spent:
+    """CPU seconds, of each worker and of everybody else."""
+
+    def __init__(self, server: Running, upstream: Running) -> None:
+        self._workers = workers_of(server.process.pid)
+        self._upstream = upstream.process.pid
+        self._before = self._now()
+
+    def _now(self) -> list[float]:
+        return [*map(cpu, self._workers), cpu(self._upstream) + time.process_time()]
+
+    def since(self) -> tuple[list[float], float]:
+        *workers, others = (now - before for now, before in zip(self._now(), self._before, strict=True))
+        return workers, others
+
+
+def workers_of(supervisor: int) -> list[int]:
+    """The processes that answer: the children, or the server itself if it has none."""
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    return [int(child) for child in children] or [supervisor]
+
+
+def cpu(pid: int) -> float:
+    """Seconds of CPU that a process has used."""
+    runtime = Path(f"/proc/{pid}/schedstat").read_text().split()[0]  # nanoseconds of its first thread
+    others = sum(
+        int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[0])
+        for thread in os.listdir(f"/proc/{pid}/task")
+        if int(thread) != pid
+    )
+    return (int(runtime) + others) / 1e9
+
+
+@contextmanager
+def serving(folder: Path, upstream: Running, workers: int) -> Iterator[Running]:
+    """A server with so many workers."""
+    store = f"sqlite:///{folder}/bench-{workers}.db"
+    url = f"http://127.0.0.1:{upstream.port}/v1"
+    flags = ("--port", "0", "--store", store, "--upstream", url, "--log-level", "warning")
+    run = "from turnledger.cli import main; main()"
+    with started("-c", run, "serve", *flags, "--workers", str(workers)) as server:
+        yield server
+
+
+def passed_through(_: int) -> Make:
+    """Requests of clients that bring their whole history, and keep it themselves."""
+    said = [
+        b'{"role":"%s","content":"%s"}' % (role, SAID.encode())
+        for _ in range(EXCHANGES)
+        for role in (b"user", b"assistant")
+    ]
+    messages = b",".join([*said, b'{"role":"user","content":"And now?"}'])
+    asked = request(b'{"model":"m","messages":[%s],"stream":false}' % messages)
+    return lambda _: asked
+
+
+def in_conversations(run: int) -> Make:
+    """Requests of clients that have a conversation each; a fresh one for each run."""
+    body = b'{"model":"m","messages":[{"role":"user","content":"%s"}],"stream":false}' % SAID.encode()
+    made = [request(body, [f"x-conversation-id: {run}-{place}"]) for place in range(CLIENTS)]
+    return made.__getitem__
+
+
+async def compare(
+    what: str,
+    target: float,
+    upstream: Running,
+    servers: tuple[Running, Running],
+    rounds: int,
+    each: int,
+    make: Callable[[int], Make],
+) -> list[str]:
+    """One worker and two, in turns."""
+    rates: tuple[list[float], list[float]] = ([], [])
+    busiest: tuple[list[float], list[float]] = ([], [])
+    needs: list[float] = []
+    for run in range(rounds + 1):
+        for side, server in enumerate(servers):
+            spent = Spent(server, upstream)
+            carried = await rate(server.port, each, make(run))
+            workers, others = spent.since()
+            if run:  # the first is to warm up
+                rates[side].append(carried)
+                busiest[side].append(max(workers))
+                needs.append(others / sum(workers))
+    ratio = median(rates[1]) / median(rates[0])
+    by_cpu = median(busiest[0]) / median(busiest[1])
+    ceiling = 2 / (1 + median(needs))
+    return [
+        line(f"{what}: requests/s of two workers, of one's", ratio, f"≥ {target:g}", ratio >= target),
+        f"{'  at most, on two cores that clients and upstream share':74} {ceiling:6.2f}",
+        line("  CPU of one worker, of the busier of two's", by_cpu, f"≥ {target:g}", by_cpu >= target),
+    ]
+
+
+async def measure(folder: Path, *, quick: bool) -> list[str]:
+    rounds, each = (2, 5) if quick else (8, 40)
+    with (
+        started("-m", "bench.http.upstream") as upstream,
+        serving(folder, upstream, 1) as one,
+        serving(folder, upstream, 2) as two,
+    ):
+        servers = (one, two)
+        lines = await compare("passed through", 1.5, upstream, servers, rounds, each, passed_through)
+        return lines + await compare(
+            "in conversations", 1.5, upstream, servers, rounds, each, in_conversations
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.workers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        print("\n".join(uvloop.run(measure(Path(folder).resolve(), quick=options.quick))))
+
+
+if __name__ == "__main__":
+    main()

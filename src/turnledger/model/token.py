@@ -1,0 +1,72 @@
+"""A token: whom it lets in, what he may do, and what of it another one can be given."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from turnledger.model.ids import TokenId
+
+
+class TokenScope(StrEnum):
+    """What the bearer of a token may do."""
+
+    CHATS_READ = "chats:read"  # read conversations, their turns and events
+    CHATS_WRITE = "chats:write"  # make, name, change and delete conversations
+    TURNS_RUN = "turns:run"  # run turns, and stop them
+    ADMIN = "admin"  # make, list and revoke tokens
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a token, which is all but its text. Times are milliseconds since 1970."""
+
+    id: TokenId
+    owner: str
+    """Whose conversations it opens."""
+    name: str = ""
+    """What people call it."""
+    scopes: frozenset[TokenScope]
+    chat_scope: str = ""
+    """The only scope of conversations that there is for its bearer; empty: all of the owner's."""
+    models: tuple[str, ...] = ()
+    """The only models that its bearer may ask; empty: all."""
+    created_at: int
+    expires_at: int | None = None
+    revoked_at: int | None = None
+    used_at: int | None = None
+    """About when it was last shown."""
+    parent: TokenId | None = None
+    """The one that made it; None for one made by whoever runs the store."""
+    digest: bytes
+    """By which its text is found, and from which it cannot be made."""
+
+    def is_valid(self, now: int) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def allows(self, scope: TokenScope) -> bool:
+        return scope in self.scopes
+
+    def may_ask(self, model: str) -> bool:
+        """Whether its bearer may ask this model."""
+        return not self.models or model in self.models
+
+    def narrows(self, other: Token) -> bool:
+        """Whether it gives nothing that the other one does not give."""
+        return not self.beyond(other)
+
+    def beyond(self, other: Token) -> tuple[str, ...]:
+        """What it gives that the other one does not, each in a few words. Its owner may be another: who has
+        `admin` makes tokens for the users of his application."""
+        found = []
+        missing = sorted(self.scopes - other.scopes)
+        if missing:
+            found.append(f"the scope{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
+        if other.chat_scope and self.chat_scope != other.chat_scope:
+            found.append("other conversations")
+        if other.models and not (self.models and set(self.models) <= set(other.models)):
+            found.append("other models")
+        if other.expires_at is not None and (self.expires_at is None or self.expires_at > other.expires_at):
+            found.append("a later end")
+        return tuple(found)

@@ -1,0 +1,54 @@
+"""The text of a token: the secret that its bearer shows.
+
+`tlt_`, 33 base62 digits of 192 random bits, and 6 of the CRC-32 of all that stands before. The prefix lets
+scanners find one that has leaked; the checksum tells a token from garbage without asking the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from zlib import crc32
+
+from turnledger.model.ids import RandomBits
+
+PREFIX = "tlt_"
+SECRET_BITS = 192
+DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+_SECRET_DIGITS, _SUM_DIGITS = 33, 6
+_LENGTH = len(PREFIX) + _SECRET_DIGITS + _SUM_DIGITS
+_KNOWN_DIGITS = frozenset(DIGITS)
+
+
+def new_token_text(random_bits: RandomBits) -> str:
+    """Make the text of a new token."""
+    text = PREFIX + _base62(random_bits(SECRET_BITS), _SECRET_DIGITS)
+    return text + _checksum(text)
+
+
+def is_token_text(text: str) -> bool:
+    """Whether this can be the text of a token: anything else was mistyped, cut off, or never was one."""
+    return (
+        len(text) == _LENGTH
+        and text.startswith(PREFIX)
+        and _KNOWN_DIGITS.issuperset(text[len(PREFIX) :])
+        and text[-_SUM_DIGITS:] == _checksum(text[:-_SUM_DIGITS])
+    )
+
+
+def digest_of(text: str) -> bytes:
+    """What a store knows of a token: enough to find it, and not to show it. A slow hash is for passwords,
+    which can be guessed."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def _checksum(text: str) -> str:
+    return _base62(crc32(text.encode()), _SUM_DIGITS)
+
+
+def _base62(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, 62)
+        digits.append(DIGITS[digit])
+    return "".join(reversed(digits))

@@ -1,0 +1,100 @@
+"""Taking connections from a socket that several workers share, so that each gets as many as the others.
+
+Left to chance, the first worker to wake takes most of what comes at once, and keeps it: clients hold on to
+their connections. So a worker that has more than its share lets the others go first, for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+
+from turnledger.server.board import Board
+from turnledger.server.logs import log
+
+CONNECTIONS = "connections"
+STEP_BACK = 0.005
+"""Seconds for which a worker with more than its share leaves a connection to others. Then it takes it."""
+SHORTAGE_PAUSE = 1.0
+"""Seconds to wait when the system has no room for one more."""
+
+_SHORTAGES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+
+
+class Accepting:
+    """Takes connections until it is closed. Has of asyncio's Server what uvicorn asks for."""
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        make_protocol: Callable[[], asyncio.Protocol],
+        board: Board,
+        workers: int,
+    ) -> None:
+        self._listening = listening
+        self._make_protocol = make_protocol
+        self._board = board
+        self._workers = workers
+        self._own = 0
+        self._loop = asyncio.get_running_loop()
+        self._pause: asyncio.TimerHandle | None = None
+        self._joining: set[asyncio.Task[object]] = set()
+        self._is_closed = False
+        listening.setblocking(False)
+        self._loop.add_reader(listening, self._somebody_waits)
+
+    def came(self) -> None:
+        """A connection was made."""
+        self._own += 1
+        self._board.add(CONNECTIONS, "")
+
+    def went(self) -> None:
+        """A connection was lost."""
+        self._own -= 1
+        self._board.add(CONNECTIONS, "", -1)
+
+    def close(self) -> None:
+        """Take no more connections. Those that wait at the socket are left to the others."""
+        if not self._is_closed:
+            self._is_closed = True
+            if self._pause is not None:
+                self._pause.cancel()
+            self._loop.remove_reader(self._listening)
+
+    async def wait_closed(self) -> None:
+        """There is nothing to wait for."""
+
+    def _somebody_waits(self) -> None:
+        if self._own * self._workers > self._board.sum(CONNECTIONS):
+            self._step_back(STEP_BACK)
+        else:
+            self._take()
+
+    def _step_back(self, seconds: float) -> None:
+        self._loop.remove_reader(self._listening)
+        self._pause = self._loop.call_later(seconds, self._come_forward)
+
+    def _come_forward(self) -> None:
+        self._pause = None
+        self._loop.add_reader(self._listening, self._somebody_waits)
+        self._take()
+
+    def _take(self) -> None:
+        try:
+            connection, _ = self._listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return  # another worker was faster, or the client has left
+        except OSError as problem:
+            if problem.errno not in _SHORTAGES:
+                raise
+            log.error("connection_not_taken", problem=problem.strerror)
+            if self._pause is None:
+                self._step_back(SHORTAGE_PAUSE)
+            return
+        connection.setblocking(False)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        joining = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
+        self._joining.add(joining)
+        joining.add_done_callback(self._joining.discard)

@@ -1,0 +1,198 @@
+"""Admission: from the token that a request carries to the one who asks, and what he may do.
+
+A turn is admitted from memory: its begin compares, in its own transaction, the version under which the token
+was looked up, so a token that was revoked a moment ago, by whatever process, begins nothing. All else looks
+the token up in the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from hashlib import sha256
+
+import msgspec
+
+from turnledger.engine.ports import Clock
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import OWNER
+from turnledger.model.ids import TokenId
+from turnledger.model.token import Token, TokenScope
+from turnledger.model.token_text import PREFIX as TOKEN_PREFIX
+from turnledger.model.token_text import digest_of, is_token_text
+from turnledger.server.errors import Refused
+from turnledger.server.guard import Head, is_loopback
+from turnledger.server.logs import log
+from turnledger.server.settings import Settings
+from turnledger.tokens import Tokens
+
+REMEMBERED = 10_000
+"""Tokens that are kept in memory."""
+NOTE_EVERY = 60.0
+"""Seconds after which it is written down when tokens were used."""
+ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
+
+PREFIX = TOKEN_PREFIX.encode()
+
+_CHALLENGE = ((b"www-authenticate", b"Bearer"),)
+
+
+class Principal(msgspec.Struct, frozen=True):
+    """Who asks."""
+
+    owner: str
+    scopes: frozenset[TokenScope]
+    version: int
+    """Of the owner's admission, when this was looked up."""
+    token: Token | None = None
+    """None: he came without one, from the machine that the server runs on."""
+
+    @property
+    def within(self) -> str | None:
+        """The only scope of chats that there is for him; None: all of the owner's."""
+        return None if self.token is None else self.token.chat_scope or None
+
+    @property
+    def token_id(self) -> TokenId | None:
+        return None if self.token is None else self.token.id
+
+    def may_ask(self, model: str) -> bool:
+        """Whether this model is there for him."""
+        return self.token is None or self.token.may_ask(model)
+
+    def check(self, needed: TokenScope | None) -> None:
+        """Raise Refused (403) unless he has the scope."""
+        if needed is None or needed in self.scopes:
+            return
+        message = f"This needs a token with the scope {needed}."
+        if self.token is None:
+            message += f" Make one: turnledger tokens create --scopes {needed}"
+        else:
+            message += f" The one that was sent has {', '.join(sorted(self.scopes)) or 'none'}."
+        raise Refused(403, "insufficient_scope", message)
+
+    def check_chat_scope(self, named: str | None) -> None:
+        """Raise Refused (403) if a request names a scope of chats that is not there for him."""
+        if named is not None and self.within not in (None, named):
+            message = "This token is narrowed to another scope of chats. Leave out X-Conversation-Scope."
+            raise Refused(403, "outside_chat_scope", message)
+
+
+class Admission:
+    """Looks up who asks, for one server."""
+
+    def __init__(self, tokens: Tokens, settings: Settings, clock: Clock) -> None:
+        self._tokens = tokens
+        self._clock = clock
+        self._is_insecure = settings.insecure
+        self._needs_token = not (settings.insecure or is_loopback(settings.host))
+        self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
+        self._uses: dict[TokenId, int] = {}
+        self._noted_at = clock.monotonic()
+        self.noting: asyncio.Task[None] | None = None
+        """The last time that uses were written down."""
+
+    async def admit(self, head: Head) -> Principal:
+        """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
+        for a request that has none and came through a proxy."""
+        text = _token_text(head)
+        if text is not None:
+            found = await self._tokens.find(digest_of(text))
+            if found.token is None:
+                raise why_not(None)
+            principal = Principal(found.token.owner, found.token.scopes, found.version, found.token)
+        else:
+            found = await self._tokens.find(None)
+            if found.any_tokens or self._needs_token:
+                raise _without_token(head)
+            principal = Principal(OWNER, ALL_BUT_ADMIN, found.version)
+        self._check(principal, head)
+        self._remember(_shown(head), principal)
+        return principal
+
+    def recall(self, head: Head) -> Principal | None:
+        """Who asks, as he was when he was last looked up; None if he never was. Only for what compares the
+        version in the store. Raises Refused as `admit` does."""
+        principal = self._remembered.get(_shown(head))
+        if principal is not None:
+            self._check(principal, head)
+        return principal
+
+    async def note_uses(self) -> None:
+        """Write down when tokens were used since this was last done."""
+        uses, self._uses = self._uses, {}
+        self._noted_at = self._clock.monotonic()
+        try:
+            await self._tokens.note_uses(uses)
+        except TurnledgerError as problem:
+            log.warning("token_uses_not_noted", code=problem.code)
+
+    def _note(self, token: TokenId, now: int) -> None:
+        """Writes come once in a while, and never one per request."""
+        self._uses[token] = now
+        if self._clock.monotonic() - self._noted_at > NOTE_EVERY:
+            self._noted_at = self._clock.monotonic()
+            self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
+
+    def _check(self, principal: Principal, head: Head) -> None:
+        token = principal.token
+        if token is None:
+            if head.forwarded and not self._is_insecure:
+                raise _forwarded(head)
+            return
+        now = self._clock.now_ms()
+        if not token.is_valid(now):
+            raise why_not(token)
+        self._note(token.id, now)
+
+    def _remember(self, shown: bytes, principal: Principal) -> None:
+        self._remembered[shown] = principal
+        self._remembered.move_to_end(shown)
+        if len(self._remembered) > REMEMBERED:
+            self._remembered.popitem(last=False)
+
+
+def _token_text(head: Head) -> str | None:
+    """The token that the request carries.
+
+    Programs made for the OpenAI API always send an api_key, be it "unused": what cannot be a token counts as
+    none, which is enough as long as none is asked for.
+    """
+    kind, _, text = head.authorization.decode("latin-1").partition(" ")
+    text = text.strip()
+    return text if kind.lower() == "bearer" and is_token_text(text) else None
+
+
+def _shown(head: Head) -> bytes:
+    """By what somebody is remembered; the same for all who show nothing that could be a token."""
+    given = head.authorization
+    return sha256(given).digest() if PREFIX in given else b""
+
+
+def why_not(token: Token | None) -> Refused:
+    """Why a token that is not valid lets nobody in."""
+    if token is None:
+        return _unknown("invalid_token", "This token is not known here. Make one: turnledger tokens create")
+    if token.revoked_at is not None:
+        return _unknown("token_revoked", "This token was revoked. Ask for a new one.")
+    return _unknown("token_expired", "This token has expired. Ask for a new one.")
+
+
+def _without_token(head: Head) -> Refused:
+    if head.authorization:
+        return why_not(None)
+    return _unknown("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
+
+
+def _unknown(code: str, message: str) -> Refused:
+    return Refused(401, code, message, headers=_CHALLENGE)
+
+
+def _forwarded(head: Head) -> Refused:
+    header = head.forwarded[0].decode("latin-1")
+    return Refused(
+        403,
+        "forwarded_request",
+        f"The request came through a proxy ({header}) without a token, and without one this server lets in "
+        "only programs of its own machine. Send a token: turnledger tokens create",
+    )

@@ -1,0 +1,59 @@
+"""Where a server listens: a socket bound to an address, or what is wrong with that address."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+
+from turnledger.server.settings import Settings
+from turnledger.server.settings_file import InvalidSettings
+
+VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+"""After so many seconds of silence the other end is asked, every so often, so many times, whether it is still
+there; what was sent to it must be acknowledged within so many milliseconds."""
+
+
+def bind(settings: Settings) -> socket.socket:
+    """A socket bound to where the settings say; raises InvalidSettings with the remedy if that fails."""
+    host, port = settings.host.strip("[]"), settings.port
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError:
+        raise InvalidSettings(f"--host: {host} is not known. Listen at 127.0.0.1, or ::1.") from None
+    listening = socket.socket(family, kind, protocol)
+    try:
+        if os.name == "posix":  # elsewhere it would let two servers share a port
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_the_vanished(listening)
+        listening.bind(address)
+    except OSError as problem:
+        listening.close()
+        raise InvalidSettings(_not_bound(problem, host, port)) from None
+    return listening
+
+
+def _notice_the_vanished(listening: socket.socket) -> None:
+    """Have the system find out when the machine at the other end of a connection is no more: it says nothing
+    by itself. What is set here holds for every connection that comes."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in VANISHED.items():
+        option = getattr(socket, name, None)  # not every system has them all
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _not_bound(problem: OSError, host: str, port: int) -> str:
+    if problem.errno == errno.EADDRINUSE:
+        return (
+            f"--port: {port} is in use. Is a server running already? Choose another, or 0 for any free one."
+        )
+    if problem.errno == errno.EACCES:
+        return f"--port: {port} needs rights that this process does not have. Choose one above 1023."
+    return f"--host: {host} is no address of this machine. Listen at 127.0.0.1."
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where the server can be asked."""
+    host, port = listening.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

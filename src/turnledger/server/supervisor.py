@@ -1,0 +1,321 @@
+"""The supervisor: the process that has several workers answer at one socket, and sees to it that they do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from turnledger.errors import TurnledgerError
+from turnledger.server.channel import NOT_STARTED, Handover, Order
+from turnledger.server.listening import bind, url_of
+from turnledger.server.logs import log
+from turnledger.server.metrics import Metrics
+from turnledger.server.serve import CLEANING, FLUSHING, LINGERING, Announce
+from turnledger.server.settings import Settings
+from turnledger.server.shared_board import SharedBoard
+from turnledger.server.worker_process import WorkerFailed, WorkerProcess
+
+YOUNG = 10.0
+"""Seconds: a worker that dies before is not replaced at once, lest they die and start without end."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+BEYOND = 5.0
+"""Seconds that a worker may take to end beyond what its own limits allow; then it is killed."""
+BACKLOG = 2048
+"""Connections that may wait at the socket until a worker takes them."""
+
+Reload = Callable[[], Settings]
+"""Reads the settings anew. May raise InvalidSettings."""
+
+
+def supervise(settings: Settings, environ: Mapping[str, str], announce: Announce, reload: Reload) -> None:
+    """Serve with several workers until this process is told to end. Raises InvalidSettings, or what the
+    first worker met that could not begin."""
+    with (
+        bind(settings) as listening,
+        tempfile.TemporaryDirectory(prefix="turnledger-", ignore_cleanup_errors=True) as folder,
+    ):
+        # A worker that leaves, and the one that takes its place, have a part each.
+        board = SharedBoard.create(parts=2 * settings.workers)
+        try:
+            asyncio.run(Supervisor(settings, environ, listening, board, Path(folder), reload).run(announce))
+        finally:
+            board.close()
+
+
+class Supervisor:
+    """Has so many workers as the settings say, until it is told to end.
+
+    SIGTERM, SIGINT: all workers end, within their grace; told again, they hurry. SIGHUP: settings are read
+    anew, and one worker after the other is replaced, each new one before the old one leaves.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        environ: Mapping[str, str],
+        listening: socket.socket,
+        board: SharedBoard,
+        folder: Path,
+        reload: Reload,
+    ) -> None:
+        self._settings = settings
+        self._environ = environ
+        self._listening = listening
+        self._board = board
+        self._folder = folder
+        self._reload = reload
+        self._parts = set(range(board.parts))
+        self._part_is_free = asyncio.Event()
+        self._living: set[WorkerProcess] = set()
+        """Those that were started, and have not ended."""
+        self._serving: set[WorkerProcess] = set()
+        """Of these, those that are ready and were not told to end."""
+        self._told_to_end = asyncio.Event()
+        self._all_ended = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._rolling: asyncio.Task[None] | None = None
+        self._is_to_roll_again = False
+        self._young_deaths = 0
+        self._has_terminal = terminal_is_there()
+
+    async def run(self, announce: Announce) -> None:
+        """Start the workers, announce them when all are ready, and keep them until told to end. Raises what
+        keeps one from beginning, when all others have ended."""
+        loop = asyncio.get_running_loop()
+        for number, act in (
+            (signal.SIGTERM, self.end),
+            (signal.SIGINT, self.end),
+            (signal.SIGHUP, self.hang_up),
+            (signal.SIGCHLD, self._look_for_dead),
+        ):
+            loop.add_signal_handler(number, act)
+        self._listening.listen(BACKLOG)
+        starting = asyncio.create_task(self._start_all())
+        try:
+            await self._unless_told_to_end(starting)
+            if not self._told_to_end.is_set():
+                announce(url_of(self._listening), starting.result())
+                await self._told_to_end.wait()
+        finally:
+            await self._end_all()
+
+    def end(self) -> None:
+        """End all workers; the second time, without waiting for what they do."""
+        if not self._told_to_end.is_set():
+            log.info("shutting_down", grace=self._settings.grace)
+            self._told_to_end.set()
+            return
+        log.warning("told_again")
+        for worker in self._living:
+            worker.end(Order.HURRY, CLEANING + FLUSHING + BEYOND)
+
+    def hang_up(self) -> None:
+        """Replace all workers; but end them if it was the terminal that hung up."""
+        if self._has_terminal and not terminal_is_there():
+            if not self._told_to_end.is_set():
+                self.end()
+        elif self._rolling is None or self._rolling.done():
+            self._rolling = self._do(self._roll())
+        else:
+            self._is_to_roll_again = True
+
+    # Starting workers.
+
+    async def _start_all(self) -> list[str]:
+        """Start all workers at once; return the names of the models."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._start()) for _ in range(self._settings.workers)]
+        return tasks[0].result()
+
+    async def _start(self) -> list[str]:
+        """Start a worker, and wait until it is ready; return the names of its models."""
+        while not self._parts:
+            self._part_is_free.clear()
+            await self._part_is_free.wait()
+        if self._told_to_end.is_set():
+            raise WorkerFailed("The server ends.")
+        part = min(self._parts)
+        self._parts.remove(part)
+        try:
+            worker = await WorkerProcess.start(self._handover(part), self._environ)
+        except BaseException:
+            self._parts.add(part)
+            raise
+        self._living.add(worker)
+        models = await worker.ready()
+        if not worker.is_leaving:
+            self._serving.add(worker)
+        log.info("worker_started", worker=part, pid=worker.pid)
+        return models
+
+    def _handover(self, part: int) -> Handover:
+        return Handover(
+            settings=self._settings,
+            part=part,
+            listening=self._listening.fileno(),
+            board=self._board.descriptor,
+            metrics_folder=str(self._folder),
+            log_format=self._settings.log_format or ("console" if sys.stderr.isatty() else "json"),
+        )
+
+    async def _unless_told_to_end(self, starting: asyncio.Task[list[str]]) -> None:
+        told = asyncio.create_task(self._told_to_end.wait())
+        try:
+            await asyncio.wait((starting, told), return_when=asyncio.FIRST_COMPLETED)
+            if starting.done() and not self._told_to_end.is_set():
+                _raise_first(starting)
+        finally:
+            for task in (starting, told):
+                task.cancel()
+            await asyncio.wait((starting, told))
+
+    # When one dies.
+
+    def _look_for_dead(self) -> None:
+        for worker in [each for each in self._living if each.poll()]:
+            self._do(self._bury(worker))
+
+    async def _bury(self, worker: WorkerProcess) -> None:
+        """See to what a worker has left, and that another takes its place."""
+        was_serving = worker in self._serving
+        self._living.discard(worker)
+        self._serving.discard(worker)
+        self._board.clear(worker.part)
+        Metrics.clear(self._folder, worker.part)
+        self._parts.add(worker.part)
+        self._part_is_free.set()
+        if not self._living:
+            self._all_ended.set()
+        if worker.code != NOT_STARTED:  # else it has told why, and so will we
+            told = log.info if worker.is_leaving and worker.code == 0 else log.error
+            told("worker_ended", worker=worker.part, pid=worker.pid, code=worker.code)
+        if worker.code:
+            self._have_recovered()
+        await worker.close()
+        if was_serving and not worker.is_leaving:
+            is_young = asyncio.get_running_loop().time() - worker.began_at < YOUNG
+            self._young_deaths = self._young_deaths + 1 if is_young else 0
+            await self._replace()
+
+    def _have_recovered(self) -> None:
+        for worker in self._serving:
+            worker.tell(Order.RECOVER)
+
+    async def _replace(self) -> None:
+        while not self._told_to_end.is_set():
+            await asyncio.sleep(pause_after(self._young_deaths))
+            if self._told_to_end.is_set() or len(self._serving) >= self._settings.workers:
+                return
+            try:
+                await self._start()
+            except (TurnledgerError, ModuleNotFoundError) as problem:
+                log.error("worker_not_started", **_told_of(problem))
+                self._young_deaths += 1
+            else:
+                self._dismiss_surplus()
+                self._have_recovered()  # there may have been nobody to tell when the other died
+                return
+
+    # Replacing all.
+
+    async def _roll(self) -> None:
+        self._is_to_roll_again = True
+        while self._is_to_roll_again and not self._told_to_end.is_set():
+            self._is_to_roll_again = False
+            try:
+                self._settings = unmoved(self._reload(), self._settings)
+                await self._replace_all()
+            except (TurnledgerError, ModuleNotFoundError) as problem:
+                log.error("workers_not_replaced", **_told_of(problem))
+            else:
+                log.info("workers_replaced")
+
+    async def _replace_all(self) -> None:
+        for old in self._by_age():
+            if old in self._serving:
+                await self._start()
+                self._dismiss_surplus()
+
+    def _dismiss_surplus(self) -> None:
+        """Have the oldest leave if there are more than there should be, since another has come."""
+        surplus = max(len(self._serving) - self._settings.workers, 0)
+        for worker in self._by_age()[:surplus]:
+            self._serving.discard(worker)
+            worker.end(Order.LEAVE, LINGERING + self._patience())
+
+    def _by_age(self) -> list[WorkerProcess]:
+        return sorted(self._serving, key=lambda worker: worker.began_at)
+
+    # Ending.
+
+    async def _end_all(self) -> None:
+        self._told_to_end.set()
+        self._listening.close()  # once the workers have done so, too, the port is free
+        for worker in self._living:
+            worker.end(Order.END, self._patience())
+        while self._living:
+            self._all_ended.clear()
+            await self._all_ended.wait()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def _patience(self) -> float:
+        return self._settings.grace + CLEANING + FLUSHING + BEYOND
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def pause_after(young_deaths: int) -> float:
+    """Seconds to wait before a worker is replaced, after so many have died young in a row."""
+    return min(FIRST_PAUSE * 2**young_deaths, LONGEST_PAUSE) if young_deaths else 0.0
+
+
+def unmoved(read: Settings, used: Settings) -> Settings:
+    """The settings as they were read, but for what cannot change while the server runs."""
+    return msgspec.structs.replace(
+        read,
+        host=used.host,
+        port=used.port,
+        workers=used.workers,
+        store=used.store,
+        insecure=used.insecure,
+        log_format=used.log_format,
+    )
+
+
+def terminal_is_there() -> bool:
+    """Whether this process has a terminal, which nobody has closed."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _raise_first(starting: asyncio.Task[list[str]]) -> None:
+    """Raise the problem that the first worker met, on its own: they all have met the same."""
+    problem = starting.exception()
+    while isinstance(problem, BaseExceptionGroup):
+        problem = problem.exceptions[0]
+    if problem is not None:
+        raise problem from None
+
+
+def _told_of(problem: BaseException) -> dict[str, str]:
+    return {"code": getattr(problem, "code", "missing"), "problem": str(problem)}

@@ -1,0 +1,161 @@
+"""One worker of several: a process that a supervisor has started, and that ends with it.
+
+It is given the socket to listen at, the board, and one end of a channel by which it is told everything else:
+nothing of the settings is on the command line or in a file.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from turnledger.errors import TurnledgerError
+from turnledger.ledger import Ledger
+from turnledger.server.accepting import Accepting
+from turnledger.server.app import App
+from turnledger.server.board import Board
+from turnledger.server.bounded_http import bounded_http
+from turnledger.server.channel import NOT_STARTED, Channel, Failed, Handover, Order, Ready, handovers, orders
+from turnledger.server.logs import configure, log
+from turnledger.server.metrics import Metrics
+from turnledger.server.serve import Server, loop_factory, opened
+from turnledger.server.shared_board import SharedBoard
+from turnledger.server.sharing import Sharing
+
+REFRESH_EVERY = 1.0
+"""Seconds between looks at the numbers that are shown by other workers, too."""
+
+
+def main(channel: int) -> None:
+    """Be a worker, with this end of a channel; exits when it was told to end."""
+    # From a terminal these reach all processes at once. The supervisor decides what they mean.
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGHUP})
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        has_served = runner.run(_work(socket.socket(fileno=channel)))
+    sys.exit(0 if has_served else NOT_STARTED)
+
+
+async def _work(end: socket.socket) -> bool:
+    end.set_inheritable(False)
+    channel = await Channel.over(end)
+    try:
+        handover = await channel.receive(handovers)
+        if handover is not None:
+            await Worker(channel, handover).run()
+        return handover is not None
+    except ModuleNotFoundError as problem:
+        channel.send(Failed("missing", str(problem), problem.name))
+    except TurnledgerError as problem:
+        channel.send(Failed(problem.code, str(problem)))
+    finally:
+        await channel.close()
+    return False
+
+
+class Worker:
+    """Serves, and does what it is told."""
+
+    def __init__(self, channel: Channel, handover: Handover) -> None:
+        self._channel = channel
+        self._told = handover
+        self._is_orphan = False
+
+    async def run(self) -> None:
+        """Serve until told to end, or until the supervisor is gone. Raises what keeps it from beginning."""
+        told, folder = self._told, Path(self._told.metrics_folder)
+        configure(told.log_format, told.settings.log_level, sys.stderr, worker=told.part)
+        for descriptor in (told.listening, told.board):
+            os.set_inheritable(descriptor, False)  # no program that is started from here shall have them
+        board = SharedBoard(told.board, told.part)
+        try:
+            with socket.socket(fileno=told.listening) as listening:
+                await self._serve(listening, Sharing(board, folder, told.part))
+        finally:
+            board.close()
+            if self._is_orphan:
+                # Nobody else is left to do it, and what other workers have open stays theirs.
+                shutil.rmtree(folder, ignore_errors=True)
+
+    async def _serve(self, listening: socket.socket, sharing: Sharing) -> None:
+        async with opened(self._told.settings, os.environ, listening, sharing) as app:
+            models = app.service.models.names
+            server = WorkerServer(app, sharing.board, lambda: self._channel.send(Ready(models)))
+            # Before it listens, the default ends it; while it does, the server; afterwards it is ending.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            tasks = [
+                asyncio.create_task(self._obey(server, app.service.ledger), name="turnledger orders"),
+                asyncio.create_task(_refresh(app.service.metrics), name="turnledger metrics"),
+            ]
+            try:
+                await server.answer_at(listening)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
+
+    async def _obey(self, server: Server, ledger: Ledger) -> None:
+        while (order := await self._channel.receive(orders)) is not None:
+            match order:
+                case Order.END:
+                    server.end()
+                case Order.LEAVE:
+                    server.leave()
+                case Order.HURRY:
+                    server.hurry()
+                case Order.RECOVER:
+                    await ledger.recover()
+                    log.info("recovered")
+        self._is_orphan = True
+        log.warning("supervisor_gone")
+        server.end()
+
+
+class WorkerServer(Server):
+    """A server that shares its socket with others, and is told by its supervisor when to hurry, never by a
+    signal."""
+
+    def __init__(self, app: App, board: Board, on_start: Callable[[], None]) -> None:
+        super().__init__(app, on_start)
+        self._board = board
+        self._workers = app.service.settings.workers
+        self._limits = app.service.settings.limits
+
+    async def listen(self, sockets: list[socket.socket] | None) -> None:
+        """Take connections from now on, and no more of them than the other workers."""
+        accepting: Accepting
+        kind = bounded_http(self._limits)
+
+        class Connection(kind):  # type: ignore[valid-type, misc]
+            def connection_made(self, transport: asyncio.Transport) -> None:
+                accepting.came()
+                super().connection_made(transport)
+
+            def connection_lost(self, exc: Exception | None) -> None:
+                super().connection_lost(exc)
+                accepting.went()
+
+        def connection() -> Connection:
+            return Connection(self.config, self.server_state, self.lifespan.state)
+
+        accepting = Accepting((sockets or [])[0], connection, self._board, self._workers)
+        self.servers = [accepting]  # type: ignore[list-item]
+        self.started = True
+
+    def signalled(self, number: signal.Signals) -> None:
+        """Who sends SIGTERM to all processes at once, as service managers do, has told each of them once."""
+        if number is signal.SIGTERM:
+            self.end()
+
+
+async def _refresh(metrics: Metrics) -> None:
+    while True:
+        metrics.refresh()
+        await asyncio.sleep(REFRESH_EVERY)

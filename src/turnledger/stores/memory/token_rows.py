@@ -1,0 +1,78 @@
+"""The tokens of a memory store, and who is let in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from turnledger.errors import StoreError
+from turnledger.model.ids import TokenId
+from turnledger.model.token import Token
+from turnledger.stores.memory.undo_log import UndoLog
+
+if TYPE_CHECKING:
+    from turnledger.stores.memory.database import Database
+
+
+class TokenRows(UndoLog):
+    """The part of `Tables` that holds tokens."""
+
+    _db: Database
+
+    async def token(self, owner: str | None, id: TokenId) -> Token | None:
+        found = self._db.tokens.get(id)
+        return found if found is not None and owner in (None, found.owner) else None
+
+    async def token_by_digest(self, digest: bytes) -> tuple[Token, int] | None:
+        id = self._db.by_digest.get(digest)
+        if id is None:
+            return None
+        token = self._db.tokens[id]
+        return token, self._db.admissions.get(token.owner, 0)
+
+    async def tokens(self, owner: str | None, before: TokenId | None, limit: int) -> list[Token]:
+        ids = sorted((id for id in self._db.tokens if before is None or id < before), reverse=True)
+        listed = [self._db.tokens[id] for id in ids if owner in (None, self._db.tokens[id].owner)]
+        return listed[:limit]
+
+    async def minted_by(self, parent: TokenId) -> list[Token]:
+        made = [each for each in self._db.tokens.values() if each.parent == parent]
+        return sorted(made, key=lambda each: each.id)
+
+    async def count_tokens(self, owner: str, now: int, limit: int) -> int:
+        valid = [each for each in self._db.tokens.values() if each.owner == owner and each.is_valid(now)]
+        return min(len(valid), limit)
+
+    async def add_token(self, token: Token) -> None:
+        if token.id in self._db.tokens or token.digest in self._db.by_digest:
+            raise StoreError(f"There is a token {token.id}, or one with this text, already.")
+        self._put(self._db.tokens, token.id, token)
+        self._put(self._db.by_digest, token.digest, token.id)
+
+    async def revoke_token(self, id: TokenId, at: int) -> None:
+        found = self._db.tokens.get(id)
+        if found is not None and found.revoked_at is None:
+            self._put(self._db.tokens, id, replace(found, revoked_at=at))
+
+    async def note_use(self, id: TokenId, at: int) -> None:
+        found = self._db.tokens.get(id)
+        if found is not None and (found.used_at is None or found.used_at < at):
+            self._put(self._db.tokens, id, replace(found, used_at=at))
+
+    async def purge_tokens(self, ended_before: int, limit: int) -> int:
+        old = [each for each in self._db.tokens.values() if _ended_before(each, ended_before)][:limit]
+        for token in old:
+            self._remove(self._db.by_digest, token.digest)
+            self._remove(self._db.tokens, token.id)
+        return len(old)
+
+    async def admission(self, owner: str) -> int:
+        return self._db.admissions.get(owner, 0)
+
+    async def raise_admission(self, owner: str) -> None:
+        self._put(self._db.admissions, owner, self._db.admissions.get(owner, 0) + 1)
+
+
+def _ended_before(token: Token, time: int) -> bool:
+    return any(at is not None and at < time for at in (token.revoked_at, token.expires_at))

@@ -1,0 +1,355 @@
+"""Admission: a turn begins only while nobody's token was revoked since its caller was let in, on every way to
+begin one, decided in the transaction that begins it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Any, TypeAlias
+
+import pytest
+
+from turnledger.chat import Chat
+from turnledger.engine.begin import begin
+from turnledger.engine.retries import Retry
+from turnledger.engine.stops import news_for
+from turnledger.engine.tokens import revoke
+from turnledger.errors import (
+    AdmissionMoved,
+    ConversationDeleted,
+    ConversationNotFound,
+    IdempotencyMismatch,
+    TokenEnded,
+    TurnReplayed,
+)
+from turnledger.ledger import OWNER
+from turnledger.model.ids import ConversationId, IdSource
+from turnledger.model.token import TokenScope
+from turnledger.testing.gates import Fate, When
+from turnledger.testing.scripted_model import ScriptedModel
+from turnledger.testing.store_contract.stage import (
+    Contract,
+    Process,
+    Stage,
+    asked,
+    exchange,
+    soon,
+    tell,
+    user,
+)
+
+ALL = tuple(TokenScope)
+BROKEN = RuntimeError("the model broke")
+
+UNKNOWN = IdSource(lambda: 1, Random(2).getrandbits).new(ConversationId)
+
+Way: TypeAlias = Callable[[Process, Chat, int], Awaitable[Any]]
+
+
+async def _by_id(process: Process, chat: Chat, admitted: int) -> Any:
+    return await tell(process.ledger.turn("next", conversation=chat.id, owner="ann", admitted=admitted))
+
+
+async def _by_key(process: Process, chat: Chat, admitted: int) -> Any:
+    block = process.ledger.turn("next", conversation_key="k", owner="ann", admitted=admitted)
+    return await tell(block)
+
+
+async def _to_a_new_one(process: Process, chat: Chat, admitted: int) -> Any:
+    return await tell(process.ledger.turn("next", owner="ann", admitted=admitted))
+
+
+async def _to_a_new_key(process: Process, chat: Chat, admitted: int) -> Any:
+    block = process.ledger.turn("next", conversation_key="k2", owner="ann", admitted=admitted)
+    return await tell(block)
+
+
+async def _run(process: Process, chat: Chat, admitted: int) -> Any:
+    model = ScriptedModel(["Yes."])
+    return await soon(process.ledger.run(model, "next", conversation=chat.id, owner="ann", admitted=admitted))
+
+
+async def _replayed(process: Process, chat: Chat, admitted: int) -> Any:
+    with pytest.raises(TurnReplayed) as replay:
+        await tell(chat.turn("first", idempotency_key="once", admitted=admitted))
+    return replay.value.turn
+
+
+async def _resumed(process: Process, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.turn("broken", idempotency_key="again", admitted=admitted))
+
+
+async def _tried_again(process: Process, chat: Chat, admitted: int) -> Any:
+    with pytest.raises(TurnReplayed) as replay:
+        await tell(chat.turn("second", retry=Retry(b"request", 1), admitted=admitted))
+    return replay.value.turn
+
+
+async def _edited(process: Process, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.edit((await chat.turns())[0].id, "other", admitted=admitted))
+
+
+async def _regenerated(process: Process, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.regenerate(admitted=admitted))
+
+
+async def _resent(process: Process, chat: Chat, admitted: int) -> Any:
+    return await tell(chat.resent([user("next")], admitted=admitted))
+
+
+async def _undone(process: Process, chat: Chat, admitted: int) -> Any:
+    await soon(chat.undo(admitted=admitted))
+    return True
+
+
+async def _switched(process: Process, chat: Chat, admitted: int) -> Any:
+    await soon(chat.switch((await chat.info()).branch, admitted=admitted))
+    return True
+
+
+WAYS = {
+    way.__name__.strip("_"): way
+    for way in (
+        _by_id,
+        _by_key,
+        _to_a_new_one,
+        _to_a_new_key,
+        _run,
+        _replayed,
+        _resumed,
+        _tried_again,
+        _edited,
+        _regenerated,
+        _resent,
+        _undone,
+        _switched,
+    )
+}
+
+
+async def one_of_anns(stage: Stage) -> Chat:
+    """A chat of Ann's, in the first of two processes: two turns, and a third that failed. There is a token of
+    hers."""
+    here, _ = await stage.processes()
+    await here.ledger.tokens.create(owner="ann", scopes=ALL)
+    chat = await here.ledger.conversation(conversation_key="k", owner="ann")
+    await exchange(chat, "first", idempotency_key="once")
+    second = chat.turn("second", retry=Retry(b"request", 0))
+    await tell(second)
+    here.ledger.lost(second)
+    with pytest.raises(RuntimeError):
+        await soon(chat.run(ScriptedModel([BROKEN]), "broken", idempotency_key="again"))
+    return chat
+
+
+class Admissions(Contract):
+    @pytest.fixture
+    async def chat(self, stage: Stage) -> Chat:
+        return await one_of_anns(stage)
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_who_was_let_in_begins_however_he_asks(self, stage: Stage, chat: Chat, way: str) -> None:
+        here, there = stage._processes
+        await _revoke_one(there)
+        assert await WAYS[way](here, chat, await _version(here)) is not None
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_who_was_let_in_before_a_revocation_begins_nothing(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+        before = await _all_of(here, chat)
+        with pytest.raises(AdmissionMoved):
+            await WAYS[way](here, chat, admitted)
+        assert await _all_of(here, chat) == before
+
+    @pytest.mark.parametrize("way", WAYS)
+    async def test_a_revocation_that_overtakes_a_begin_counts(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        with here.store.hold(begin) as gate:
+            task = stage.start(WAYS[way](here, chat, admitted))
+            await stage.reach(gate, task)
+            await _revoke_one(there)
+        with pytest.raises(AdmissionMoved):
+            await soon(task)
+        assert await asked(chat) == ["first", "second"]
+
+    async def test_what_has_begun_goes_on(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        with here.store.hold(begin, When.AFTER) as gate:
+            task = stage.start(_by_id(here, chat, await _version(here)))
+            await stage.reach(gate, task)
+            await _revoke_one(there)
+        await soon(task)
+        assert await asked(chat) == ["first", "second", "next"]
+
+    @pytest.mark.parametrize("way", ["by_id", "to_a_new_one", "resumed", "undone", "switched"])
+    async def test_what_has_begun_goes_on_though_its_answer_was_lost(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        # A begin that must reach the disk has no answer to lose before it is run again, durably.
+        is_durable = way in ("to_a_new_one", "undone", "switched")
+        with here.store.hold(begin, When.AFTER) as gate:
+            here.store.lose_answer(begin, *[Fate.WRITTEN] * (1 + is_durable))
+            task = stage.start(WAYS[way](here, chat, admitted))
+            await stage.reach(gate, task)
+            await _revoke_one(there)
+        assert await soon(task) is not None
+
+    async def test_revocations_of_others_do_not_matter(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        other, _ = await there.ledger.tokens.create(owner="ben", scopes=ALL)
+        await there.ledger.tokens.revoke(other.id)
+        await _by_id(here, chat, admitted)
+        assert await asked(chat) == ["first", "second", "next"]
+
+    async def test_the_first_token_of_all_ends_what_was_let_in_without_one(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        admission = await here.ledger.tokens.find(None)
+        chat = await here.ledger.conversation()
+        assert chat.owner == OWNER
+        await exchange(chat, "first", admitted=admission.version)
+        await there.ledger.tokens.create(owner="ann", scopes=ALL)
+        with pytest.raises(AdmissionMoved):
+            await exchange(chat, "second", admitted=admission.version)
+        assert (await here.ledger.tokens.find(None)).any_tokens
+        assert await asked(chat) == ["first"]
+
+    async def test_it_costs_no_trip_to_the_store(self, stage: Stage, chat: Chat) -> None:
+        here, _ = stage._processes
+        admitted = await _version(here)
+        trips = []
+        for version in (None, admitted):
+            here.store.trips.clear()
+            await exchange(chat, "next", admitted=version)
+            # Looks for stops come when hints do, whatever is asked for.
+            trips.append([trip for trip in here.store.trips if trip != news_for.__name__])
+        assert trips[0] == trips[1]
+
+    @pytest.mark.parametrize(
+        "error", [ConversationNotFound, ConversationDeleted, IdempotencyMismatch], ids=lambda kind: kind.code
+    )
+    async def test_who_is_shut_out_learns_nothing_else(
+        self, stage: Stage, chat: Chat, error: type[Exception]
+    ) -> None:
+        here, there = stage._processes
+        deleted = await here.ledger.conversation(owner="ann")
+        await deleted.delete()
+        wishes: dict[Any, dict[str, Any]] = {
+            ConversationNotFound: {"conversation": UNKNOWN},
+            ConversationDeleted: {"conversation": deleted.id},
+            IdempotencyMismatch: {"conversation": chat.id, "idempotency_key": "once"},
+        }
+        wish = {"owner": "ann", **wishes[error], "admitted": await _version(here)}
+        for expected in (error, AdmissionMoved):
+            with pytest.raises(expected):
+                await tell(here.ledger.turn("x", **wish))
+            with pytest.raises(expected):
+                await tell(here.ledger.resent([user("x")], **wish))
+            await _revoke_one(there)
+
+    # Being looked up again.
+
+    @pytest.mark.parametrize("way", ["first", "durable", "shared"])
+    async def test_who_is_still_let_in_when_looked_up_again_goes_on(
+        self, stage: Stage, chat: Chat, way: str
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here), "owner": "ann"}
+        if way == "shared":
+            options |= {"conversation": chat.id, "idempotency_key": "once"}
+            with pytest.raises(TurnReplayed):
+                await tell(here.ledger.turn("first", **options))
+            return
+        options |= {"conversation": chat.id} if way == "first" else {}
+        assert (await tell(here.ledger.turn("next", **options))).input[0].text == "next"
+
+    async def test_who_is_not_let_in_again_is_told_so_by_who_looks(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+
+        async def shut_out() -> int:
+            raise TokenEnded
+
+        for id in (chat.id, UNKNOWN):
+            block = here.ledger.turn(
+                "next", conversation=id, owner="ann", admitted=admitted, readmit=shut_out
+            )
+            with pytest.raises(TokenEnded):
+                await tell(block)
+        assert await asked(chat) == ["first", "second"]
+
+    async def test_who_looks_at_what_is_out_of_date_is_not_asked_for_ever(
+        self, stage: Stage, chat: Chat
+    ) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        await _revoke_one(there)
+
+        async def remember() -> int:
+            return admitted
+
+        with pytest.raises(AdmissionMoved):
+            await tell(chat.turn("next", admitted=admitted, readmit=remember))
+
+    async def test_who_waits_keeps_his_place_when_he_is_still_let_in(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        holder = await stage.hold_lane(chat, "third")
+        model = ScriptedModel(["Yes."])
+        options: dict[str, Any] = {"admitted": admitted, "readmit": lambda: _version(here)}
+        first = await stage.queue(chat, model, "fourth", **options)
+        second = await stage.queue(chat, ScriptedModel(["Yes."]), "fifth")
+        tickets = await stage.tickets(chat)
+        await _revoke_one(there)
+        assert await stage.tickets(chat) == tickets
+        await holder.finish()
+        await soon(first)
+        await soon(second)
+        assert await asked(chat) == ["first", "second", "third", "fourth", "fifth"]
+
+    async def test_who_waits_and_is_shut_out_leaves_no_ticket(self, stage: Stage, chat: Chat) -> None:
+        here, there = stage._processes
+        admitted = await _version(here)
+        holder = await stage.hold_lane(chat, "third")
+        waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "fourth", admitted=admitted)
+        await _revoke_one(there)
+        await stage.until_run(there, revoke, 1)
+        with pytest.raises(AdmissionMoved):
+            await soon(waiting)
+        assert await stage.tickets(chat) == []
+        await holder.finish()
+        assert await asked(chat) == ["first", "second", "third"]
+
+
+async def _version(process: Process) -> int:
+    """The admission version of Ann's tokens."""
+    [*_, token] = await process.ledger.tokens.list(owner="ann")
+    return (await process.ledger.tokens.find(token.digest)).version
+
+
+async def _revoke_one(process: Process) -> None:
+    """Make another token of Ann's, and revoke it."""
+    token, _ = await process.ledger.tokens.create(owner="ann", scopes=ALL)
+    await process.ledger.tokens.revoke(token.id)
+
+
+async def _all_of(process: Process, chat: Chat) -> Any:
+    """What there is of Ann's."""
+    return (
+        await process.ledger.conversations(owner="ann"),
+        await chat.turns(),
+        await chat.attempts(),
+        await chat.info(),
+    )

@@ -1,0 +1,156 @@
+"""Tokens as a server and its operator handle them: made, found, listed, revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from turnledger.engine.asking import LONGEST, TEXT_LENGTH, check_limit, check_name
+from turnledger.engine.ports import Sync
+from turnledger.engine.process import Process
+from turnledger.engine.tokens import (
+    Admission,
+    CreateRequest,
+    FindRequest,
+    ListRequest,
+    RevokeRequest,
+    create,
+    find,
+    find_all,
+    list_tokens,
+    note_uses,
+    revoke,
+)
+from turnledger.errors import InvalidInput
+from turnledger.model.ids import RandomBits, TokenId
+from turnledger.model.item import is_unicode
+from turnledger.model.token import Token, TokenScope
+from turnledger.model.token_text import digest_of, new_token_text
+
+MOST_MODELS = 100
+"""Models that one token can be narrowed to."""
+
+
+class Tokens:
+    """The tokens of a ledger's store."""
+
+    def __init__(self, process: Process, secret_bits: RandomBits, tokenless: str) -> None:
+        self._process = process
+        self._secret_bits = secret_bits
+        self._tokenless = tokenless
+
+    async def create(
+        self,
+        *,
+        scopes: Iterable[TokenScope | str],
+        owner: str | None = None,
+        name: str = "",
+        chat_scope: str | None = None,
+        models: Iterable[str] | None = None,
+        expires_at: int | None = None,
+        lifetime: float | None = None,
+        parent: str | None = None,
+    ) -> tuple[Token, str]:
+        """Make a token, and return it with its text: the secret that lets its bearer in. The text is kept
+        nowhere, and is told this once.
+
+        It opens the conversations of its owner. `chat_scope` narrows it to those of one scope, `models` to
+        some models; it ends at `expires_at`, in milliseconds since 1970, or after a `lifetime` in seconds.
+        `parent` is the id of the token that makes it, and bounds it: what is not given is as the parent has
+        it. Without a parent it is made by who runs the store, for any owner. The first one of all shuts out
+        those who come without.
+
+        Raises InvalidInput; TokenEnded, if the parent is not valid any more; TokenTooWide, if it lacks
+        `admin` or something that the new one is to have; TooManyTokens.
+        """
+        process, text, now = self._process, new_token_text(self._secret_bits), self._process.clock.now_ms()
+        if owner is not None:
+            check_name("owner", owner)
+        if len(name) > TEXT_LENGTH or not is_unicode(name):
+            raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
+        if chat_scope:
+            check_name("chat_scope", chat_scope)
+        request = CreateRequest(
+            id=process.ids.new(TokenId),
+            digest=digest_of(text),
+            owner=owner,
+            name=name,
+            scopes=_scopes(scopes),
+            chat_scope=chat_scope,
+            models=None if models is None else _models(models),
+            expires_at=_end(expires_at, lifetime, now),
+            parent=None if parent is None else TokenId(parent),
+            tokenless=self._tokenless,
+            limit=process.limits.tokens,
+            now=now,
+        )
+        return await process.persist(create, request), text
+
+    async def find(self, digest: bytes | None) -> Admission:
+        """Look up the token with this digest, see `turnledger.model.token_text`; None for who shows none."""
+        return await self._process.store.read(find, FindRequest(digest, self._tokenless))
+
+    async def find_all(self, digests: Collection[bytes]) -> dict[bytes, Token]:
+        """Look up many tokens at once, in whatever state; what there is none of is left out."""
+        return await self._process.store.read(find_all, digests)
+
+    async def list(
+        self,
+        *,
+        owner: str | None = None,
+        within: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[Token]:
+        """A page of tokens, in whatever state, the last made first: those of one owner, or of all; `within`
+        one chat scope. `before` is the last id of the page before."""
+        cursor = None if before is None else TokenId(before)
+        request = ListRequest(owner, within, cursor, check_limit(limit))
+        return await self._process.store.read(list_tokens, request)
+
+    async def revoke(
+        self, id: str, *, owner: str | None = None, within: str | None = None
+    ) -> tuple[Token, ...]:
+        """End a token at once, and with it all that it made, and what those made; return them, itself first.
+
+        When it returns, no turn begins any more that asks with `admitted`, whichever process it is in. What
+        is revoked already stays as it is. Raises TokenNotFound; to an `owner`, or `within` one chat scope,
+        there are no others.
+        """
+        request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms())
+        return await self._process.persist(revoke, request)
+
+    async def note_uses(self, uses: Mapping[TokenId, int]) -> None:
+        """Note when tokens were last used, many at once; in milliseconds since 1970, and only forward."""
+        if uses:
+            await self._process.persist(note_uses, uses, Sync.PROCESS)
+
+
+def _scopes(given: Iterable[TokenScope | str]) -> frozenset[TokenScope]:
+    named = [given] if isinstance(given, str) else list(given)
+    for each in named:
+        if each not in tuple(TokenScope):
+            raise InvalidInput(f"{each!r} is not a scope. Known: {', '.join(TokenScope)}.")
+    if not named:
+        raise InvalidInput(f"A token needs at least one scope. Known: {', '.join(TokenScope)}.")
+    return frozenset(TokenScope(each) for each in named)
+
+
+def _models(given: Iterable[str]) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
+    for each in names:
+        check_name("models", each)
+    if len(names) > MOST_MODELS:
+        raise InvalidInput(f"A token can be narrowed to at most {MOST_MODELS} models.")
+    return names
+
+
+def _end(expires_at: int | None, lifetime: float | None, now: int) -> int | None:
+    if lifetime is None:
+        if expires_at is not None and not 0 <= expires_at <= now + LONGEST * 1000:
+            raise InvalidInput(f"expires_at must be a time within {LONGEST:g} seconds from now.")
+        return expires_at
+    if expires_at is not None:
+        raise InvalidInput("Give expires_at or lifetime, not both.")
+    if not 0 < lifetime <= LONGEST:
+        raise InvalidInput(f"lifetime must be above 0 and at most {LONGEST:g} seconds.")
+    return now + max(1, round(lifetime * 1000))

@@ -1,0 +1,180 @@
+"""`turnledger serve --workers` as processes, and connections of which one knows which worker has them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.crash.killed_server import environment
+from tests.crash.served import Heard, exchange, request
+
+Event = dict[str, Any]
+
+
+class Line:
+    """A connection to one of the workers."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.worker = -1
+
+    async def greet(self, name: str) -> None:
+        """Ask something under this name that leaves the connection open."""
+        self._writer.write(
+            f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: {name}\r\n\r\n".encode()
+        )
+        await self._reader.readuntil(b"}")
+
+    async def ask(self, asked: bytes, heard: Heard | None = None) -> Heard:
+        """Send a request, and hear what comes until the connection is closed."""
+        heard = heard or Heard()
+        try:
+            self._writer.write(asked)
+            while piece := await self._reader.read(65_536):
+                heard.take(piece)
+        except ConnectionError:
+            pass
+        heard.take(b"")
+        return heard
+
+    def close(self) -> None:
+        """Leave, whatever is yet to come."""
+        self._writer.transport.abort()
+
+
+class SeveralWorkers:
+    """A running server, as it shows itself: its socket, its processes and its log."""
+
+    def __init__(self, process: asyncio.subprocess.Process, store: str) -> None:
+        self.process = process
+        self.store = store
+        self.port = 0
+        self.events: list[Event] = []
+        self.other_lines: list[str] = []
+        self._lines: list[Line] = []
+        self._logged = asyncio.Event()
+        self._names = count()
+        self._reading = asyncio.create_task(self._read_log())
+
+    async def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            try:
+                self.events.append(msgspec.json.decode(line))
+            except msgspec.DecodeError:
+                self.other_lines.append(line.decode())
+            self._logged.set()
+
+    async def announced(self, workers: int) -> None:
+        """Wait until it can be asked, and has logged so many workers."""
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        found = re.search(rb"http://127\.0\.0\.1:(\d+)", line)
+        assert found is not None, (line, self.events, self.other_lines)
+        self.port = int(found[1])
+        await self.logged(lambda _: len(self.pids()) == workers)
+
+    async def logged(self, is_so: Callable[[list[Event]], Any]) -> Any:
+        """Wait until the log makes it so; return what."""
+        while not (found := is_so(self.events)):
+            self._logged.clear()
+            assert not self._reading.done(), (self.events, self.other_lines)
+            await self._logged.wait()
+        return found
+
+    async def event(self, name: str, after: int = 0, **fields: Any) -> Event:
+        """Wait for the first event of this name with these fields, after so many."""
+
+        def look(events: list[Event]) -> Event | None:
+            wanted = {"event": name, **fields}.items()
+            return next((each for each in events[after:] if wanted <= each.items()), None)
+
+        found: Event = await self.logged(look)
+        return found
+
+    async def line(self, to: Callable[[int], bool] = lambda _: True) -> Line:
+        """A connection to a worker of which this is true."""
+        while True:
+            line = Line(*await asyncio.open_connection("127.0.0.1", self.port))
+            self._lines.append(line)
+            name = f"line-{next(self._names)}"
+            await line.greet(name)
+            line.worker = (await self.event("request", request_id=name))["worker"]
+            if to(line.worker):
+                return line
+
+    async def two_lines(self) -> tuple[Line, Line]:
+        """Connections to two workers."""
+        one = await self.line()
+        return one, await self.line(lambda worker: worker != one.worker)
+
+    async def get(self, path: str) -> Heard:
+        """The answer of any worker."""
+        return await exchange(self.port, request(path, method="GET"))
+
+    def pids(self) -> dict[int, int]:
+        """The processes of the workers by their part, as far as the log tells."""
+        living = {}
+        for event in self.events:
+            if event["event"] == "worker_started":
+                living[event["worker"]] = event["pid"]
+            elif event["event"] == "worker_ended" and living.get(event["worker"]) == event["pid"]:
+                del living[event["worker"]]
+        return living
+
+    def signal(self, number: signal.Signals) -> None:
+        """To the supervisor alone."""
+        self.process.send_signal(number)
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """To all processes at once, as terminals and service managers do."""
+        os.killpg(self.process.pid, number)
+
+    async def all_ended(self) -> int:
+        """Wait until no process is left, supervisor or worker: none has the log open. The exit code."""
+        await self._reading
+        return await self.process.wait()
+
+    def close(self) -> None:
+        for line in self._lines:
+            line.close()
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+
+@asynccontextmanager
+async def several_workers(
+    folder: Path, upstream: str | None, *flags: str, workers: int = 2
+) -> AsyncIterator[SeveralWorkers]:
+    """Start a server with several workers, and leave nothing of it behind."""
+    store = f"sqlite:///{folder / 'chats.db'}"
+    command = ["-m", "turnledger", "serve", "--port", "0", "--workers", str(workers), "--store", store]
+    if upstream is not None:
+        command += ["--upstream", upstream]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *command,
+        *flags,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**environment(folder), "TMPDIR": str(folder)},
+        start_new_session=True,
+    )
+    server = SeveralWorkers(process, store)
+    try:
+        await server.announced(workers)
+        yield server
+    finally:
+        server.close()
+        await server.all_ended()

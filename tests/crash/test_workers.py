@@ -1,0 +1,210 @@
+"""Several workers are one server: what one began another follows, stops, replays, and ends if it died."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.crash.served import Heard, completion, request
+from tests.crash.several_workers import Line, SeveralWorkers, several_workers
+from turnledger import AttemptState, Ledger
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import ScriptedUpstream
+
+
+class Streaming:
+    """A turn in the middle of its answer on one worker, and a line to another."""
+
+    def __init__(self, server: SeveralWorkers, upstream: ScriptedUpstream, here: Line, there: Line) -> None:
+        self.server = server
+        self.upstream = upstream
+        self.here = here
+        self.there = there
+        self.heard = Heard()
+        self.asked = b""
+        self.asking: asyncio.Task[Heard]
+
+    async def begin(self, **headers: str) -> None:
+        self.asked = completion("Hi", X_Conversation_Id="one", **headers)
+        self.asking = asyncio.create_task(self.here.ask(self.asked, self.heard))
+        await self.heard.until(lambda heard: heard.text == "Hel")
+
+    async def leave(self) -> None:
+        """The client goes, and its worker has seen that."""
+        witness = await self.server.line(lambda worker: worker == self.here.worker)
+        self.here.close()
+        await self.asking
+        for name in ("after", "long after"):
+            await witness.greet(name.replace(" ", "-"))
+
+    async def answered(self) -> None:
+        """Wait until the request has ended, at its worker."""
+        await self.server.event("request", worker=self.here.worker, path="/v1/chat/completions")
+
+    def follow(self, line: Line) -> tuple[Heard, asyncio.Task[Heard]]:
+        """Read the turn's events."""
+        heard = Heard()
+        asked = request(f"/api/turns/{self.heard.headers['x-turn-id']}/events", method="GET")
+        return heard, asyncio.create_task(line.ask(asked, heard))
+
+    async def attempts(self) -> list[str]:
+        """How the attempts stand that are not in the history."""
+        return [attempt["state"] for attempt in (await self.chat())["attempts"]]
+
+    async def turns(self) -> list[str]:
+        """What was answered in the turns of the history."""
+        items = [item for turn in (await self.chat())["turns"] for item in turn["output"]]
+        return ["".join(part["text"] for part in item["content"]) for item in items]
+
+    async def chat(self) -> dict[str, Any]:
+        shown = await self.server.get(f"/api/chats/{self.heard.headers['x-conversation-id']}")
+        told: dict[str, Any] = msgspec.json.decode(shown.body)
+        return told
+
+
+@asynccontextmanager
+async def streaming(folder: Path, gate: Gate, *flags: str, **headers: str) -> AsyncIterator[Streaming]:
+    async with (
+        ScriptedUpstream(["Hel", gate, "lo"], otherwise=["Again"]) as upstream,
+        several_workers(folder, upstream.url, *flags) as server,
+    ):
+        turn = Streaming(server, upstream, *await server.two_lines())
+        await turn.begin(**headers)
+        yield turn
+
+
+async def test_a_killed_workers_turn_is_ended_at_once_and_its_retry_completes_elsewhere(
+    tmp_path: Path,
+) -> None:
+    async with streaming(tmp_path, Gate(), Idempotency_Key="once") as turn:
+        server, dead = turn.server, turn.here.worker
+        os.kill(server.pids()[dead], signal.SIGKILL)
+        await turn.asking
+        assert not turn.heard.is_whole
+        # Nobody has asked for the lane: the others were told that somebody died.
+        await server.event("recovered", worker=turn.there.worker)
+        assert (await turn.attempts(), await turn.turns()) == (["failed"], [])
+        again = await turn.there.ask(turn.asked)
+        assert (again.status, again.text, again.payloads[-1]) == (200, "Again", b"[DONE]")
+        await server.logged(lambda events: len(server.pids()) == 2)
+        await server.line(lambda worker: worker != turn.there.worker)
+        assert await turn.turns() == ["Again"]
+
+
+async def test_a_turn_is_stopped_by_way_of_another_worker(tmp_path: Path) -> None:
+    async with streaming(tmp_path, Gate()) as turn:
+        stop = request(f"/api/turns/{turn.heard.headers['x-turn-id']}/stop", {})
+        told = msgspec.json.decode((await turn.there.ask(stop)).body)
+        assert (told["state"], told["committed"]) == ("kept", True)
+        await turn.asking
+        assert await turn.turns() == ["Hel"]
+
+
+async def test_a_turn_is_followed_and_attached_to_from_another_worker(tmp_path: Path) -> None:
+    gate = Gate()
+    async with streaming(tmp_path, gate, Idempotency_Key="once") as turn:
+        server = turn.server
+        events, following = turn.follow(turn.there)
+        await events.until(lambda heard: b"Hel" in heard.body)
+        beside = await server.line(lambda worker: worker == turn.there.worker)
+        attached = Heard()
+        attaching = asyncio.create_task(beside.ask(turn.asked, attached))
+        await attached.until(lambda heard: heard.text == "Hel")
+        gate.release()
+        await asyncio.gather(turn.asking, following, attaching)
+        assert (turn.heard.text, attached.text, attached.is_whole) == ("Hello", "Hello", True)
+        assert attached.headers["x-turn-id"] == turn.heard.headers["x-turn-id"]
+        assert b"turn.finished" in events.body
+        replayed = await (await server.line(lambda worker: worker == turn.there.worker)).ask(turn.asked)
+        assert (replayed.text, replayed.headers["idempotency-replayed"]) == ("Hello", "true")
+        assert len(turn.upstream.received) == 1
+
+
+async def test_a_client_leaves_and_the_turn_goes_on_while_another_worker_has_a_reader(tmp_path: Path) -> None:
+    gate = Gate()
+    async with streaming(tmp_path, gate, X_Turn_On_Disconnect="discard") as turn:
+        events, following = turn.follow(turn.there)
+        await events.until(lambda heard: b"Hel" in heard.body)
+        await turn.leave()
+        gate.release()
+        await following
+        assert b'"completed"' in events.body
+        assert await turn.turns() == ["Hello"]
+
+
+async def test_the_last_reader_leaves_another_worker_and_the_turn_ends_as_was_asked(tmp_path: Path) -> None:
+    async with streaming(tmp_path, Gate(), X_Turn_On_Disconnect="discard") as turn:
+        events, following = turn.follow(turn.there)
+        await events.until(lambda heard: b"Hel" in heard.body)
+        await turn.leave()
+        assert await turn.attempts() == ["running"]
+        turn.there.close()
+        await following
+        await turn.answered()
+        assert (await turn.attempts(), await turn.turns()) == (["discarded"], [])
+
+
+async def test_a_worker_dies_with_the_last_reader_and_the_turn_ends_as_was_asked(tmp_path: Path) -> None:
+    async with streaming(tmp_path, Gate(), X_Turn_On_Disconnect="keep") as turn:
+        events, following = turn.follow(turn.there)
+        await events.until(lambda heard: b"Hel" in heard.body)
+        await turn.leave()
+        os.kill(turn.server.pids()[turn.there.worker], signal.SIGKILL)
+        await following
+        await turn.answered()
+        assert await turn.turns() == ["Hel"]
+
+
+async def test_without_a_supervisor_the_workers_end_when_their_turns_have(tmp_path: Path) -> None:
+    gate = Gate()
+    async with streaming(tmp_path, gate) as turn:
+        assert [name for name in os.listdir(tmp_path) if name.startswith("turnledger-")]
+        turn.server.signal(signal.SIGKILL)
+        for worker in turn.server.pids():
+            await turn.server.event("supervisor_gone", worker=worker)
+        gate.release()
+        await turn.asking
+        assert (turn.heard.text, turn.heard.is_whole) == ("Hello", True)
+        assert await turn.server.all_ended() == -signal.SIGKILL
+        assert not [name for name in os.listdir(tmp_path) if name.startswith("turnledger-")]
+        async with await Ledger.open(turn.server.store) as ledger:
+            chat = await ledger.conversation(conversation_key="one")
+            assert [each.text for each in await chat.turns()] == ["Hello"]
+
+
+@pytest.mark.parametrize("told", [signal.SIGINT, signal.SIGTERM])
+async def test_told_to_end_all_turns_end_well_within_the_grace(told: signal.Signals, tmp_path: Path) -> None:
+    gate = Gate()
+    async with streaming(tmp_path, gate) as turn:
+        # A terminal or a service manager tells each process, and the supervisor each worker: it is one order.
+        turn.server.signal_all(told)
+        await turn.server.event("shutting_down", worker=turn.here.worker)
+        await turn.server.event("worker_ended", worker=turn.there.worker)
+        assert not turn.asking.done()
+        gate.release()
+        await turn.asking
+        assert (turn.heard.text, turn.heard.is_whole) == ("Hello", True)
+        assert await turn.server.all_ended() == 0
+        assert turn.server.other_lines == []
+
+
+async def test_told_again_it_does_not_wait_and_the_history_is_as_before(tmp_path: Path) -> None:
+    async with streaming(tmp_path, Gate()) as turn:
+        turn.server.signal(signal.SIGTERM)
+        await turn.server.event("shutting_down", worker=turn.here.worker)
+        turn.server.signal(signal.SIGTERM)
+        await turn.asking
+        assert msgspec.json.decode(turn.heard.payloads[-1])["error"]["code"] == "shutting_down"
+        assert await turn.server.all_ended() == 0
+        async with await Ledger.open(turn.server.store) as ledger:
+            chat = await ledger.conversation(conversation_key="one")
+            assert await chat.turns() == []
+            assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]

@@ -1,0 +1,90 @@
+"""Everything that the description lists is asked for with every kind of wrong token. To whoever has one that
+is not valid there is nothing; to another owner, and to one who is narrowed, what is Alice's is not there."""
+
+from __future__ import annotations
+
+from tests.guarded.walking import ALL, SECRETS, Operation, Town, chat_body, town
+from tests.unit.server.asgi import Reply
+
+
+def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
+    """Nothing of what is Alice's, but for the ids that were asked for."""
+    told = reply.body.decode() + str(reply.headers)
+    for secret in SECRETS:
+        assert secret not in told, operation.name
+    if "{chat}" not in operation.path:
+        assert place.ids["chat"] not in told, operation.name
+
+
+async def test_without_a_valid_token_nothing_is_answered() -> None:
+    async with town() as place:
+        place.clock.advance(60)  # the one that expires has done so
+        before = await place.alices()
+        for who, code in (
+            (None, "missing_token"),
+            ("garbage", "invalid_token"),
+            ("unknown", "invalid_token"),
+            ("revoked", "token_revoked"),
+            ("expired", "token_expired"),
+        ):
+            for operation in place.operations():
+                reply = await place.walk(operation, who)
+                if operation.is_public:
+                    assert reply.status in (200, 503), operation.name
+                else:
+                    assert (reply.status, reply.code) == (401, code), f"{operation.name} for {who}"
+                    assert reply.header(b"www-authenticate") == b"Bearer"
+                shows_nothing(reply, place, operation)
+        assert await place.alices() == before
+
+
+async def test_to_another_owner_what_is_hers_does_not_exist() -> None:
+    async with town() as place:
+        before = await place.alices()
+        for operation in place.operations():
+            reply = await place.walk(operation, "bob")
+            if operation.needs_admin or "{token}" in operation.path:
+                assert reply.status == 403, operation.name
+            elif operation.names_hers:
+                assert reply.status == 404, operation.name
+            else:
+                assert reply.status == 200, operation.name
+            shows_nothing(reply, place, operation)
+        assert await place.alices() == before
+
+
+async def test_to_one_who_is_narrowed_other_chats_do_not_exist() -> None:
+    async with town() as place:
+        before = await place.alices()
+        for operation in place.operations():
+            if operation.name == "POST /api/tokens":
+                continue  # what he may make is his own test
+            reply = await place.walk(operation, "narrow")
+            if operation.names_hers or "{token}" in operation.path:
+                assert reply.status == 404, operation.name
+            else:
+                assert reply.status == 200, operation.name
+            shows_nothing(reply, place, operation)
+        assert await place.alices() == before
+
+
+async def test_each_scope_opens_what_needs_it_and_nothing_else() -> None:
+    for scope in ALL:
+        async with town() as place:
+            for operation in place.operations():
+                reply = await place.walk(operation, f"all but {scope}")
+                if operation.is_public:
+                    continue
+                if operation.needs == scope:
+                    assert (reply.status, reply.code) == (403, "insufficient_scope"), operation.name
+                    shows_nothing(reply, place, operation)
+                else:
+                    assert reply.status in (200, 201, 403), operation.name
+
+
+async def test_a_model_that_is_not_on_the_list_is_not_there() -> None:
+    async with town() as place:
+        asked = await place.ask("POST", "/v1/chat/completions", "modelless", chat_body("Hi"), key="new")
+        assert (asked.status, asked.code) == (404, "model_not_found")
+        assert (await place.ask("GET", "/v1/models", "modelless")).json["data"] == []
+        assert (await place.ask("GET", "/v1/models/demo", "modelless")).status == 404

@@ -1,0 +1,263 @@
+"""Limits as clients meet them: refused before anything was done for the request, and let in again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+from starlette.types import Message
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.model.token import TokenScope
+from turnledger.runners.chat_model import Asked
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.quotas import STREAMS, TURNS, WAITING
+from turnledger.server.settings import ServerLimits, Settings
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.gates import Gate
+from turnledger.tokens import Tokens
+
+PATH = "/v1/chat/completions"
+Told = TypeVar("Told")
+
+
+class Held(DemoModel):
+    """Answers when it is allowed to."""
+
+    def __init__(self) -> None:
+        super().__init__(pace=0)
+        self.gate = Gate()
+
+    async def complete(self, asked: Asked) -> bytes:
+        await self.gate.pass_through()
+        return await super().complete(asked)
+
+
+class House:
+    """A server with a model that holds its answers, and people with tokens."""
+
+    def __init__(self, app: App, ledger: Ledger, model: Held, clock: FakeClock) -> None:
+        self.app, self.ledger, self.model, self.clock = app, ledger, model, clock
+        self.board = app.service.board
+        self._tokens: dict[str, str] = {}
+
+    async def ask(
+        self, who: str | None, chat: str | None, text: str = "Hi", idempotency_key: str | None = None
+    ) -> Reply:
+        headers, body = await self._request(who, chat, text, idempotency_key)
+        return await ask(self.app, PATH, method="POST", headers=headers, parts=(body,))
+
+    async def ask_and_leave(
+        self, who: str, chat: str, leaving: asyncio.Event, idempotency_key: str | None = None
+    ) -> None:
+        """Send a whole request, and go at some time."""
+        headers, body = await self._request(who, chat, "Hi", idempotency_key)
+        messages: list[Message] = [{"type": "http.request", "body": body}]
+
+        async def receive() -> Message:
+            if messages:
+                return messages.pop()
+            await leaving.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(_: Message) -> None:
+            raise OSError
+
+        scope = {"type": "http", "method": "POST", "path": PATH, "headers": headers, "query_string": b""}
+        await self.app(scope, receive, send)
+
+    async def begin(self, who: str | None, chat: str | None, **more: Any) -> asyncio.Task[Reply]:
+        """Ask, and have the model asked."""
+        return await self._begun(asyncio.create_task(self.ask(who, chat, **more)))
+
+    async def begin_and_leave(self, who: str, chat: str) -> asyncio.Task[None]:
+        leaving = asyncio.Event()
+        leaving.set()
+        return await self._begun(asyncio.create_task(self.ask_and_leave(who, chat, leaving)))
+
+    async def _begun(self, asking: asyncio.Task[Told]) -> asyncio.Task[Told]:
+        arrivals = self.model.gate._arrivals
+        await self.model.gate.arrived(arrivals + 1)
+        return asking
+
+    async def follow(self, who: str | None, turn: str) -> Reply:
+        return await ask(self.app, f"/api/turns/{turn}/events", headers=await self._heads(who))
+
+    async def until(self, kind: str, count: int) -> None:
+        while self.board.sum(kind) != count:
+            await asyncio.sleep(0)
+
+    async def _request(
+        self, who: str | None, chat: str | None, text: str, idempotency_key: str | None
+    ) -> tuple[list[tuple[bytes, bytes]], bytes]:
+        headers = [*await self._heads(who), JSON]
+        if chat is not None:
+            headers.append((b"x-conversation-id", chat.encode()))
+        if idempotency_key is not None:
+            headers.append((b"idempotency-key", idempotency_key.encode()))
+        asked = {"model": "demo", "messages": [{"role": "user", "content": text}]}
+        return headers, msgspec.json.encode(asked)
+
+    async def _heads(self, who: str | None) -> list[tuple[bytes, bytes]]:
+        if who is None:
+            return [HOST]
+        if who not in self._tokens:
+            _, self._tokens[who] = await self.ledger.tokens.create(owner=who, scopes=tuple(TokenScope))
+        return [HOST, (b"authorization", b"Bearer " + self._tokens[who].encode())]
+
+
+@asynccontextmanager
+async def house(**limits: int) -> AsyncIterator[House]:
+    clock, model = FakeClock(60_000), Held()
+    async with await Ledger.over(MemoryStore(), clock=clock) as ledger, asyncio.timeout(60):
+        settings = Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
+        app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings)
+        yield House(app, ledger, model, clock)
+        assert [app.service.board.sum(kind) for kind in (TURNS, WAITING, STREAMS)] == [0, 0, 0]
+
+
+def refusal(reply: Reply) -> tuple[int, str, bytes | None]:
+    return reply.status, reply.code, reply.header(b"retry-after")
+
+
+@pytest.mark.parametrize("chat", ["one", None])
+async def test_an_owner_at_his_limit_is_refused_until_a_turn_has_ended(chat: str | None) -> None:
+    async with house(owner_turns=1) as here:
+        first = await here.begin("ann", chat)
+        assert refusal(await here.ask("ann", "two")) == (429, "too_many_turns", b"2")
+        bobs = await here.begin("bob", "two")
+        here.model.gate.release()
+        assert ((await first).status, (await bobs).status) == (200, 200)
+        assert (await here.ask("ann", "two")).status == 200
+
+
+async def test_who_is_refused_has_his_body_left_unread_and_the_store_unasked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with house(owner_turns=1, owner_streams=1) as here:
+        running = await here.begin("ann", "one")
+        reader = here.app.service.quotas.stream("ann", is_tokenless=False)
+        heads = await here._heads("ann")
+
+        async def fails(*_: object) -> Any:
+            raise AssertionError
+
+        monkeypatch.setattr(Tokens, "find", fails)
+        answers: list[Message] = []
+
+        async def send(message: Message) -> None:
+            answers.append(message)
+
+        for method, path in (("POST", PATH), ("GET", "/api/turns/turn_1/events")):
+            scope = {"type": "http", "method": method, "path": path, "query_string": b""}
+            declared = [JSON, (b"content-length", b"9")] if method == "POST" else []
+            await here.app({**scope, "headers": [*heads, *declared]}, fails, send)
+        assert [each["status"] for each in answers if "status" in each] == [429, 429]
+        reader.leave()
+        here.model.gate.release()
+        await running
+
+
+async def test_a_turn_counts_until_its_end_also_when_its_client_has_left() -> None:
+    async with house(owner_turns=1) as here:
+        left = await here.begin_and_leave("ann", "one")
+        assert refusal(await here.ask("ann", "two"))[1] == "too_many_turns"
+        here.model.gate.release()
+        await left
+        assert (await here.ask("ann", "one")).status == 200
+
+
+async def test_who_waits_for_a_conversation_counts_as_waiting_until_he_begins() -> None:
+    async with house(owner_waiting=1) as here:
+        first = await here.begin("ann", "one")
+        second = asyncio.create_task(here.ask("ann", "one", "And?"))
+        await here.until(TURNS, 2)
+        assert refusal(await here.ask("ann", "two")) == (429, "too_many_waiting", b"2")
+        here.model.gate.release()
+        assert ((await first).status, (await second).status) == (200, 200)
+
+
+async def test_what_is_passed_through_waits_no_longer_once_the_model_is_asked() -> None:
+    async with house(owner_waiting=1) as here:
+        both = [await here.begin("ann", None) for _ in range(2)]
+        here.model.gate.release()
+        assert [(await each).status for each in both] == [200, 200]
+
+
+async def test_a_follower_counts_as_long_as_his_client_is_there() -> None:
+    async with house(owner_turns=2) as here:
+        first = await here.begin("ann", "one", idempotency_key="once")
+        for is_prompt in (True, False):
+            leaving = asyncio.Event()
+            asking = asyncio.create_task(here.ask_and_leave("ann", "one", leaving, "once"))
+            if not is_prompt:
+                await here.until("readers", 1)
+            leaving.set()
+            await asking
+            assert here.board.total(TURNS, "ann") == 1
+        follower = asyncio.create_task(here.ask("ann", "one", idempotency_key="once"))
+        await here.until(TURNS, 2)
+        assert refusal(await here.ask("ann", "two"))[1] == "too_many_turns"
+        here.model.gate.release()
+        assert (await first).header(b"x-turn-id") == (await follower).header(b"x-turn-id") is not None
+
+
+async def test_what_is_refused_for_another_reason_leaves_its_place() -> None:
+    async with house(owner_turns=1) as here:
+        for _ in range(2):
+            headers = [*await here._heads("ann"), JSON]
+            broken = await ask(here.app, PATH, method="POST", headers=headers, parts=(b"{",))
+            assert (broken.status, broken.code) == (400, "malformed_json")
+
+
+async def test_streams_are_bounded_for_each_owner() -> None:
+    async with house(owner_streams=1) as here:
+        first = await here.begin("ann", "one")
+        (turn,) = here.app.service.ledger._process.running
+        reading = asyncio.create_task(here.follow("ann", str(turn)))
+        await here.until(STREAMS, 1)
+        assert refusal(await here.follow("ann", str(turn))) == (429, "too_many_streams", b"2")
+        assert (await here.follow("bob", str(turn))).status == 404
+        here.model.gate.release()
+        assert (await first).status == (await reading).status == 200
+        assert (await here.follow("ann", str(turn))).status == 200
+
+
+async def test_turns_per_minute_come_again_when_it_was_said() -> None:
+    async with house(owner_turns_per_minute=2) as here:
+        here.model.gate.release()
+        for _ in range(2):
+            assert (await here.ask("ann", "one")).status == 200
+        refused = await here.ask("ann", "one")
+        assert refusal(refused) == (429, "too_many_turns_per_minute", b"90")
+        assert (await here.ask("bob", "one")).status == 200
+        here.clock.advance(90)
+        assert (await here.ask("ann", "one")).status == 200
+
+
+async def test_one_owner_cannot_take_the_last_places_from_others() -> None:
+    async with house(turns=5) as here:
+        anns = [await here.begin("ann", f"chat {number}") for number in range(4)]
+        refused = await here.ask("ann", "one more")
+        assert refusal(refused) == (429, "server_busy", b"2")
+        assert "share" in refused.json["error"]["message"]
+        bobs = await here.begin("bob", "one")
+        assert refusal(await here.ask("cyd", "one"))[1] == "server_busy"
+        here.model.gate.release()
+        assert [(await each).status for each in (*anns, bobs)] == [200] * 5
+
+
+async def test_without_tokens_there_is_one_owner_and_only_the_limits_of_all() -> None:
+    async with house(turns=3, owner_turns=1, owner_turns_per_minute=1) as here:
+        running = [await here.begin(None, f"chat {number}") for number in range(3)]
+        assert refusal(await here.ask(None, "one")) == (429, "server_busy", b"2")
+        here.model.gate.release()
+        assert [(await each).status for each in running] == [200] * 3

@@ -1,0 +1,161 @@
+"""A server with two people on it, and a way to ask for everything that its description lists."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.model.ids import SystemEntropy
+from turnledger.model.token import TokenScope
+from turnledger.model.token_text import new_token_text
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.openapi import PATH, describe
+from turnledger.server.settings import Settings
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
+
+ALL = tuple(TokenScope)
+SECRETS = ("marzipan", "okapi-42", "hers alone")
+"""What Alice said, her conversation_key and what she calls her token: nobody else may ever see it."""
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One line of the description."""
+
+    method: str
+    path: str
+    about: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"
+
+    @property
+    def is_public(self) -> bool:
+        return "security" not in self.about
+
+    @property
+    def needs_admin(self) -> bool:
+        return not self.is_public and self.needs == TokenScope.ADMIN
+
+    @property
+    def names_hers(self) -> bool:
+        """Whether it is asked with the id of something in one of her chats."""
+        return "{chat}" in self.path or "{turn}" in self.path
+
+    @property
+    def needs(self) -> str | None:
+        needed = self.about["security"][0]["token"]
+        return needed[0] if needed else None
+
+
+class Town:
+    """Alice, whose things are asked for, and the tokens of those who ask."""
+
+    def __init__(self, app: App, ledger: Ledger, clock: FakeClock) -> None:
+        self.clock = clock
+        self.app = app
+        self.ledger = ledger
+        self.ids: dict[str, str] = {}
+        """By the names that they have in paths."""
+        self.tokens: dict[str, str] = {}
+
+    async def settle(self) -> None:
+        tokens = self.ledger.tokens
+        made, self.tokens["alice"] = await tokens.create(owner="alice", scopes=ALL, name=SECRETS[2])
+        self.ids["token"] = str(made.id)
+        said = await self.ask("POST", "/v1/chat/completions", "alice", chat_body(SECRETS[0]), key=SECRETS[1])
+        assert said.status == 200, said.body
+        self.ids["chat"] = (said.header(b"x-conversation-id") or b"").decode()
+        self.ids["turn"] = (said.header(b"x-turn-id") or b"").decode()
+        self.ids["model"] = "demo"
+        _, self.tokens["bob"] = await tokens.create(owner="bob", scopes=[s for s in ALL if s != "admin"])
+        _, self.tokens["narrow"] = await tokens.create(owner="alice", scopes=ALL, chat_scope="elsewhere")
+        _, self.tokens["modelless"] = await tokens.create(owner="alice", scopes=ALL, models=["other"])
+        for scope in ALL:
+            name = f"all but {scope}"
+            _, self.tokens[name] = await tokens.create(owner="alice", scopes=set(ALL) - {scope})
+        revoked, self.tokens["revoked"] = await tokens.create(owner="alice", scopes=ALL)
+        await tokens.revoke(str(revoked.id))
+        _, self.tokens["expired"] = await tokens.create(owner="alice", scopes=ALL, lifetime=59)
+        self.tokens["unknown"] = unknown_token()
+        self.tokens["garbage"] = "sk-unused"
+
+    def operations(self) -> Iterator[Operation]:
+        document = describe(self.app.endpoints)
+        for path, methods in document["paths"].items():
+            for method, about in methods.items():
+                if path != PATH:
+                    yield Operation(method.upper(), path, about)
+
+    async def walk(self, operation: Operation, who: str | None) -> Reply:
+        """Ask for what the operation does, with ids of Alice's wherever it takes some."""
+        path = re.sub(r"{(\w+)}", lambda found: self.ids[found[1]], operation.path)
+        return await self.ask(operation.method, path, who, body_of(operation))
+
+    async def ask(
+        self, method: str, path: str, who: str | None, body: Any = None, key: str | None = None
+    ) -> Reply:
+        headers = [HOST]
+        if who is not None:
+            headers.append((b"authorization", b"Bearer " + self.tokens[who].encode()))
+        if key is not None:
+            headers.append((b"x-conversation-id", key.encode()))
+        sent = b"" if body is None else msgspec.json.encode(body)
+        if sent:
+            headers += [JSON, (b"content-length", b"%d" % len(sent))]
+        async with asyncio.timeout(20):
+            return await ask(self.app, path, method=method, headers=headers, parts=(sent,))
+
+    async def alices(self) -> list[Any]:
+        """Everything that is Alice's."""
+        chat = await self.ledger.conversation(self.ids["chat"], owner="alice")
+        listed = await self.ledger.conversations(owner="alice")
+        tokens = await self.ledger.tokens.list(owner="alice", limit=100)
+        valid = [(each.id, each.revoked_at) for each in tokens]
+        return [await chat.info(), await chat.turns(), await chat.attempts(), listed, valid]
+
+
+def chat_body(text: str) -> dict[str, Any]:
+    return {"model": "demo", "messages": [{"role": "user", "content": text}]}
+
+
+BODIES: dict[str, Any] = {
+    "POST /v1/chat/completions": chat_body("Hello"),
+    "POST /api/turns/{turn}/stop": {},
+    "POST /api/tokens": {"owner": "alice", "scopes": ["chats:read"], "expires_in": 60},
+}
+
+
+def body_of(operation: Operation) -> Any:
+    assert ("requestBody" in operation.about) == (operation.name in BODIES), f"{operation.name}: needs a body"
+    return BODIES.get(operation.name)
+
+
+def unknown_token() -> str:
+    """One that this server never made."""
+    return new_token_text(SystemEntropy())
+
+
+@asynccontextmanager
+async def town() -> AsyncIterator[Town]:
+    clock = FakeClock()
+    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
+        model = DemoModel(sleep=_at_once)
+        app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings())
+        place = Town(app, ledger, clock)
+        await place.settle()
+        yield place
+
+
+async def _at_once(_: float) -> None:
+    await asyncio.sleep(0)

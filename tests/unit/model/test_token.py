@@ -1,0 +1,92 @@
+"""A token knows how long it lasts, what it allows, and what it gives beyond another."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from tests.unit.model.shapes import repeatable, some_id
+from turnledger.model.ids import TokenId
+from turnledger.model.token import Token, TokenScope
+
+PLAIN = Token(
+    id=some_id(TokenId, 1), owner="ann", scopes=frozenset({TokenScope.TURNS_RUN}), created_at=1, digest=b""
+)
+
+
+def token(**changes: Any) -> Token:
+    return replace(PLAIN, **changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_valid"),
+    [
+        ({}, True),
+        ({"expires_at": 11}, True),
+        ({"expires_at": 10}, False),
+        ({"revoked_at": 99}, False),
+        ({"revoked_at": 1, "expires_at": 99}, False),
+    ],
+)
+def test_it_lasts_until_it_is_revoked_or_expires(changes: dict[str, Any], is_valid: bool) -> None:
+    assert token(**changes).is_valid(10) == is_valid
+
+
+def test_it_allows_what_it_names() -> None:
+    assert PLAIN.allows(TokenScope.TURNS_RUN)
+    assert not PLAIN.allows(TokenScope.ADMIN)
+    assert PLAIN.may_ask("anything")
+    assert token(models=("a", "b")).may_ask("b")
+    assert not token(models=("a", "b")).may_ask("c")
+
+
+@pytest.mark.parametrize(
+    ("mine", "other", "beyond"),
+    [
+        ({}, {}, ()),
+        ({"owner": "ben"}, {}, ()),
+        ({"scopes": frozenset(TokenScope)}, {}, ("the scopes admin, chats:read, chats:write",)),
+        ({"scopes": frozenset()}, {}, ()),
+        ({"chat_scope": "shop"}, {}, ()),
+        ({}, {"chat_scope": "shop"}, ("other conversations",)),
+        ({"chat_scope": "Shop"}, {"chat_scope": "shop"}, ("other conversations",)),
+        ({"models": ("a",)}, {}, ()),
+        ({"models": ("b", "a")}, {"models": ("a", "b", "c")}, ()),
+        ({"models": ()}, {"models": ("a",)}, ("other models",)),
+        ({"models": ("a", "b")}, {"models": ("a",)}, ("other models",)),
+        ({"expires_at": 5}, {}, ()),
+        ({"expires_at": 5}, {"expires_at": 5}, ()),
+        ({"expires_at": 6}, {"expires_at": 5}, ("a later end",)),
+        ({}, {"expires_at": 5}, ("a later end",)),
+        (
+            {"owner": "ben"},
+            {"chat_scope": "x", "expires_at": 5},
+            ("other conversations", "a later end"),
+        ),
+    ],
+)
+def test_it_knows_what_it_gives_beyond_another(
+    mine: dict[str, Any], other: dict[str, Any], beyond: tuple[str, ...]
+) -> None:
+    assert token(**mine).beyond(token(**other)) == beyond
+    assert token(**mine).narrows(token(**other)) == (not beyond)
+
+
+tokens = st.builds(
+    token,
+    owner=st.sampled_from(["ann", "ben"]),
+    scopes=st.frozensets(st.sampled_from(TokenScope)),
+    chat_scope=st.sampled_from(["", "a", "b"]),
+    models=st.lists(st.sampled_from(["x", "y"]), unique=True).map(tuple),
+    expires_at=st.none() | st.integers(1, 3),
+)
+
+
+@repeatable
+@given(tokens, tokens, tokens)
+def test_what_narrows_what_narrows_is_narrow(one: Token, two: Token, three: Token) -> None:
+    assert one.narrows(one)
+    if one.narrows(two) and two.narrows(three):
+        assert one.narrows(three)

@@ -1,0 +1,164 @@
+"""Tokens over HTTP: made once told, listed without their text, revoked for everybody at once."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.model.token import TokenScope
+from turnledger.model.token_text import digest_of, is_token_text
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.settings import Settings
+
+ALL = [str(each) for each in TokenScope]
+
+
+class Place:
+    def __init__(self, app: App, ledger: Ledger) -> None:
+        self.app, self.ledger = app, ledger
+
+    async def ask(self, method: str, path: str, text: str | None, body: Any = None, key: str = "") -> Reply:
+        sent = b"" if body is None else msgspec.json.encode(body)
+        headers = [HOST, JSON, (b"content-length", b"%d" % len(sent))]
+        if text is not None:
+            headers.append((b"authorization", f"Bearer {text}".encode()))
+        if key:
+            headers.append((b"x-conversation-id", key.encode()))
+        return await ask(self.app, path, method=method, headers=headers, parts=(sent,))
+
+    async def admin(self, **asked: Any) -> str:
+        return (await self.ledger.tokens.create(**{"owner": "boss", "scopes": ALL, **asked}))[1]
+
+    async def say(self, text: str | None, key: str = "chat") -> Reply:
+        body = {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
+        return await self.ask("POST", "/v1/chat/completions", text, body, key)
+
+
+@asynccontextmanager
+async def place(settings: Settings | None = None) -> AsyncIterator[Place]:
+    async with await Ledger.open() as ledger:
+        models = Models({"demo": Found(DemoModel(), "demo")})
+        yield Place(make_app(ledger, models, settings or Settings()), ledger)
+
+
+async def test_a_token_is_made_for_a_user_and_its_text_is_told_once() -> None:
+    async with place() as here:
+        admin = await here.admin()
+        body = {"owner": "ann", "scopes": ["turns:run"], "name": "phone", "expires_in": 60}
+        made = await here.ask("POST", "/api/tokens", admin, body)
+        assert made.status == 201
+        text = made.json["token"]
+        assert is_token_text(text)
+        assert (made.json["owner"], made.json["scopes"], made.json["name"]) == ("ann", ["turns:run"], "phone")
+        assert made.json["expires_at"] > made.json["created_at"]
+        listed = await here.ask("GET", "/api/tokens", admin)
+        assert listed.json["data"][0]["id"] == made.json["id"]
+        assert text.encode() not in listed.body
+        assert digest_of(text).hex().encode() not in listed.body
+        assert (await here.say(text)).status == 200
+        ((chat,), others) = (await here.ledger.conversations(owner="ann"), await here.ledger.conversations())
+        assert (chat.conversation_key, others) == ("chat", [])
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "code"),
+    [
+        ({"scopes": ["admin", "chats:write"]}, 403, "token_too_wide"),
+        ({"scopes": ["turns:run"], "chat_scope": "other"}, 403, "token_too_wide"),
+        ({"scopes": ["turns:run"], "expires_in": 3600}, 403, "token_too_wide"),
+        ({"scopes": ["everything"]}, 400, "invalid_body"),
+        ({"scopes": []}, 400, "invalid_input"),
+        ({"scopes": ["turns:run"], "owner": ""}, 400, "invalid_input"),
+        ({"scopes": ["turns:run"], "expires_in": -1}, 400, "invalid_input"),
+        ({"scopes": ["turns:run"], "expires": "never"}, 400, "invalid_body"),
+        ({}, 400, "invalid_body"),
+    ],
+)
+async def test_none_is_made_beyond_the_one_it_is_asked_with(
+    asked: dict[str, Any], status: int, code: str
+) -> None:
+    async with place() as here:
+        narrow = await here.admin(scopes=["admin", "turns:run"], chat_scope="shop", lifetime=60)
+        refused = await here.ask("POST", "/api/tokens", narrow, asked)
+        assert (refused.status, refused.code) == (status, code)
+        assert len(await here.ledger.tokens.list()) == 1
+
+
+async def test_one_who_is_narrowed_lists_and_revokes_only_what_is_of_his_scope() -> None:
+    async with place() as here:
+        wide, narrow = await here.admin(), await here.admin(chat_scope="shop")
+        other = (await here.ask("POST", "/api/tokens", wide, {"scopes": ["chats:read"]})).json
+        own = (await here.ask("POST", "/api/tokens", narrow, {"scopes": ["chats:read"]})).json
+        seen = {each["id"] for each in (await here.ask("GET", "/api/tokens", narrow)).json["data"]}
+        assert own["id"] in seen
+        assert other["id"] not in seen
+        assert (await here.ask("DELETE", f"/api/tokens/{other['id']}", narrow)).code == "token_not_found"
+        assert (await here.ask("DELETE", f"/api/tokens/{own['id']}", narrow)).status == 200
+
+
+async def test_a_revoked_token_and_those_it_made_begin_nothing_from_then_on() -> None:
+    async with place() as here:
+        admin = await here.admin()
+        made = (await here.ask("POST", "/api/tokens", admin, {"owner": "ann", "scopes": ALL})).json
+        child = (await here.ask("POST", "/api/tokens", made["token"], {"scopes": ALL})).json
+        for text in (made["token"], child["token"]):
+            assert (await here.say(text)).status == 200
+        revoked = await here.ask("DELETE", f"/api/tokens/{made['id']}", admin)
+        assert {each["id"] for each in revoked.json["data"]} == {made["id"], child["id"]}
+        for text in (made["token"], child["token"]):
+            assert ((await here.say(text)).status, (await here.say(text)).code) == (401, "token_revoked")
+            assert (await here.say(text, key="")).code == "token_revoked"  # passed through, without a begin
+        (chat,) = await here.ledger.conversations(owner="ann")
+        turns = await (await here.ledger.conversation(chat.id, owner="ann")).turns()
+        assert len(turns) == 2
+
+
+async def test_others_of_the_owner_go_on_when_one_is_revoked() -> None:
+    async with place() as here:
+        one, two = await here.ledger.tokens.create(owner="ann", scopes=ALL), await here.admin(owner="ann")
+        assert (await here.say(two)).status == 200
+        await here.ledger.tokens.revoke(one[0].id)
+        assert (await here.say(two)).status == 200
+
+
+async def test_anybody_may_look_at_his_own_and_give_it_up() -> None:
+    async with place() as here:
+        plain = await here.admin(owner="ann", scopes=["chats:read"], name="phone")
+        told = (await here.ask("GET", "/api/tokens/self", plain)).json
+        assert (told["owner"], told["name"], told["scopes"]) == ("ann", "phone", ["chats:read"])
+        assert (await here.ask("DELETE", "/api/tokens/self", plain)).status == 200
+        assert (await here.ask("GET", "/api/tokens/self", plain)).code == "token_revoked"
+
+
+async def test_without_any_token_one_is_told_who_he_is_and_makes_none() -> None:
+    async with place() as here:
+        told = (await here.ask("GET", "/api/tokens/self", None)).json
+        assert (told["id"], told["owner"]) == (None, "local")
+        assert "admin" not in told["scopes"]
+        refused = await here.ask("POST", "/api/tokens", None, {"scopes": ["turns:run"]})
+        assert (refused.status, refused.code) == (403, "insufficient_scope")
+        assert (await here.ask("DELETE", "/api/tokens/self", None)).code == "token_not_found"
+        assert (await here.say(None)).status == 200
+        await here.admin()
+        assert ((await here.say(None)).status, (await here.say(None)).code) == (401, "missing_token")
+
+
+async def test_a_chat_scope_keeps_equal_names_apart() -> None:
+    async with place() as here:
+        wide = await here.admin(owner="ann")
+        shop = await here.admin(owner="ann", chat_scope="shop")
+        first, second = await here.say(wide), await here.say(shop)
+        assert first.header(b"x-conversation-id") != second.header(b"x-conversation-id")
+        in_shop = (second.header(b"x-conversation-id") or b"").decode()
+        assert (await here.ask("GET", f"/api/chats/{in_shop}", wide)).json["scope"] == "shop"
+        assert (await here.say(wide, key=in_shop)).status == 200
+        outside = (first.header(b"x-conversation-id") or b"").decode()
+        assert ((await here.say(shop, key=outside)).status) == 404

@@ -1,0 +1,187 @@
+"""The supervisor: workers that die are replaced, all are replaced on demand, and what keeps them from
+beginning is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+from openai import AsyncOpenAI
+from typer.testing import CliRunner
+
+from tests.crash.killed_server import environment
+from tests.crash.served import completion, request
+from tests.crash.several_workers import SeveralWorkers, several_workers
+from turnledger.cli.main import app
+from turnledger.server.settings import ModelSettings, Settings
+from turnledger.server.supervisor import FIRST_PAUSE, LONGEST_PAUSE, pause_after, unmoved
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def test_who_dies_young_is_replaced_later_and_later_but_not_too_late() -> None:
+    pauses = [pause_after(deaths) for deaths in range(12)]
+    assert pauses[0] == 0.0
+    assert pauses[1:3] == [2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == LONGEST_PAUSE
+
+
+def test_what_a_running_server_cannot_change_stays_as_it_was() -> None:
+    used = Settings(port=1234, workers=2, store="sqlite:///here", grace=3, log_format="json")
+    models = {"m": ModelSettings(upstream="http://localhost")}
+    read = Settings(port=8383, workers=7, store="sqlite:///there", grace=5, models=models)
+    both = unmoved(read, used)
+    assert (both.port, both.workers, both.store, both.log_format) == (1234, 2, "sqlite:///here", "json")
+    assert (both.grace, both.models) == (5, models)
+
+
+async def test_a_worker_that_dies_is_replaced_each_time(tmp_path: Path) -> None:
+    async with several_workers(tmp_path, None) as server:
+        for _ in range(2):
+            line = await server.line()
+            seen = len(server.events)
+            os.kill(server.pids()[line.worker], signal.SIGKILL)
+            ended = await server.event("worker_ended", after=seen, worker=line.worker)
+            assert (ended["code"], ended["level"]) == (-signal.SIGKILL, "error")
+            await server.event("worker_started", after=seen)
+        assert len(server.pids()) == 2
+        # Who is asked to end does so by itself, and is replaced as well.
+        seen = len(server.events)
+        os.kill(server.pids()[line.worker], signal.SIGTERM)
+        assert (await server.event("worker_ended", after=seen))["code"] == 0
+        await server.event("worker_started", after=seen)
+        server.signal(signal.SIGTERM)
+        assert await server.all_ended() == 0
+        assert server.other_lines == []
+
+
+async def number(server: SeveralWorkers, name: str) -> float:
+    told = (await server.get("/metrics")).body.decode()
+    found = re.search(rf"^turnledger_{re.escape(name)} (\S+)$", told, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+async def test_metrics_are_those_of_all_workers_and_outlive_them(tmp_path: Path) -> None:
+    async with several_workers(tmp_path, None) as server:
+        one, other = await server.two_lines()
+        for line, key in ((one, "a"), (other, "b")):
+            assert (await line.ask(completion("Hello", X_Conversation_Id=key))).status == 200
+        assert await number(server, 'turns_total{outcome="completed"}') == 2
+        assert await number(server, "commit_seconds_count") == 2
+        stalled = await server.line()
+        asking = asyncio.create_task(stalled.ask(completion("/stall after 1", X_Conversation_Id="c")))
+        # Others know of it within a second or so.
+        while await number(server, "running_turns") != 1:
+            pass
+        os.kill(server.pids()[stalled.worker], signal.SIGKILL)
+        await asking
+        await server.event("worker_ended", worker=stalled.worker)
+        assert await number(server, "running_turns") == 0
+        assert await number(server, 'turns_total{outcome="completed"}') == 2
+
+
+async def test_all_workers_are_replaced_and_busy_clients_notice_nothing(tmp_path: Path) -> None:
+    async with several_workers(tmp_path, None, "--log-level", "info") as server:
+        before, is_over = server.pids(), asyncio.Event()
+        answered = 0
+
+        async def talk(place: int, *, stream: bool) -> None:
+            nonlocal answered
+            async with AsyncOpenAI(
+                base_url=f"http://127.0.0.1:{server.port}/v1",
+                api_key="-",
+                max_retries=2,
+                default_headers={"X-Conversation-Id": f"talk-{place}"},
+            ) as client:
+                while not is_over.is_set():
+                    if stream:
+                        text = ""
+                        async for chunk in await client.chat.completions.create(
+                            model="demo", messages=[{"role": "user", "content": "Hi"}], stream=True
+                        ):
+                            text += chunk.choices[0].delta.content or ""
+                    else:
+                        told = await client.chat.completions.create(
+                            model="demo", messages=[{"role": "user", "content": "Hi"}]
+                        )
+                        text = told.choices[0].message.content or ""
+                    assert text.startswith("You said")
+                    answered += 1
+
+        talking = [asyncio.create_task(talk(place, stream=place % 2 == 0)) for place in range(6)]
+        for _ in range(2):
+            seen = len(server.events)
+            server.signal(signal.SIGHUP)
+            await server.event("workers_replaced", after=seen)
+        for pid in before.values():
+            await server.event("worker_ended", pid=pid, code=0)
+        is_over.set()
+        await asyncio.gather(*talking)
+        assert answered
+        assert not set(before.values()) & set(server.pids().values())
+        statuses = {event["status"] for event in server.events if event["event"] == "request"}
+        assert statuses <= {200, 503}
+        assert not [event for event in server.events if event["level"] == "error"]
+
+
+async def test_settings_are_read_anew_and_a_mistake_in_them_changes_nothing(tmp_path: Path) -> None:
+    config = tmp_path / "my.toml"
+    config.write_text("")
+    async with several_workers(tmp_path, None, "--config", str(config)) as server:
+        assert (await server.get("/v1/models/fast")).status == 404
+        config.write_text('[models.fast]\nupstream = "http://127.0.0.1:9/v1"\n')
+        server.signal(signal.SIGHUP)
+        for pid in server.pids().values():
+            await server.event("worker_ended", pid=pid)
+        for line in await server.two_lines():
+            assert (await line.ask(request("/v1/models/fast", method="GET"))).status == 200
+        pids = server.pids()
+        config.write_text("[models.fast]\n")
+        server.signal(signal.SIGHUP)
+        problem = await server.event("workers_not_replaced")
+        assert (problem["code"], "line 1" in problem["problem"]) == ("invalid_settings", True)
+        assert (await server.get("/v1/models/fast")).status == 200
+        assert server.pids() == pids
+
+
+def test_a_store_that_cannot_be_opened_is_told_as_by_one_process(tmp_path: Path) -> None:
+    (tmp_path / "chats.db").write_text("this is not a database" * 100)
+    flags = ["serve", "--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
+    told = [CliRunner().invoke(app, command) for command in (flags, [*flags, "--workers", "1"])]
+    assert [each.exit_code for each in told] == [2, 2]
+    assert told[0].stderr.startswith("not_a_store: ")
+    assert told[0].stderr == told[1].stderr
+
+
+def test_a_store_in_memory_is_refused() -> None:
+    done = CliRunner().invoke(app, ["serve", "--port", "0", "--workers", "2", "--store", "memory:"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("invalid_settings: --workers: several processes cannot share")
+    assert "--store sqlite:" in done.stderr
+
+
+def test_it_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    pid, terminal = pty.fork()
+    if not pid:
+        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
+        os.execve(
+            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
+        )
+    told = b""
+    while b"Turnledger is at" not in told:
+        told += os.read(terminal, 4096)
+    os.close(terminal)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0

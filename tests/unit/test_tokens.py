@@ -1,0 +1,81 @@
+"""Tokens as a server handles them: what it costs, and where the secret comes from."""
+
+from __future__ import annotations
+
+import pytest
+
+from turnledger import Ledger, TokenScope
+from turnledger.engine.ports import Operation, Request, Result, Sync
+from turnledger.model.token_text import digest_of
+from turnledger.stores.memory import MemoryStore
+
+
+class NotedStore(MemoryStore):
+    """Notes what each operation had to survive, and which were reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trips: list[tuple[str, Sync | None]] = []
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        self.trips.append((getattr(operation, "__name__", ""), sync))
+        return await super().transact(operation, request, sync)
+
+    async def read(self, operation: Operation[Request, Result], request: Request) -> Result:
+        self.trips.append((getattr(operation, "__name__", ""), None))
+        return await super().read(operation, request)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_looking_is_one_read_and_uses_need_not_reach_the_disk() -> None:
+    store = NotedStore()
+    async with await Ledger.over(store) as ledger:
+        store.trips.clear()
+        made, text = await ledger.tokens.create(scopes=[TokenScope.TURNS_RUN])
+        await ledger.tokens.find(digest_of(text))
+        await ledger.tokens.find(None)
+        await ledger.tokens.note_uses({made.id: 1})
+        await ledger.tokens.note_uses({})
+        await ledger.tokens.list()
+        await ledger.tokens.revoke(made.id)
+        assert store.trips == [
+            ("create", Sync.DISK),
+            ("find", None),
+            ("find", None),
+            ("note_uses", Sync.PROCESS),
+            ("list_tokens", None),
+            ("revoke", Sync.DISK),
+        ]
+
+
+async def test_a_single_text_is_a_list_of_one() -> None:
+    async with await Ledger.open("memory:") as ledger:
+        made, _ = await ledger.tokens.create(scopes="turns:run", models="fast")
+    assert (made.scopes, made.models) == ({TokenScope.TURNS_RUN}, ("fast",))
+
+
+async def test_secrets_do_not_repeat_between_ledgers() -> None:
+    texts = set()
+    for _ in range(3):
+        async with await Ledger.open("memory:") as ledger:
+            texts.update([(await ledger.tokens.create(scopes=[TokenScope.ADMIN]))[1] for _ in range(3)])
+    assert len(texts) == 9
+
+
+async def test_the_secret_is_made_of_random_bits_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched: list[int] = []
+
+    def urandom(size: int) -> bytes:
+        fetched.append(size)
+        return bytes(range(size % 256)) * (size // 255 + 1)
+
+    async with await Ledger.open("memory:") as ledger:
+        monkeypatch.setattr("turnledger.model.ids.os.urandom", urandom)
+        await ledger.tokens.create(scopes=[TokenScope.ADMIN])
+    assert 24 in fetched
