@@ -162,9 +162,7 @@ def begin_request(
         owner_bytes=limits.owner_bytes,
         on_busy=on_busy if isinstance(on_busy, OnBusy) else choice(OnBusy, "on_busy", on_busy),
         on_stop=on_stop if isinstance(on_stop, OnStop) else choice(OnStop, "on_stop", on_stop),
-        on_failure=on_failure
-        if isinstance(on_failure, OnFailure)
-        else choice(OnFailure, "on_failure", on_failure),
+        on_failure=choice(OnFailure, "on_failure", on_failure),
         is_interaction=interaction,
         diverge=place,
         attaches=attach,

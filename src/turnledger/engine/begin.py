@@ -128,9 +128,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         if before is not None:
             return before
     target = request.target
-    may_have_ticket = request.is_repeated and (
-        request.key is not None or request.retry is not None or target.id is None
-    )
+    may_have_ticket = request.is_repeated and _goes_by_ticket(request)
     stored = await tables.ticket(request.attempt) if may_have_ticket else None
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
@@ -157,7 +155,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return moved
     if request.admitted is not None and request.admitted != admission:
         raise AdmissionMoved
-    if request.owner_bytes is not None and request.move is None:
+    if request.owner_bytes is not None:
         await check_room(tables, target.owner, request.owner_bytes)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
@@ -177,6 +175,10 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
         raise HistoryMoved(conversation.id)
     begun = await _take_lane(tables, conversation, branch, request, verdict)
     return replace(begun, flagged=flagged) if flagged else begun
+
+
+def _goes_by_ticket(request: BeginRequest) -> bool:
+    return request.key is not None or request.retry is not None or request.target.id is None
 
 
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
