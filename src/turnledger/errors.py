@@ -398,6 +398,8 @@ class OutcomeUnknown(StoreError):
     """The store failed while it was finishing a write: it may be there or not."""
 
     code = "outcome_unknown"
+    because: type[TurnledgerError] | None = None
+    """What the store ran into, where it could tell: StoreFull, for one."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):

@@ -74,7 +74,7 @@ class Principal(msgspec.Struct, frozen=True):
     def check_chat_scope(self, named: str | None) -> None:
         """Raise Refused (403) if a request names a scope of chats that is not there for him."""
         if named is not None and self.within not in (None, named):
-            message = "This token is narrowed to another scope of chats. Leave out X-Conversation-TokenScope."
+            message = "This token is narrowed to another scope of chats. Leave out X-Conversation-Scope."
             raise Refused(403, "outside_chat_scope", message)
 
 
@@ -109,6 +109,13 @@ class Admission:
         self._check(principal, head)
         self._remember(_shown(head), principal)
         return principal
+
+    async def readmit(self, head: Head, needed: TokenScope) -> int:
+        """Look again at somebody who was let in before: a token of his owner was revoked since, and it may
+        have been his. Returns the version as it is now; raises Refused as `admit` does."""
+        principal = await self.admit(head)
+        principal.check(needed)
+        return principal.version
 
     def recall(self, head: Head) -> Principal | None:
         """Who asks, as he was when he was last looked up; None if he never was. Only for what compares the

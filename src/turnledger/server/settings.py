@@ -25,7 +25,12 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_wait: Seconds = 30.0
     """How long a body may take to arrive."""
     send_wait: Seconds = 30.0
-    """How long a slow client may take for the end of an answer."""
+    """How long a client may take for the end of an answer, or take nothing of one, before it is cut off."""
+    head_wait: Seconds = 30.0
+    """How long the headers of a request may take to arrive."""
+    idle_wait: Seconds = 75.0
+    """How long a connection may be open without a request; longer than clients keep theirs, so that it is
+    they who close it, and none is closed while a request is on its way."""
     requests: Count = 10_000
     """Requests that may be open at once, streams included. This and all below but the queue: in all workers
     of the server together."""
@@ -43,10 +48,19 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Event streams that one owner may read."""
     owner_turns_per_minute: Count | None = None
     """Turns that one owner may ask for within a minute; none is given by default."""
+    owner_bytes: Count | None = None
+    """Bytes that one owner may store, in all his conversations; none is given by default."""
+    input_items: Count = ENGINE.input_items
+    """Items in the input of one turn."""
+    turn_bytes: Count = ENGINE.turn_bytes
+    """Bytes of one turn."""
     queue_length: Count = ENGINE.queue_length
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
     """How long a turn waits for those before it."""
+    cached_bytes: Count = ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes
+    """Bytes of histories that are kept in memory by each worker, so that they need not be
+    read for each turn."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):
