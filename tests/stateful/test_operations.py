@@ -36,7 +36,7 @@ from tests.stateful.names import BRANCHES, CONVERSATION_KEYS, CONVERSATIONS, LEA
 from tests.stateful.pair import Outcome, Pair, repeatable
 from tests.unit.model.shapes import user
 from turnledger.engine.abandoning import AbandonRequest, abandon
-from turnledger.engine.begin import MustReachDisk, begin
+from turnledger.engine.begin import begin
 from turnledger.engine.branching import Divergence
 from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.conversations import (
@@ -74,6 +74,7 @@ from turnledger.engine.recovery import (
     take_over,
 )
 from turnledger.engine.resets import ResetRequest, reset
+from turnledger.engine.seen import MustReachDisk
 from turnledger.engine.stops import StopRequest, request_stop, stops_for
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation, Ticket

@@ -153,7 +153,6 @@ def test_a_running_turn_can_do_this() -> None:
         "finish",
         "has_created",
         "interrupt",
-        "line_after",
         "lose_lane",
         "take_back_cancellation",
         "to_commit",

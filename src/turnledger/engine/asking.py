@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict, TypeVar
-
-from msgspec.structs import replace
+from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 from turnledger.engine.begin import BeginRequest, Readmit
 from turnledger.engine.branching import Divergence
@@ -117,6 +115,22 @@ def begin_request(
     target: Target,
     input: Input,
     place: Divergence | None = None,
+    **options: Unpack[TurnOptions],
+) -> BeginRequest:
+    """Check what a caller asks for, and make it a request to begin."""
+    items = items_of(input)
+    process.limits.check_size("The input", items)
+    if place is None or not place.regenerates:
+        check_input(items)
+    return _request(process, target, items, place, **options)
+
+
+def _request(
+    process: Process,
+    target: Target,
+    items: tuple[Item, ...],
+    place: Divergence | None = None,
+    resending: Resending | None = None,
     *,
     instructions: Input | None = None,
     instructions_once: Input | None = None,
@@ -133,11 +147,8 @@ def begin_request(
     admitted: int | None = None,
     readmit: Readmit | None = None,
 ) -> BeginRequest:
-    """Check what a caller asks for, and make it a request to begin."""
-    items, limits = items_of(input), process.limits
-    limits.check_size("The input", items)
-    if place is None or not place.regenerates:
-        check_input(items)
+    """A request to begin with this input, or with what is new in a history that was sent again."""
+    limits = process.limits
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
@@ -147,12 +158,14 @@ def begin_request(
     key = None
     if idempotency_key is not None:
         key = _key(idempotency_key, target, place, items, given, primes, body_digest)
+        if resending is not None:
+            key = resending.key(key)
     now = process.clock.now_ms()
     return BeginRequest(
         target=target,
         attempt=process.ids.new(TurnId),
         lease=process.lease,
-        input=items,
+        input=items if resending is None else (),
         instructions=given,
         priming=primes,
         context=context,
@@ -160,15 +173,14 @@ def begin_request(
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
         owner_bytes=limits.owner_bytes,
-        on_busy=on_busy if isinstance(on_busy, OnBusy) else choice(OnBusy, "on_busy", on_busy),
-        on_stop=on_stop if isinstance(on_stop, OnStop) else choice(OnStop, "on_stop", on_stop),
-        on_failure=on_failure
-        if isinstance(on_failure, OnFailure)
-        else choice(OnFailure, "on_failure", on_failure),
+        on_busy=choice(OnBusy, "on_busy", on_busy),
+        on_stop=choice(OnStop, "on_stop", on_stop),
+        on_failure=choice(OnFailure, "on_failure", on_failure),
         is_interaction=interaction,
         diverge=place,
         attaches=attach,
-        retry=None if retry is None or key else retry_within(check_retry(retry), target.within),
+        retry=None if retry is None or key is not None else retry_within(check_retry(retry), target.within),
+        reread=None if resending is None else resending.reread,
         key=key,
         admitted=admitted,
         readmit=readmit,
@@ -217,12 +229,10 @@ def resent_request(
         raise InvalidInput("The leading system and developer messages are the instructions. Send them there.")
     how = choice(Sent, "sent", sent) if sent is not None else None
     resending = Resending(process, messages, how, choice(OnDivergence, "on_divergence", on_divergence))
-    request = begin_request(process, target, PLACEHOLDER, **options)
-    key = resending.key(request.key) if request.key is not None else None
-    return replace(request, input=(), reread=resending.reread, key=key)
+    return _request(process, target, PLACEHOLDER, resending=resending, **options)
 
 
-PLACEHOLDER = "to be read"
+PLACEHOLDER = items_of("to be read")
 """Stands for the input until it is known what that is."""
 
 

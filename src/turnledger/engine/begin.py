@@ -23,7 +23,7 @@ from turnledger.engine.lane import Dead, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
-from turnledger.engine.seen import Freed, HistoryMoved, Seen
+from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk, Seen
 from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
@@ -111,10 +111,6 @@ Readmit: TypeAlias = Callable[[], Awaitable[int]]
 """Returns the admission version under which the caller is still let in, or raises what he is to be told."""
 
 
-class MustReachDisk(Exception):
-    """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""
-
-
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
@@ -135,11 +131,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     # The request knows its ticket even if it was dropped as that of a dead process; the store knows it even
     # if the answer that told of it was lost.
     waiting_with = request.ticket or stored
-    verdict: Verdict = NOTHING_CLAIMED
-    if request.key is not None:
-        verdict = await idempotency.look_up(tables, target, request.key, waiting_with)
-    elif request.retry is not None:
-        verdict = await retries.look_up(tables, target, request.retry, request.attempt)
+    verdict = await _claimed(tables, request, waiting_with)
     if isinstance(verdict, Share):
         if request.admitted is not None and request.admitted != await tables.admission(target.owner):
             raise AdmissionMoved
@@ -179,6 +171,14 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     return replace(begun, flagged=flagged) if flagged else begun
 
 
+async def _claimed(tables: Tables, request: BeginRequest, waiting_with: Ticket | None) -> Verdict:
+    if request.key is not None:
+        return await idempotency.look_up(tables, request.target, request.key, waiting_with)
+    if request.retry is not None:
+        return await retries.look_up(tables, request.target, request.retry, request.attempt)
+    return NOTHING_CLAIMED
+
+
 async def _begun_before(tables: Tables, request: BeginRequest) -> Begun | Share | None:
     """The answer to a begin that had succeeded already, its first answer lost; None for a new one."""
     owner = request.target.owner
@@ -214,15 +214,19 @@ async def _lane(
 ) -> tuple[Conversation, Branch, int, int]:
     """The conversation and its branch, made where they may be, and the flag version and the admission version
     of the owner; and a lease that is there."""
-    if target.id is None:
+    found = None
+    if request.seen is not None:
+        found = await conversations.seen_lane(tables, target, request.seen.conversation, request.lease)
+    if found is None and target.id is None:
         conversation = await conversations.resolve(
             tables, target, request.now, is_interaction=request.is_interaction
         )
         if target.fresh is not None and conversation.id == target.fresh.id:
             _demand_disk(request)
         target = target.at(conversation.id)
-    assert target.id is not None  # noqa: S101 - for the type checker
-    found = await tables.lane(target.owner, target.id, request.lease)
+    if found is None:
+        assert target.id is not None  # noqa: S101 - for the type checker
+        found = await tables.lane(target.owner, target.id, request.lease)
     if found is not None and not target.sees(found[0]):
         raise ConversationNotFound
     conversation = await conversations.check_live(tables, found[0] if found else None, request.now)

@@ -26,10 +26,13 @@ _encode = msgspec.json.Encoder().encode
 def said_in(items: Iterable[Item]) -> bytes:
     """The items as chat messages in JSON, with commas between them and no brackets around."""
     items = tuple(items)
-    plain = [{"role": item.role, "content": item.only_text} for item in items]
-    if all(each["content"] is not None for each in plain):
-        return _encode(plain)[1:-1]  # what most turns are, without a look at everything they might be
-    return _encode(messages_of(items))[1:-1]
+    plain: list[dict[str, str | None]] = []
+    for item in items:
+        text = item.only_text
+        if text is None:
+            return _encode(messages_of(items))[1:-1]
+        plain.append({"role": item.role, "content": text})
+    return _encode(plain)[1:-1]  # what most turns are, without a look at everything they might be
 
 
 def joined(*parts: bytes) -> bytes:
@@ -52,6 +55,8 @@ class ChatHistories:
     def through(self, history: History) -> tuple[bytes, Sequence[Turn]]:
         """What was said in a history up to its last turn that left no call open, and the turns behind it."""
         start, said = self._nearest(history)
+        if start == len(history):
+            return said, ()
         turns = history[start:]
         parts = [said]
         waiting: list[Turn] = []

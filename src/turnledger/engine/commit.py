@@ -78,17 +78,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     stored = await store_turn(tables, request.owner, branch, turn, request.log)
     if asked:
         await tables.save_flags(request.owner, turn.id, asked)
-    await tables.save_branch(
-        replace(
-            branch,
-            head=turn.id,
-            length=turn.number,
-            running=None,
-            pending=request.pending,
-            instructed=request.instructed,
-            bytes=stored,
-        )
-    )
+    await tables.save_branch(behind(branch, request, stored))
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
@@ -101,6 +91,20 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     if request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
     return turn
+
+
+def behind(branch: Branch, request: CommitRequest, stored: int) -> Branch:
+    """The branch with the turn as its head, its lane free, and so many bytes in all."""
+    turn = request.turn
+    return replace(
+        branch,
+        head=turn.id,
+        length=turn.number,
+        running=None,
+        pending=request.pending,
+        instructed=request.instructed,
+        bytes=stored,
+    )
 
 
 async def _diverge(

@@ -18,7 +18,7 @@ from turnledger.errors import (
     RevisionConflict,
 )
 from turnledger.model.conversation import Branch, Conversation, ConversationState
-from turnledger.model.ids import BranchId, ConversationId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 
 
@@ -57,6 +57,18 @@ class Target(Struct, frozen=True):
         if self.conversation_key is not None and self.conversation_key in keys_of(conversation):
             return True
         return self.id is None and self.conversation_key is None
+
+    def is_plainly(self, conversation: Conversation) -> bool:
+        """Whether its conversation_key names the conversation, and no policy could change that: a key names
+        one at a time, so nothing else need be looked at."""
+        return (
+            self.conversation_key is not None
+            and self.conversation_key == conversation.conversation_key
+            and self.scope == conversation.scope
+            and conversation.state is not ConversationState.DELETED
+            and conversation.reset_policy is NEVER
+            and self.reset_policy is None
+        )
 
 
 def keys_of(conversation: Conversation) -> tuple[str | None, str | None]:
@@ -101,6 +113,17 @@ async def resolve(tables: Tables, target: Target, now: int, *, is_interaction: b
         found = replace(found, reset_policy=target.reset_policy)
         await tables.save_conversation(found)
     return found
+
+
+async def seen_lane(
+    tables: Tables, target: Target, seen: ConversationId | None, lease: LeaseId
+) -> tuple[Conversation, Branch, bool, int, int] | None:
+    """The lane of a conversation that was seen under the target's conversation_key, if that still names it:
+    one look in place of two, for most requests that name a key."""
+    if seen is None or target.conversation_key is None or target.id is not None:
+        return None
+    found = await tables.lane(target.owner, seen, lease)
+    return found if found is not None and target.is_plainly(found[0]) else None
 
 
 async def insert(tables: Tables, fresh: Conversation) -> Conversation:

@@ -50,7 +50,7 @@ class Draft:
             self.check_unended()
         text = self._half + text
         self._half = ""
-        if not is_unicode(text):
+        if not text.isascii() and not is_unicode(text):
             if "\ud800" <= text[-1] <= "\udbff":
                 text, self._half = text[:-1], text[-1]
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -14,7 +14,6 @@ from turnledger.engine.begin import (
     Beginning,
     BeginRequest,
     Begun,
-    MustReachDisk,
     Queued,
     begin,
 )
@@ -26,7 +25,7 @@ from turnledger.engine.live_log import EventSink
 from turnledger.engine.moving import Moved
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
-from turnledger.engine.seen import Freed, HistoryMoved
+from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk
 from turnledger.engine.snapshot import snapshot
 from turnledger.engine.tokens import admission_of
 from turnledger.engine.transaction import RunningTurn

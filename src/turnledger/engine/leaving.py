@@ -9,7 +9,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from turnledger.engine.begin import Begun
-from turnledger.engine.commit import CommitRequest, DoubtRequest, commit, resolve_doubt
+from turnledger.engine.commit import CommitRequest, DoubtRequest, behind, commit, resolve_doubt
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.history import History
 from turnledger.engine.latest_lines import Line
@@ -126,7 +126,8 @@ async def _commit(process: Process, running: RunningTurn) -> None:
         if running.recording.locked():
             async with running.recording:
                 pass  # a write of another task, still under way, belongs to the turn; no new one can begin
-        turn = await commit_turn(process, running)
+        request = running.to_commit()
+        turn = await commit_turn(process, running, request)
     except CommitOutcomeUnknown:
         raise
     except TurnledgerError as error:
@@ -138,26 +139,27 @@ async def _commit(process: Process, running: RunningTurn) -> None:
     if isinstance(history, History):  # and not the end of one: the cache holds beginnings
         process.cache.keep(turn.branch, history.followed_by([turn]))
     if running.is_resent:
-        _remember(process, running, turn)
+        _remember(process, running, turn, request)
     running.finish(AttemptState.COMPLETED, turn, None)
 
 
-def _remember(process: Process, running: RunningTurn, turn: Turn) -> None:
+def _remember(process: Process, running: RunningTurn, turn: Turn, request: CommitRequest) -> None:
     """Its client will send all of it again: go on from here then, as far as nobody else has."""
     process.shown_turns.follow(turn)
     process.chat_histories.follow(turn)
-    after = running.line_after(turn)
-    if after is not None:
-        conversation = running.conversation
-        line = Line(after, running.flagged, turn.says_plainly, conversation.scope)
+    if request.fork is None:
+        conversation, branch = running.conversation, running.branch
+        # How many bytes there are is read from the store by who needs it.
+        line = Line(
+            behind(branch, request, branch.bytes), running.flagged, turn.says_plainly, conversation.scope
+        )
         process.latest_lines.keep(conversation, line)
 
 
-async def commit_turn(process: Process, running: RunningTurn) -> Turn:
+async def commit_turn(process: Process, running: RunningTurn, request: CommitRequest) -> Turn:
     """Commit the turn. A store that is only out of reach is asked again for a while. An error from the commit
     itself is not a failure but an unknown outcome, made certain before anything is said about it; if that
     takes too long, CommitOutcomeUnknown, and tending goes on."""
-    request = running.to_commit()
     is_in_doubt = False
     patience_ends = process.clock.monotonic() + process.limits.doubt_patience
     delay = FIRST_DELAY

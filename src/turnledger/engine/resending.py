@@ -77,14 +77,14 @@ class Resending:
         self._process = process
         # A copy: a client goes on with its list while the request waits.
         self._messages = tuple(messages)
-        if not all(isinstance(message, Mapping) for message in self._messages):
+        if not all(type(message) is dict or isinstance(message, Mapping) for message in self._messages):
             raise MalformedItems("Messages are a list of objects, each with a `role`.")
         self._sent = sent
         self._on_divergence = on_divergence
 
     def key(self, other: Key) -> Key:
-        """The key of the request: its body is what was sent, whatever it means by now, and what `other` says
-        of the rest of it."""
+        """The key of the request: its body is what was sent, whatever it means by now, and what the other one
+        says of all else."""
         said = [self._sent, self._on_divergence, self._messages]
         try:
             body = msgspec.json.encode(said, enc_hook=dict, order="deterministic")
@@ -127,7 +127,7 @@ class Resending:
             input=input,
             instructions=None,
             diverge=None,
-            seen=Seen(branch.id, branch.head, branch.unsettled, line.flagged),
+            seen=Seen(branch.id, branch.head, branch.unsettled, line.flagged, branch.conversation),
         )
 
     async def _read(self, request: BeginRequest, branch: Branch, flagged: int) -> BeginRequest:
@@ -137,12 +137,13 @@ class Resending:
         leading = items_of_messages(self._messages[: meaning.instructions])
         process.limits.check_size("What is given as instructions", leading)
         in_force = turns[branch.instructed - 1].instructions if branch.instructed else ()
+        home = branch.conversation
         return replace(
             request,
             input=() if isinstance(meaning, Regeneration) else self._input(meaning, turns, branch),
             instructions=Instructions(leading) if leading else None,
             diverge=self._divergence(meaning, turns),
-            seen=Seen(branch.id, branch.head, branch.unsettled, flagged, is_instructed=leading == in_force),
+            seen=Seen(branch.id, branch.head, branch.unsettled, flagged, home, leading == in_force),
         )
 
     async def _seen_by_user(self, branch: Branch, owner: str, flagged: int) -> Sequence[Turn]:

@@ -18,6 +18,8 @@ class Seen(Struct, frozen=True):
     head: TurnId | None
     unsettled: TurnId | None = None
     flagged: int = 0
+    conversation: ConversationId | None = None
+    """Whose branch it was; begin looks there first for what a conversation_key names."""
     is_instructed: bool = False
     """Whether the instructions that the request brings are in force behind that head anyway."""
 
@@ -39,3 +41,7 @@ class Freed:
     made anew. An exception would undo it, and it would be found dead again for ever."""
 
     conversation: ConversationId
+
+
+class MustReachDisk(Exception):
+    """This begin does more than take the lane: others may be told of it, so it has to survive power loss."""

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
 
 from turnledger.engine.begin import Begun
 from turnledger.engine.chat_history import joined, said_in
@@ -30,7 +29,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item, ItemLike, result_of
 from turnledger.model.messages import Message, messages_of
-from turnledger.model.pairing import left_open, open_calls, without_open_reasoning
+from turnledger.model.pairing import open_calls, without_open_reasoning
 from turnledger.model.turn import Turn, TurnKind
 
 if TYPE_CHECKING:
@@ -148,11 +147,11 @@ class RunningTurn:
         if not snapshot.shows_all or not isinstance(history, History):
             return msgspec.json.encode(self.messages)
         said, rest = self._process.chat_histories.through(history)
-        behind = (*(item for turn in rest for item in turn.items), *self.input)
-        latest = (*behind, *without_open_reasoning(self.steps))
+        behind = [item for turn in rest for item in turn.items]
+        latest = (*behind, *self.input, *without_open_reasoning(self.steps))
         open_calls(latest)
-        before = said_in((*snapshot.instructions, *snapshot.priming))
-        return b"[%b]" % joined(before, said, said_in(latest))
+        before = (*snapshot.instructions, *snapshot.priming)
+        return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
 
     @property
     def open_calls(self) -> tuple[Item, ...]:
@@ -312,20 +311,6 @@ class RunningTurn:
         if len(packed) > self._process.limits.turn_bytes:
             raise InvalidInput(f"details have more than {self._process.limits.turn_bytes} bytes.")
         return packed
-
-    def line_after(self, turn: Turn) -> Branch | None:
-        """The branch that it was begun on, as its commit left it; None if it went elsewhere."""
-        if self._place is not None:
-            return None
-        pending = left_open(turn.items)
-        return replace(
-            self.branch,
-            head=turn.id,
-            length=turn.number,
-            running=None,
-            pending=pending,
-            instructed=turn.instructed,
-        )
 
     def _log_of(self, output: tuple[Item, ...]) -> bytes:
         """The log of the whole turn; empty for a single delta, as it is kept."""

@@ -49,6 +49,7 @@ def _from_json(kind: type, value: Any) -> Any:
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_to_json)
+_objects = msgspec.json.Decoder(dict[str, Any])
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
@@ -105,7 +106,7 @@ def raw_object(name: str, values: dict[str, Any]) -> bytes:
     again at once: a document with anything else inside could not be."""
     try:
         raw = msgspec.json.encode(values)
-        msgspec.json.decode(raw, type=dict[str, Any])
+        _objects.decode(raw)
         if raw.count(b"{") + raw.count(b"[") > DEEPEST:
             check_plain(values)
     except (TypeError, ValueError, RecursionError) as problem:
@@ -116,6 +117,6 @@ def raw_object(name: str, values: dict[str, Any]) -> bytes:
 def object_of(raw: msgspec.Raw) -> dict[str, Any]:
     """The values of a JSON object inside a document."""
     try:
-        return msgspec.json.decode(raw, type=dict[str, Any])
+        return _objects.decode(raw)
     except (ValueError, RecursionError) as problem:
         raise StoreCorrupt(f"A stored object cannot be read: {problem}.") from None

@@ -30,6 +30,8 @@ DEEPEST = 100
 """How deep lists and objects may be nested: whatever is let in, every reader must be able to decode, with
 any number of calls on its stack."""
 
+_objects = msgspec.json.Decoder(dict[str, Any])
+
 ItemLike: TypeAlias = "str | Mapping[str, Any] | Item"
 """A text (a user message), a mapping of the Responses or chat-message shape, or an item."""
 
@@ -190,7 +192,7 @@ def items_of(like: ItemLike | Iterable[ItemLike]) -> tuple[Item, ...]:
 
 def _decoded(raw: bytes) -> dict[str, Any]:
     try:
-        fields = msgspec.json.decode(raw, type=dict[str, Any])
+        fields = _objects.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         raise MalformedItems(f"An item must be a JSON object: {problem}.") from None
     _check_shape(fields)

@@ -42,6 +42,8 @@ def left_open(turn: Iterable[Item]) -> tuple[Item, ...]:
     """The calls that one committed turn leaves open, whatever it answered of the turn before it."""
     waiting: dict[str | None, Item] = {}
     for item in turn:
+        if item.type == "message":
+            continue
         if item.is_call:
             waiting[item.call_id] = item
         elif item.is_result:

@@ -114,6 +114,13 @@ class Admission:
         self._remember(_shown(head), principal)
         return principal
 
+    async def readmit(self, head: Head, needed: TokenScope) -> int:
+        """Look again at somebody who was let in before: a token of his owner was revoked since, and it may
+        have been his. Returns the version as it is now; raises Refused as `admit` does."""
+        principal = await self.admit(head)
+        principal.check(needed)
+        return principal.version
+
     def recall(self, head: Head) -> Principal | None:
         """Who asks, as he was when he was last looked up; None if he never was. Only for what compares the
         version in the store. Raises Refused as `admit` does."""

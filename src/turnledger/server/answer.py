@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from turnledger.server.chat_wire import DONE, as_event
+from turnledger.server.chat_wire import DONE, as_events
 from turnledger.server.errors import error_body, kind_of
 from turnledger.server.metrics import Metrics
 from turnledger.server.outlet import Outlet
@@ -43,19 +43,19 @@ class Answer:
         """Answer with more chunks of a stream."""
         if not self.outlet.has_begun:
             self._begin_stream()
-        self.outlet.write(b"".join(map(as_event, payloads)))
+        self.outlet.write(as_events(payloads))
 
     def done(self, last: Iterable[bytes]) -> None:
         """End a stream well."""
         if not self.outlet.has_begun:
             self._begin_stream()
         self.is_good = True
-        self.outlet.end(b"".join([*map(as_event, last), DONE]))
+        self.outlet.end(as_events(last) + DONE)
 
     def fail(self, problem: BaseException) -> None:
         """Tell what went wrong."""
         if self.outlet.has_begun:
-            self.outlet.end(as_event(error_body(problem)))
+            self.outlet.end(as_events([error_body(problem)]))
         else:
             kind = kind_of(problem)
             self.whole(error_body(problem), kind.status, kind.headers)

@@ -9,6 +9,7 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from turnledger.server.errors import ClientGone, Refused
+from turnledger.server.started import Started
 
 CLOSE = ((b"connection", b"close"),)
 """For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
@@ -23,9 +24,12 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
     announced = _announced(scope)
     if announced is not None and announced > limit:
         raise _too_large(limit)
+    gathering = Started(_gather(receive, limit))
+    if gathering.is_done:  # most bodies come with their headers
+        return gathering.result
     try:
         async with asyncio.timeout(wait):
-            return await _gather(receive, limit)
+            return await gathering
     except TimeoutError:
         message = f"The body did not arrive within {wait:g} seconds."
         raise Refused(408, "body_too_slow", message, headers=CLOSE) from None

@@ -68,6 +68,8 @@ class Policies(msgspec.Struct, frozen=True):
     sent: Sent | None = None
 
 
+NO_POLICIES = Policies()
+
 _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
     b"x-turn-on-busy": ("on_busy", OnBusy),
     b"x-turn-on-stop": ("on_stop", OnStop),
@@ -95,7 +97,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     scope: str | None = None
     """The scope of chats that it names, if it does."""
     must_exist: bool = False
-    policies: Policies = Policies()
+    policies: Policies = NO_POLICIES
     idempotency_key: str | None = None
     retry: int | None = None
     """How often its client has tried before, if it says so."""
@@ -197,6 +199,8 @@ def _expects(named: Mapping[bytes, bytes]) -> bool:
 
 
 def _policies(named: Mapping[bytes, bytes]) -> Policies:
+    if named.keys().isdisjoint(_POLICIES):
+        return NO_POLICIES
     chosen: dict[str, Any] = {}
     for header, (name, kind) in _POLICIES.items():
         if header in named:

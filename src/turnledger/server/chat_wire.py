@@ -19,9 +19,10 @@ from turnledger.server.wire_json import encode
 DONE = b"data: [DONE]\n\n"
 
 
-def as_event(payload: bytes) -> bytes:
-    """A payload as a server-sent event."""
-    return b"data: " + payload + b"\n\n"
+def as_events(payloads: Iterable[bytes]) -> bytes:
+    """Payloads as server-sent events."""
+    told = b"\n\ndata: ".join(payloads)
+    return b"data: %b\n\n" % told if told else b""
 
 
 def completion(turn: Turn) -> bytes:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -125,6 +126,8 @@ class Conversing:
         finally:
             self._read_no_more()
             self._audience.forget(block.id)
+            # It calls back: kept, the two would keep each other until the garbage collector comes.
+            del self._runner
             if self._stopping is not None:
                 await asyncio.wait((self._stopping,))
 
@@ -140,7 +143,7 @@ class Conversing:
         options: TurnOptions = {
             "attach": True,
             "admitted": self._principal.version,
-            "readmit": self._readmit,
+            "readmit": partial(self._admission.readmit, self._state["head"], TokenScope.TURNS_RUN),
         }
         if policies.on_busy is not None:
             options["on_busy"] = policies.on_busy
@@ -166,12 +169,6 @@ class Conversing:
             **options,
         )
 
-    async def _readmit(self) -> int:
-        """A token of this owner was revoked since this one was looked up: it may have been this one."""
-        principal = await self._admission.admit(self._state["head"])
-        principal.check(TokenScope.TURNS_RUN)
-        return principal.version
-
     def _make_runner(self, model: ChatModel) -> ChatRunner:
         asked = self._asked
         if not asked.stream:
@@ -193,16 +190,15 @@ class Conversing:
         if not self._has_spoken and self._runner.has_spoken:
             self._has_spoken = True
             self._metrics.first_token(time.monotonic() - self._began_at)
-        was, now = self._runner.answer_id, self._turn
-        self._answer.chunks([renamed(payload, was, now) for payload in payloads])
+        self._answer.chunks(renamed(payloads, self._runner.answer_id, self._turn))
 
     def _finish(self) -> None:
         """The turn is committed: now the client may hear that it is done."""
         runner = self._runner
         if self._asked.stream:
-            self._answer.done([renamed(each, runner.answer_id, self._turn) for each in runner.held])
+            self._answer.done(renamed(runner.held, runner.answer_id, self._turn))
         else:
-            self._answer.whole(renamed(runner.completion, runner.answer_id, self._turn))
+            self._answer.whole(renamed([runner.completion], runner.answer_id, self._turn)[0])
 
     def _replay(self, turn: Turn) -> None:
         if self._asked.stream:
@@ -283,8 +279,17 @@ def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
         raise InvalidInput(f"messages must be a list of objects, each with a role: {problem}.") from None
 
 
-def renamed(payload: bytes, was: str, now: str) -> bytes:
-    """A payload with another id. Nothing else changes: what its model says is passed on byte for byte."""
+def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
+    """Payloads under another id. Nothing else changes: what their model says is passed on byte for byte."""
+    old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
+    behind = len(old)
+    return [
+        new + payload[behind:] if was and payload.startswith(old) else _named_anew(payload, was, now)
+        for payload in payloads
+    ]
+
+
+def _named_anew(payload: bytes, was: str, now: str) -> bytes:
     name = b'"id":"%s"' % was.encode(errors="replace")
     # Within a text the quotes would be escaped: where it stands once, it is the id of the answer.
     if was and payload.count(name) == 1:

@@ -163,7 +163,7 @@ class _Where:
 
 def _printable(_logger: Any, _method: str, event: Event) -> Event:
     for name, value in event.items():
-        if isinstance(value, str):
+        if isinstance(value, str) and not value.isprintable():
             event[name] = plain(value)
     return event
 

@@ -49,6 +49,8 @@ class Metrics:
             ["limit"],
             registry=registry,
         )
+        # Looking up by label takes longer than counting.
+        self._by_outcome: dict[str, Counter] = {}
         self._by_status: dict[int, Counter] = {}
         self._by_limit: dict[str, Counter] = {}
 
@@ -68,7 +70,10 @@ class Metrics:
 
     def turn_ended(self, outcome: str) -> None:
         """A turn has ended: `completed`, `stopped`, `failed`, `refused`, `replayed` or `unknown`."""
-        self._turns.labels(outcome).inc()
+        counter = self._by_outcome.get(outcome)
+        if counter is None:
+            counter = self._by_outcome[outcome] = self._turns.labels(outcome)
+        counter.inc()
 
     def waited(self, seconds: float) -> None:
         """A turn has begun so long after it was asked for."""

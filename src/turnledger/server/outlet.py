@@ -8,12 +8,13 @@ goes on; its client can read the rest from the turn's events.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from types import coroutine
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from starlette.types import Message, Receive, Scope, Send
+
+from turnledger.server.started import Started
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
@@ -52,7 +53,7 @@ class Outlet:
         self._backlog: list[Message] = []
         self._backlog_bytes = 0
         self._sending: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
+        self._receiving: Started[Message] | None = None
         self._on_broken: Callable[[], object] | None = None
         self._is_ended = False
         self.has_begun = False
@@ -63,13 +64,19 @@ class Outlet:
         """Notice when the client goes, or is cut off; `on_broken` is called then, once. The body of the
         request has been read before."""
         self._on_broken = on_broken
-        self._watching = asyncio.create_task(self._watch(), name="turnledger client")
+        self._listen()
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
+    def _listen(self) -> None:
+        step = self._receive()
+        assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers receive by coroutine functions
+        self._receiving = Started(step)
+        self._receiving.call_back(self._hear)
+
+    def _hear(self, message: Message) -> None:
+        if message["type"] != "http.disconnect":
+            self._listen()
         # The server also says so when the response is complete; not so while a part of it is yet to leave.
-        if not self._is_ended or self._sending is not None:
+        elif not self._is_ended or self._sending is not None:
             self.is_broken = True
             self._tell()
 
@@ -125,13 +132,12 @@ class Outlet:
             step = self._send(message)
             assert isinstance(step, Coroutine)  # noqa: S101 - ASGI servers send by coroutine functions
             try:
-                waits_for = step.send(None)
-            except StopIteration:
-                return
+                sent = Started(step)
             except OSError:
                 self.is_broken = True
                 return
-            self._sending = asyncio.create_task(self._catch_up(step, waits_for), name="turnledger outlet")
+            if not sent.is_done:
+                self._sending = asyncio.create_task(self._catch_up(sent), name="turnledger outlet")
         elif self._backlog_bytes + size > self._backlog_limit:
             self._cut_off(self._sending)
             self._tell()
@@ -145,9 +151,9 @@ class Outlet:
         sending.cancel()
         self._cut()
 
-    async def _catch_up(self, step: Coroutine[Any, Any, None], waits_for: Any) -> None:
+    async def _catch_up(self, sent: Started[None]) -> None:
         try:
-            await _resumed(step, waits_for)
+            await sent
             while self._backlog:
                 messages, self._backlog = self._backlog, []
                 self._backlog_bytes = 0
@@ -165,22 +171,8 @@ class Outlet:
             await asyncio.wait((sending,), timeout=patience)
             if not sending.done():
                 self._cut_off(sending)
-        if self._watching is not None:
-            self._watching.cancel()
+        if self._receiving is not None:
+            self._receiving.close()
+        # What it would have told holds the turn, which holds this: nothing is left to the garbage collector.
+        self._on_broken = None
         return self._is_ended and not self.is_broken
-
-
-@coroutine
-def _resumed(step: Coroutine[Any, Any, None], waits_for: Any) -> Generator[Any, Any, None]:
-    """Go on with a coroutine that was started outside a task, and waits for this."""
-    while True:
-        try:
-            yield waits_for
-        except BaseException as problem:
-            resume: Callable[[], Any] = lambda problem=problem: step.throw(problem)  # type: ignore[misc]  # noqa: E731
-        else:
-            resume = lambda: step.send(None)  # noqa: E731
-        try:
-            waits_for = resume()
-        except StopIteration:
-            return

@@ -12,6 +12,9 @@ from turnledger.engine.latest_lines import LatestLines, Line
 from turnledger.engine.resending import current
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import BranchId, ConversationId
+from turnledger.model.reset_policy import ResetPolicy
+from turnledger.stores.memory import Database, MemoryStore
+from turnledger.testing.fake_clock import FakeClock
 
 BRANCH = some_id(BranchId, 9)
 
@@ -139,3 +142,31 @@ async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledge
     async with ledger.resent(talk("q1", "a1", "q2"), conversation=chat.id, within="shop") as turn:
         assert [item.text for item in turn.input] == ["q2"]
         turn.emit("a2")
+
+
+async def test_a_key_that_was_given_to_another_since_is_followed(ledger: Ledger) -> None:
+    async with ledger.resent(talk("q1"), conversation_key="k") as turn:
+        turn.emit("a1")
+    before = turn.conversation.id
+    fresh = await ledger.reset("k")
+    async with ledger.resent(talk("q2"), conversation_key="k") as turn:
+        turn.emit("a2")
+    assert turn.conversation.id == fresh.id != before
+    assert [each.text for each in await (await ledger.conversation(before)).turns()] == ["a1"]
+
+
+async def test_a_key_that_is_over_by_a_policy_given_since_moves_on() -> None:
+    clock = FakeClock()
+    async with await Ledger.over(MemoryStore(Database()), clock=clock) as ledger:
+        async with ledger.resent(talk("q1"), conversation_key="k") as turn:
+            turn.emit("a1")
+        before = turn.conversation.id
+        clock.advance(60)
+        idle = ResetPolicy.idle(30)
+        async with ledger.resent(talk("q2"), conversation_key="k", reset=idle) as turn:
+            turn.emit("a2")
+        between = turn.conversation.id
+        clock.advance(60)
+        async with ledger.resent(talk("q3"), conversation_key="k") as turn:
+            turn.emit("a3")
+        assert len({before, between, turn.conversation.id}) == 3

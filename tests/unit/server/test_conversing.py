@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import msgspec
 import pytest
@@ -63,8 +64,11 @@ def test_how_a_turn_ended_is_counted_in_a_word(problem: BaseException, word: str
 
 
 def test_only_the_id_of_an_answer_changes() -> None:
-    assert renamed(b'{"id":"a", "x":"a"}', "a", "turn_1") == b'{"id":"turn_1", "x":"a"}'
-    assert msgspec.json.decode(renamed(b'{"x":"a"}', "", "turn_1")) == {"id": "turn_1", "x": "a"}
+    assert renamed([b'{"id":"a", "x":"a"}'], "a", "turn_1") == [b'{"id":"turn_1", "x":"a"}']
+    assert renamed([b'{"id":"a","x":{"id":"a"}}'], "a", "turn_1") == [b'{"id":"turn_1","x":{"id":"a"}}']
+    assert renamed([b'{"x":"a", "id":"a"}'], "a", "turn_1") == [b'{"x":"a", "id":"turn_1"}']
+    assert renamed([], "a", "turn_1") == []
+    assert msgspec.json.decode(renamed([b'{"x":"a"}'], "", "turn_1")[0]) == {"id": "turn_1", "x": "a"}
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -95,4 +99,34 @@ async def test_what_a_shutdown_cut_short_and_kept_is_not_told_as_done(stream: bo
     assert b"[DONE]" not in reply.body
     chat = await ledger.conversation(conversation_key="ada", create=False)
     assert [turn.kind for turn in await chat.turns()] == [TurnKind.INTERRUPTED]
+    await ledger.close()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_turn_that_was_told_leaves_nothing_to_the_garbage_collector(stream: bool) -> None:
+    ledger = await Ledger.open()
+    app = make_app(ledger, Models({"demo": Found(DemoModel(pace=0), "demo")}), Settings())
+
+    async def turn() -> None:
+        reply = await ask(
+            app, "/v1/chat/completions", method="POST", headers=HEADERS, parts=(body(stream=stream),)
+        )
+        assert reply.status == 200
+
+    await turn()  # the conversation is made, which takes a way of its own
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        await turn()
+        for _ in range(5):
+            await asyncio.sleep(0)  # what was cancelled has ended
+        gc.collect()
+        left = [type(each).__name__ for each in gc.garbage]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert "RunningTurn" not in left
+    assert "Outlet" not in left
     await ledger.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
+from turnledger.server import serve
 from turnledger.server.listening import bind
 from turnledger.server.serve import check_guarded, engine_limits
 from turnledger.server.settings import ServerLimits, Settings
@@ -164,3 +167,31 @@ def test_the_memory_for_histories_is_shared_out() -> None:
     small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
     assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
     assert small.readers == 12
+
+
+async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve, "LINGERING", 3600)
+    with bind(Settings(port=0)) as listening:
+        address = listening.getsockname()
+        async with serving() as app:
+            ready = asyncio.Event()
+            server = serve.Server(app, ready.set)
+            running = asyncio.create_task(server.answer_at(listening))
+            await ready.wait()
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(request("/healthz"))
+            assert b"connection: close" not in await reader.readuntil(b'{"status":"ok"}')
+            server.leave()
+            server.leave()
+            with pytest.raises(ConnectionError):
+                while True:
+                    (await asyncio.open_connection(*address))[1].close()
+            assert not running.done()
+            writer.write(request("/healthz"))
+            last = await reader.read()
+            assert (last.startswith(b"HTTP/1.1 200 "), b"connection: close" in last) == (True, True)
+            writer.close()
+            await writer.wait_closed()
+            await running

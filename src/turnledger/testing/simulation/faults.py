@@ -10,10 +10,9 @@ from enum import Enum, auto
 from random import Random
 from typing import Any
 
-from turnledger.engine.begin import MustReachDisk
 from turnledger.engine.lease import renew
 from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
-from turnledger.engine.seen import HistoryMoved
+from turnledger.engine.seen import HistoryMoved, MustReachDisk
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.ids import LeaseId
 
