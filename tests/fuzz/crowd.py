@@ -277,8 +277,8 @@ class Crowd:
         board = self.app.service.board
         kinds = (REQUESTS, TURNS, WAITING, STREAMS, READERS)
         assert {kind: board.sum(kind) for kind in kinds} == dict.fromkeys(kinds, 0)
-        assert self.ledger.at_work() == (0, 0, 0)
         await asyncio.sleep(AT_LEISURE)
+        assert self.ledger.at_work() == (0, 0, 0)
         assert await self.ledger.check(at_rest=True) == []
         for owner in OWNERS:
             for chat in await self.ledger.conversations(owner=owner, limit=1000):

@@ -14,7 +14,7 @@ Schema: TypeAlias = Mapping[str, Any]
 
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "minLength": 1, "maxLength": KEY_LENGTH}
-SCOPE: Schema = {"type": "string", "maxLength": KEY_LENGTH}
+SCOPE: Schema = {"type": "string", "maxLength": KEY_LENGTH, "pattern": r"^[^\u0000-\u001f]*$"}
 NUMBER: Schema = {"type": "integer", "minimum": 0}
 TIME: Schema = {"type": "integer", "minimum": 0, "description": "Milliseconds since 1970."}
 ITEMS: Schema = {"type": "array", "items": {"type": "object"}}

@@ -32,6 +32,7 @@ from turnledger.server.schemas import (
 )
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
+from turnledger.tokens import MOST_MODELS
 
 PAGE = 100
 SELF = "self"
@@ -59,7 +60,11 @@ ASKED: Schema = {
                 {**SCOPE, "description": "The only scope of chats that it sees; empty: all."}
             ),
             "models": or_null(
-                {**a_list(NAME), "description": "The only models that it may ask; empty: all."}
+                {
+                    **a_list(NAME),
+                    "maxItems": MOST_MODELS,
+                    "description": "The only models that it may ask; empty: all.",
+                }
             ),
             "expires_in": or_null(
                 {
