@@ -1,4 +1,5 @@
-# Everything a contributor runs. A fresh machine needs Python 3.11 or newer with venv, and make.
+# Everything a contributor runs. A fresh machine needs Python 3.11 or newer with venv, and make; the tests in
+# tests/browser need Chromium, and are skipped without.
 #   make test PYTEST_ARGS="-x tests/unit"          another selection
 #   make test PYTHON=python3.13 VENV=.venv-3.13    another interpreter
 

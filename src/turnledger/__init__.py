@@ -35,6 +35,7 @@ from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.usage import Usage
 from turnledger.tokens import Tokens
 
 # A library is silent unless its user configures logging.
@@ -78,6 +79,7 @@ __all__ = [
     "TurnFinished",
     "TurnKind",
     "TurnStarted",
+    "Usage",
     "errors",
     "items_of_messages",
     "messages_of",

@@ -19,6 +19,7 @@ TurnledgerError
 ├── ConversationBusy            another turn holds the lane
 │   ├── QueueFull
 │   └── WaitEnded
+├── StorageFull                 the owner stores as much as may be
 ├── TooManyReaders              as many event streams are read as may be
 ├── RevisionConflict            title or metadata changed since it was read
 ├── TokenRefused                what was asked of a token cannot be; nothing changed
@@ -185,6 +186,19 @@ class WaitEnded(ConversationBusy):
     """The turns before this one did not end within the wait. Nothing was run."""
 
     code = "wait_ended"
+
+
+class StorageFull(TurnledgerError):
+    """As much is stored for this owner as may be. Delete conversations, then try again. Nothing was run."""
+
+    code = "storage_full"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"As much is stored for this owner as may be ({limit} bytes). Delete conversations to make room; "
+            "it is there a moment later. Nothing was run."
+        )
+        self.limit = limit
 
 
 class TooManyReaders(TurnledgerError):
@@ -384,6 +398,8 @@ class OutcomeUnknown(StoreError):
     """The store failed while it was finishing a write: it may be there or not."""
 
     code = "outcome_unknown"
+    because: type[TurnledgerError] | None = None
+    """What the store ran into, where it could tell: StoreFull, for one."""
 
 
 class CommitOutcomeUnknown(OutcomeUnknown):

@@ -28,6 +28,7 @@ from turnledger.engine.conversations import (
     resolve_now,
     resolve_settled,
 )
+from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
@@ -40,12 +41,14 @@ from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
-from turnledger.errors import TurnledgerError
+from turnledger.engine.usage import usage
+from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
+from turnledger.model.usage import Usage
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
 
@@ -321,6 +324,10 @@ class Ledger:
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
 
+    async def usage(self, *, owner: str = OWNER) -> Usage:
+        """Tell how much is stored for an owner; see Limits.owner_bytes."""
+        return await self._process.store.read(usage, owner)
+
     @property
     def tokens(self) -> Tokens:
         """The tokens that let callers in, for servers: made, found, listed and revoked here."""
@@ -356,6 +363,16 @@ class Ledger:
         one that is committed, or goes on from where one failed. See `delivered`.
         """
         asked.note_delivery(is_delivered=False)
+
+    async def probe(self) -> None:
+        """Find out whether the store can be written to, by writing: a sign of life of this process, to disk.
+        Raises a StoreError that says why not, and LedgerClosed."""
+        process = self._process
+        try:
+            await process.store.transact(renew, process.lease, Sync.DISK)
+        except OutcomeUnknown as problem:
+            # Nothing hangs on this write, so it does not matter whether it is there.
+            raise (problem.because or StoreUnavailable)(str(problem)) from problem
 
     async def check(self, *, at_rest: bool = False, limit: int = 1_000) -> list[Finding]:
         """Look whether everything stored keeps the promises, of all owners; return what is wrong.

@@ -31,6 +31,7 @@ from turnledger.model.ids import BranchId
 from turnledger.runners.demo import DemoModel
 from turnledger.runners.upstream import Retries, Timeouts, Upstream
 from turnledger.server.app import App, make_app
+from turnledger.server.bounded_http import bounded_http
 from turnledger.server.listening import bind, url_of
 from turnledger.server.models import DEMO, Found, Models
 from turnledger.server.settings import Settings
@@ -268,7 +269,7 @@ async def _answer_requests(
     config = uvicorn.Config(
         served.app,
         loop="none",
-        http="httptools",
+        http=bounded_http(served.app.service.settings.limits),
         ws="none",
         lifespan="off",
         log_config=None,

@@ -15,7 +15,7 @@ from tests.compat.served import Served
 from tests.compat.talking import streamed, user, whole
 from turnledger.server import conversing
 from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import CUT, Status
+from turnledger.testing.upstream import CUT, Data, Status
 
 
 def counts(served: Served) -> dict[str, float]:
@@ -121,3 +121,22 @@ def test_a_wait_for_others_is_no_part_of_the_time_to_the_first_token(
     assert told["lane_wait_seconds_sum"] == 40  # of the second
     assert told["first_token_seconds_count"] == 2
     assert told["first_token_seconds_sum"] == 40  # of the first
+
+
+def test_the_announcement_of_an_answer_is_not_its_first_token(
+    serve: Serve, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, time = Gate(), SetTime()
+    monkeypatch.setattr(conversing, "time", time)
+    announced = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}'
+    said = b'{"id":"c","model":"m","choices":[{"index":0,"delta":{"content":"One."}}]}'
+    served = serve([Data(announced), gate, Data(said)])
+    asked = threads.submit(streamed, served.client("k"), "1")
+    served.arrived(gate)
+    served.until(lambda: open_streams(served))
+    assert counts(served)["first_token_seconds_count"] == 0
+    time.now = 40.0
+    served.release(gate)
+    assert asked.result().text == "One."
+    told = counts(served)
+    assert (told["first_token_seconds_count"], told["first_token_seconds_sum"]) == (1, 40)

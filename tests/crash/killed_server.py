@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -94,12 +94,18 @@ class Client:
     """Asks in one conversation after the other. Every second request has a key, and is sent again with it,
     after a kill, until it is answered; the others are sent once."""
 
-    def __init__(self, seed: int, number: int, notes: Notes) -> None:
+    def __init__(self, seed: int, number: int, notes: Notes, lanes: Sequence[str] = LANES) -> None:
         self._dice = Random(f"{seed}/{number}")
+        self._lanes = lanes
         self._name = f"{seed}.{number}"
         self._notes = notes
         self._asked = 0
         self._again: tuple[str, str, bool] | None = None
+
+    @property
+    def is_owed(self) -> bool:
+        """Whether it has asked with a key, and was not answered."""
+        return self._again is not None
 
     async def ask(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
         """Ask once. Raises what aiohttp does when the server is killed."""
@@ -107,7 +113,7 @@ class Client:
         is_retry = self._again is not None
         if not is_retry:
             self._asked += 1
-            token, lane = f"{self._name}.{self._asked}", self._dice.choice(LANES)
+            token, lane = f"{self._name}.{self._asked}", self._dice.choice(self._lanes)
             stream, keyed = self._dice.random() < 0.7, self._asked % 2 == 0
             self._again = (token, lane, stream) if keyed else None
         headers = {"X-Conversation-Id": lane} | ({"Idempotency-Key": token} if keyed else {})
@@ -119,7 +125,7 @@ class Client:
             async for piece in answer.content.iter_any():
                 told += piece
                 moment("heard")
-            if is_retry and answer.status == 502 and DIED in told:
+            if is_retry and DIED in told:
                 return  # it was taken for the attempt that just died, and shares its end
             self._note(token, answer, told, stream=stream)
         self._again = None
@@ -187,7 +193,7 @@ class Storm:
         assert await server.end(signal.SIGTERM) == 0, server.errors.read_text()
         assert self.notes.problems == [], self.notes.problems
 
-    async def _histories(self) -> dict[str, list[Turn]]:
+    async def _histories(self, lanes: Collection[str] = LANES) -> dict[str, list[Turn]]:
         command = [sys.executable, "-m", "turnledger", "check", f"sqlite:///{self._folder / 'chats.db'}"]
         env = environment(self._folder)
         checked = await asyncio.to_thread(subprocess.run, command, env=env, capture_output=True, text=True)
@@ -196,7 +202,7 @@ class Storm:
         check_file(self._folder)
         histories = {}
         async with await Ledger.open(f"sqlite:///{self._folder / 'chats.db'}") as ledger:
-            for lane in LANES:
+            for lane in lanes:
                 chat = await ledger.conversation(conversation_key=lane)
                 turns = await chat.turns(limit=1000)
                 while turns and turns[0].number > 1:

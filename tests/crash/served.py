@@ -17,6 +17,7 @@ from turnledger import Ledger
 from turnledger.engine.ports import Store
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.app import App, make_app
+from turnledger.server.bounded_http import bounded_http
 from turnledger.server.models import Found, Models
 from turnledger.server.settings import Settings
 from turnledger.stores.memory import MemoryStore
@@ -30,6 +31,7 @@ class Served:
         self.app = app
         self.port = 0
         self.connections: list[asyncio.Transport] = []
+        self.state = ServerState()
         self.lost = 0
         self._open_requests = 0
         self._changed = asyncio.Event()
@@ -76,6 +78,10 @@ class Served:
         """Wait until no more requests are open than these."""
         await self._until(lambda: self._open_requests <= requests)
 
+    async def stop_everything(self) -> None:
+        """Let nothing that runs outlast the test."""
+        await self.app.drain(0.0)
+
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._changed.clear()
@@ -89,16 +95,18 @@ async def served(
     *,
     store: Store | None = None,
     send_buffer: int | None = None,
+    listening: socket.socket | None = None,
 ) -> AsyncIterator[Served]:
-    """Serve a model, under the name `demo`, over an empty ledger."""
+    """Serve a model, under the name `demo`, over an empty ledger; at a bound socket, if there is one."""
     async with await Ledger.over(store or MemoryStore()) as ledger:
-        app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings or Settings())
+        settings = settings or Settings()
+        app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings)
         serving = Served(ledger, app)
-        config = uvicorn.Config(serving, http="httptools", ws="none", lifespan="off", log_config=None)
+        http = bounded_http(settings.limits)
+        config = uvicorn.Config(serving, http=http, ws="none", lifespan="off", log_config=None)
         config.load()
-        state = ServerState()
 
-        class Protocol(config.http_protocol_class):  # type: ignore[name-defined, misc]
+        class Protocol(http):  # type: ignore[valid-type, misc]
             def connection_made(self, transport: asyncio.Transport) -> None:
                 serving.note_made(transport)
                 if send_buffer is not None:
@@ -111,15 +119,20 @@ async def served(
                 serving.note_lost()
 
         def protocol() -> Protocol:
-            return Protocol(config=config, server_state=state, app_state={})
+            return Protocol(config=config, server_state=serving.state, app_state={})
 
-        listening = await asyncio.get_running_loop().create_server(protocol, "127.0.0.1", 0)
-        serving.port = listening.sockets[0].getsockname()[1]
+        loop = asyncio.get_running_loop()
+        server = await (
+            loop.create_server(protocol, sock=listening)
+            if listening is not None
+            else loop.create_server(protocol, "127.0.0.1", 0)
+        )
+        serving.port = server.sockets[0].getsockname()[1]
         try:
             yield serving
         finally:
-            listening.close()
-            for connection in list(state.connections):
+            server.close()
+            for connection in list(serving.state.connections):
                 connection.transport.abort()
             await serving.answered()
 

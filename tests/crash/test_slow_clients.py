@@ -18,6 +18,8 @@ from turnledger.server.settings import ServerLimits, Settings
 
 PIECE = "x" * 8_000
 SMALL = 4_096
+TCP_REPAIR = 19
+"""A socket option of Linux: what is closed in this state is closed without a word."""
 
 
 class Talker(DemoModel):
@@ -64,7 +66,17 @@ class SlowClient:
         self._socket.close()
         return heard
 
+    async def read_until(self, told: bytes) -> None:
+        heard = b""
+        while told not in heard:
+            heard += await self._loop.sock_recv(self._socket, 65_536)
+
     def leave(self) -> None:
+        self._socket.close()
+
+    def vanish(self) -> None:
+        """As when the machine loses its power: nobody is told."""
+        self._socket.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
         self._socket.close()
 
 

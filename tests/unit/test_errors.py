@@ -11,6 +11,7 @@ from turnledger.errors import (
     MissingToolResults,
     ModelRefused,
     RevisionConflict,
+    StorageFull,
     TurnAttached,
     TurnledgerError,
     TurnReplayed,
@@ -27,6 +28,7 @@ ARGUMENTS = {
     MissingToolResults: [("a", "b")],
     ModelRefused: [400],
     RevisionConflict: [3],
+    StorageFull: [1_000],
     TurnAttached: [TURN, CONVERSATION],
     TurnReplayed: [turn(), CONVERSATION],
 }

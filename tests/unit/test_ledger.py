@@ -12,11 +12,21 @@ import pytest
 from blockbuster import blockbuster_ctx
 
 from turnledger import Ledger, Limits, RunningTurn
-from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, TurnEnded
+from turnledger.engine.lease import renew
+from turnledger.errors import (
+    InvalidInput,
+    LedgerClosed,
+    MalformedItems,
+    OutcomeUnknown,
+    StoreFull,
+    StoreUnavailable,
+    TurnEnded,
+)
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import Event, ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
+from turnledger.testing.gates import Fate, GatedStore
 
 
 async def answer(turn: RunningTurn) -> None:
@@ -204,3 +214,30 @@ async def test_what_a_dead_process_left_running_is_ended_when_somebody_says_so(t
         await process.wait()
         await ledger.recover()
         assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.FAILED]
+
+
+async def test_a_probe_tells_whether_the_store_can_be_written_to(tmp_path: Path) -> None:
+    file = tmp_path / "chats.db"
+    async with await Ledger.open(f"sqlite:///{file}") as ledger:
+        await ledger.probe()
+        file.rename(tmp_path / "elsewhere")
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            await ledger.probe()
+        (tmp_path / "elsewhere").rename(file)
+        await ledger.probe()
+    with pytest.raises(LedgerClosed):
+        await ledger.probe()
+
+
+async def test_a_probe_whose_outcome_is_unknown_says_what_the_store_ran_into() -> None:
+    store = GatedStore(MemoryStore())
+    full = OutcomeUnknown("disk is full")
+    full.because = StoreFull
+    async with await Ledger.over(store) as ledger:
+        store.refuse(renew, full)
+        with pytest.raises(StoreFull, match="disk is full"):
+            await ledger.probe()
+        store.lose_answer(renew, Fate.WRITTEN)
+        with pytest.raises(StoreUnavailable):
+            await ledger.probe()
+        await ledger.probe()

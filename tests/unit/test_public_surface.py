@@ -53,6 +53,7 @@ def test_these_names_are_exported() -> None:
         "TurnFinished",
         "TurnKind",
         "TurnStarted",
+        "Usage",
         "errors",
         "items_of_messages",
         "messages_of",
@@ -82,11 +83,14 @@ def test_a_ledger_can_do_this() -> None:
         "lost",
         "open",
         "over",
+        "probe",
+        "recover",
         "resent",
         "reset",
         "run",
         "tokens",
         "turn",
+        "usage",
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from turnledger.cli.check import check
+from turnledger.cli.doctor import doctor
 from turnledger.cli.serve import serve
 from turnledger.cli.tokens import tokens
 
@@ -16,4 +17,5 @@ app = typer.Typer(
 )
 app.command()(serve)
 app.command()(check)
+app.command()(doctor)
 app.add_typer(tokens, name="tokens")

@@ -134,8 +134,7 @@ def begin_request(
     readmit: Readmit | None = None,
 ) -> BeginRequest:
     """Check what a caller asks for, and make it a request to begin."""
-    items = items_of(input)
-    limits = process.limits
+    items, limits = items_of(input), process.limits
     limits.check_size("The input", items)
     if place is None or not place.regenerates:
         check_input(items)
@@ -160,6 +159,7 @@ def begin_request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
+        owner_bytes=limits.owner_bytes,
         on_busy=on_busy if isinstance(on_busy, OnBusy) else choice(OnBusy, "on_busy", on_busy),
         on_stop=on_stop if isinstance(on_stop, OnStop) else choice(OnStop, "on_stop", on_stop),
         on_failure=on_failure

@@ -24,6 +24,7 @@ from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, Seen
+from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Lease, Ticket
@@ -70,6 +71,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """Whether it is run so that it survives power loss."""
     attaches: bool = False
     """Whether its caller would rather follow a running attempt that answers it than wait for that."""
+    owner_bytes: int | None = None
+    """What the owner may store, if that is bounded."""
     is_repeated: bool = False
     """Whether a begin of this attempt was sent before, and may have succeeded."""
     admitted: int | None = None
@@ -115,10 +118,10 @@ class MustReachDisk(Exception):
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
     """Take the lane, or a ticket, or find that another attempt answers this request.
 
-    Raises the errors of the input, of the conversation and of the idempotency_key, ConversationBusy and
-    QueueFull; then nothing has changed, nor has it where AdmissionMoved says that its caller has to be looked
-    at again. Raises MustReachDisk if it has to be run again, durably, and HistoryMoved if it has to be made
-    anew. Repeating it with the same attempt returns the same, whoever was let in or shut out since.
+    Raises the errors of the input, of the conversation and of the idempotency_key, StorageFull, QueueFull and
+    ConversationBusy; then nothing has changed, nor has it where AdmissionMoved says that its caller has to be
+    looked at again. Raises MustReachDisk if it has to be run again, durably, and HistoryMoved if it has to be
+    made anew. Repeating it with the same attempt returns the same, whoever was let in or shut out since.
     """
     if request.is_repeated:
         before = await _begun_before(tables, request)
@@ -154,6 +157,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return moved
     if request.admitted is not None and request.admitted != admission:
         raise AdmissionMoved
+    if request.owner_bytes is not None and request.move is None:
+        await check_room(tables, target.owner, request.owner_bytes)
     if branch.running is not None:
         held, branch = branch, await _free_of_dead(tables, branch, request)
         if branch is not held and (request.reread is not None or request.retry is not None):

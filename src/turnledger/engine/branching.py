@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import store_turn
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
 from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
@@ -233,9 +234,12 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
         Origin(branch=made.id, conversation=lane.conversation, base=fork.base, line=shared)
     )
     for turn, original in zip(place.carried, place.originals, strict=True):
-        await tables.add_turn(turn, await tables.turn_log(original))
+        log = await tables.turn_log(original)
+        made = replace(made, bytes=await store_turn(tables, owner, made, turn, log))
         if turn.id in place.flags:
             await tables.save_flags(owner, turn.id, place.flags[turn.id])
+    if made.bytes:
+        await tables.save_branch(made)
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):
         raise Superseded
     if lane.last_ticket:

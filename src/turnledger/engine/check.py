@@ -6,7 +6,7 @@
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
     tickets, claims wait for something, stand for something
     tokens          check_tokens: give nothing beyond the one that made them
-    the store       what it finds odd about its own books
+    the store       what it finds odd about its own books; what owners are said to store
 
 Bodies are decoded item by item. There is no hash to hold them against: what was changed into something
 equally well formed is not seen.
@@ -63,6 +63,10 @@ async def check(tables: Tables, request: CheckRequest) -> Report:
         for sentence in await tables.oddities(request.limit):
             audit.found(Rule.STORE, Place(), sentence)
         await _everything(audit)
+        if not any(finding.is_damage for finding in audit.findings):
+            # What is lost or torn has other bytes, too: that need not be said twice.
+            for sentence in await tables.miscounts(request.limit):
+                audit.found(Rule.STORE, Place(), sentence)
     except Enough:
         is_whole = False
     except Exception as problem:

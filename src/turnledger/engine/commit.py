@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from turnledger.engine.branching import open_branch, place_of
 from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
 from turnledger.engine.ports import Tables
+from turnledger.engine.usage import store_turn
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch
@@ -74,7 +75,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     asked: Mapping[int, Flags] = {}
     if request.fork is not None:
         branch, asked = await _diverge(tables, branch, request.owner, request.fork)
-    await tables.add_turn(turn, request.log)
+    stored = await store_turn(tables, request.owner, branch, turn, request.log)
     if asked:
         await tables.save_flags(request.owner, turn.id, asked)
     await tables.save_branch(
@@ -85,6 +86,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
             running=None,
             pending=request.pending,
             instructed=request.instructed,
+            bytes=stored,
         )
     )
     await tables.drop_attempt(turn.id)

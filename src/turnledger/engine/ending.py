@@ -11,6 +11,7 @@ from turnledger.engine import closing
 from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
+from turnledger.engine.usage import store_turn
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
@@ -229,9 +230,12 @@ async def append_turn(
         instructions=given.items if given else None,
         instructed=instructed,
     )
-    await tables.add_turn(turn, log)
+    stored = await store_turn(tables, attempt.owner, branch, turn, log)
     pending = open_calls((*branch.pending, *turn.items))
-    return replace(branch, head=turn.id, length=number, pending=pending, instructed=instructed), turn
+    branch = replace(
+        branch, head=turn.id, length=number, pending=pending, instructed=instructed, bytes=stored
+    )
+    return branch, turn
 
 
 async def expire_claim(tables: Tables, attempt: Attempt, now: int) -> None:

@@ -27,6 +27,9 @@ class Limits:
     """Items of one turn that can be hidden from the model or the user."""
     turn_bytes: int = 16 * 1024 * 1024
     """Bytes of one turn."""
+    owner_bytes: int | None = None
+    """What the turns of one owner may take, as Ledger.usage tells it: who stores as much begins no turn. None
+    for no bound."""
     attempts_kept: float = 7 * 24 * 3600.0
     """How long failed and discarded attempts can be read."""
     cached_bytes: int = 64 * 1024 * 1024

@@ -123,6 +123,14 @@ class Tables(Protocol):
         """The log of a turn's events; empty if it has none."""
         ...
 
+    # What owners store: a sum over the branches of their conversations, see model.usage.
+    async def count_bytes(self, owner: str, more: int) -> None:
+        """Let the owner store so many bytes more. What is purged is taken off by itself, from the branch and
+        from its owner."""
+        ...
+
+    async def stored_bytes(self, owner: str) -> int: ...
+
     # Flags of items, where there are any. They go when their turn is purged.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
         """Those of these turns; turns without any are left out."""
@@ -282,6 +290,10 @@ class Tables(Protocol):
     async def oddities(self, limit: int) -> list[str]:
         """What is wrong with this store that its tables do not show, each in a sentence: rows that nothing
         leads to, books that do not agree, a damaged file."""
+        ...
+
+    async def miscounts(self, limit: int) -> list[str]:
+        """Branches and owners that count other bytes than their turns take, each in a sentence."""
         ...
 
 

@@ -75,6 +75,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The calls that the head left open for its client to answer."""
     instructed: int = 0
     """Number of the turn whose instructions are in force at the head; 0 for none."""
+    bytes: int = 0
+    """Of the bodies and logs of its own turns; see model.usage."""
     last_ticket: int = 0
     """The number of the last ticket that its queue gave out. The store keeps it: saving a branch does not."""
 

@@ -61,12 +61,18 @@ class ChatRunner:
         """The payloads of a stream from the one with the `finish_reason` on."""
         self.completion = b""
         """The whole answer, as the model gave it, where it was not streamed."""
+        self._answer: _Answer | None = None
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether a text, a refusal or a call has come, and not only the announcement of one."""
+        return self._answer is not None and self._answer.has_spoken
 
     async def __call__(self, turn: RunningTurn, /) -> None:
         self.held = []
         self.completion = b""
         asked = Asked(msgspec.Raw(turn.messages_json), self._settings, self._stream_options)
-        answer = _Answer(turn)
+        self._answer = answer = _Answer(turn)
         if self._stream:
             await self._follow(asked, answer)
         else:
@@ -104,6 +110,10 @@ class _Answer:
         self._usage: dict[str, Any] | None = None
         self.finish_reason: str | None = None
         self.id = ""
+
+    @property
+    def has_spoken(self) -> bool:
+        return self._has_text or self._calls is not None or bool(self._refusal)
 
     def take(self, chunk: ChatChunk) -> None:
         """Take one chunk of a stream."""

@@ -76,15 +76,17 @@ class DemoModel:
 
     async def _chunks(self, asked: Asked, part: Part) -> AsyncGenerator[list[bytes], None]:
         pace = self._slow_pace if part.is_slow else self._pace
-        yield self._chunk(asked, {"role": "assistant", "content": ""})
+        wants_usage = _wants_usage(asked.stream_options)
+        usage: dict[str, Any] = {"usage": None} if wants_usage else {}  # as OpenAI's: null until the last
+        yield self._chunk(asked, {"role": "assistant", "content": ""}, **usage)
         for delta in part.deltas:
             await self._sleep(pace)
-            yield self._chunk(asked, delta)
+            yield self._chunk(asked, delta, **usage)
         await self._end(part)
         if part.ending is Ending.CUT:
             return
-        yield self._chunk(asked, {}, part.finish_reason)
-        if _wants_usage(asked.stream_options):
+        yield self._chunk(asked, {}, part.finish_reason, **usage)
+        if wants_usage:
             whole = self._answer("chat.completion.chunk", asked, [])
             yield [msgspec.json.encode({**whole, "usage": part.usage})]
 
@@ -95,9 +97,11 @@ class DemoModel:
             await self._sleep(self._patience)
             raise ModelTimeout(_STALLED)
 
-    def _chunk(self, asked: Asked, delta: dict[str, Any], finish_reason: str | None = None) -> list[bytes]:
+    def _chunk(
+        self, asked: Asked, delta: dict[str, Any], finish_reason: str | None = None, **more: Any
+    ) -> list[bytes]:
         choice = {"index": 0, "delta": delta, "finish_reason": finish_reason}
-        return [msgspec.json.encode(self._answer("chat.completion.chunk", asked, [choice]))]
+        return [msgspec.json.encode({**self._answer("chat.completion.chunk", asked, [choice]), **more})]
 
     def _answer(self, kind: str, asked: Asked, choices: list[dict[str, Any]]) -> dict[str, Any]:
         return {

@@ -1,4 +1,4 @@
-"""An upstream: any server with a `/chat/completions` endpoint. Needs aiohttp, of the extra `server`.
+"""An upstream: any server with a `/chat/completions` endpoint. Needs httptools, of the extra `server`.
 
 model = Upstream("http://localhost:11434/v1", api_key=os.environ.get("API_KEY"))
 turn = await ledger.run(ChatRunner(model, {"model": "llama3.2"}), "Hello")
@@ -8,22 +8,38 @@ from __future__ import annotations
 
 import asyncio
 import random
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-import aiohttp
 import msgspec
-from yarl import URL
 
-from turnledger.errors import InvalidInput, MalformedAnswer, ModelUnavailable
+from turnledger.errors import InvalidInput, MalformedAnswer
+from turnledger.runners import upstream_body
 from turnledger.runners.chat_model import Asked, completion_of
+from turnledger.runners.http.address import address_of, checked_api_key
+from turnledger.runners.http.connection import Connection, Limits
+from turnledger.runners.http.pool import Pool
+from turnledger.runners.http.response import PIECES_BYTES, Response
 from turnledger.runners.streamed_answer import StreamedAnswer
-from turnledger.runners.upstream_body import has_marked_end, read_error, read_whole
-from turnledger.runners.upstream_failures import BrokenOff, of_connection, of_status
+from turnledger.runners.upstream_body import is_encoded, read_error, read_whole
+from turnledger.runners.upstream_failures import BrokenOff, Unheard, closed, encoded, of_status
 
-_LISTING = aiohttp.ClientTimeout(total=30.0)
+_LISTING = Limits(first_byte=None, between=None, total=30.0)
 """For what needs no model to think."""
+
+
+CONNECTIONS = 10_000
+"""How many connections to one upstream there may be, if nothing else is said: as many as turns run at once,
+but not so many that a server that hangs uses up all sockets."""
+
+_FIELDS = (
+    "Content-Type: application/json",
+    "Accept: */*",
+    "Accept-Encoding: identity",  # compression would hold small pieces back
+    "User-Agent: turnledger",
+)
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -65,7 +81,7 @@ class Retries(msgspec.Struct, frozen=True):
 
 
 class Upstream:
-    """A chat model behind HTTP. Connections are pooled, as many as are asked for; redirects are not followed;
+    """A chat model behind HTTP. Connections are pooled, up to a bound; redirects are not followed;
     of what callers send, only the request's fields go upstream, and the api_key is the one given here.
 
     It belongs to the loop that it is first asked in. Raises InvalidInput for a URL that cannot be one.
@@ -78,47 +94,45 @@ class Upstream:
         *,
         timeouts: Timeouts = Timeouts(),  # noqa: B008 - it is frozen
         retries: Retries = Retries(),  # noqa: B008
+        connections: int = CONNECTIONS,
         lingers: float = 0.25,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        base = _checked(base_url)
-        self._completions = base.joinpath("chat", "completions").with_query(base.query)
-        self._models = base.joinpath("models").with_query(base.query)
-        self._headers = {
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",  # compression would hold small pieces back
-            "User-Agent": "turnledger",
-        }
+        self._address = address = address_of(base_url)
+        fields = [f"Host: {address.authority}", *_FIELDS]
         if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        self._between = timeouts.between_chunks
-        self._limits = aiohttp.ClientTimeout(
-            total=timeouts.total, connect=timeouts.connect, sock_read=timeouts.first_byte
-        )
+            fields.append(f"Authorization: Bearer {checked_api_key(api_key)}")
+        lines = "\r\n".join(fields)
+        self._completions = f"POST {address.target('/chat/completions')} HTTP/1.1\r\n{lines}\r\n".encode()
+        self._models = f"GET {address.target('/models')} HTTP/1.1\r\n{lines}\r\n\r\n".encode()
+        self._tls = _tls() if address.is_secure else None
+        self._connect = timeouts.connect
+        self._limits = Limits(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
         self._retries = retries
+        self._connections = connections
         self._lingers = lingers
         self._sleep = sleep
         self._chance = chance
-        self._session: aiohttp.ClientSession | None = None
+        self._pool: Pool | None = None
         self._is_closed = False
 
     async def complete(self, asked: Asked) -> bytes:
         """Ask for a whole answer, and return it as it came; see ChatModel."""
-        response = await self._ask("POST", self._completions, asked.body(stream=False))
+        response = await self._ask(self._posting(asked, stream=False), self._limits, in_pieces=False)
         body = await read_whole(response)
-        if not has_marked_end(response):
+        if not response.has_marked_end:
             completion_of(body)  # nothing else tells whether all of it has come
         return body
 
     def stream(self, asked: Asked) -> StreamedAnswer:
         """Ask for a streamed answer; see ChatModel."""
-        ask = partial(self._ask, "POST", self._completions, asked.body(stream=True))
-        return StreamedAnswer(ask, self._between, self._lingers)
+        ask = partial(self._ask, self._posting(asked, stream=True), self._limits, in_pieces=True)
+        return StreamedAnswer(ask, self._lingers)
 
     async def models(self) -> list[dict[str, Any]]:
         """List the upstream's models; see ChatModel."""
-        body = await read_whole(await self._ask("GET", self._models))
+        body = await read_whole(await self._ask(self._models, _LISTING, in_pieces=False))
         try:
             return msgspec.json.decode(body, type=_Models).data
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
@@ -127,16 +141,20 @@ class Upstream:
     async def close(self) -> None:
         """Close all connections; answers that are still read break off."""
         self._is_closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await pool.close()
 
-    async def _ask(self, method: str, url: URL, body: bytes | None = None) -> aiohttp.ClientResponse:
+    def _posting(self, asked: Asked, *, stream: bool) -> bytes:
+        body = asked.body(stream=stream)
+        return b"%bContent-Length: %d\r\n\r\n%b" % (self._completions, len(body), body)
+
+    async def _ask(self, request: bytes, limits: Limits, *, in_pieces: bool) -> Response:
         """Return an answer of status 200, of which nothing was read. Raises a ModelError."""
         tries = 0
         while True:
             try:
-                return await self._try(method, url, body)
+                return await self._try(request, limits, in_pieces=in_pieces)
             except BrokenOff as broken_off:
                 tries += 1
                 wait = self._retries.wait(tries, broken_off, self._chance())
@@ -144,42 +162,47 @@ class Upstream:
                     raise broken_off.error from broken_off.__cause__
             await self._sleep(wait)
 
-    async def _try(self, method: str, url: URL, body: bytes | None) -> aiohttp.ClientResponse:
-        try:
-            response = await self._connected().request(
-                method, url, data=body, allow_redirects=False, timeout=self._limits if body else _LISTING
-            )
-        except (aiohttp.ClientError, TimeoutError) as problem:
-            raise of_connection(problem) from problem
-        if response.status == 200:
-            return response
-        raise of_status(response.status, response.headers, await read_error(response))
+    async def _try(self, request: bytes, limits: Limits, *, in_pieces: bool) -> Response:
+        pool = self._pool or self._opened()
+        connection = pool.take()
+        if connection is not None and connection.may_be_stale:
+            try:
+                return await self._exchange(connection, request, limits, in_pieces=in_pieces)
+            except Unheard:
+                connection = None  # closed while we wrote, for it was left alone: that says nothing of others
+        if connection is None:
+            connection = await pool.connect(self._connect)
+        return await self._exchange(connection, request, limits, in_pieces=in_pieces)
 
-    def _connected(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            if self._is_closed:
-                raise BrokenOff(ModelUnavailable("The model was closed."))
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=0
-                ),  # the ledger's lanes and the server's limits bound it
-                cookie_jar=aiohttp.DummyCookieJar(),
-                headers=self._headers,
-            )
-        return self._session
+    async def _exchange(
+        self, connection: Connection, request: bytes, limits: Limits, *, in_pieces: bool
+    ) -> Response:
+        room = PIECES_BYTES if in_pieces else upstream_body.ANSWER_BYTES
+        response = connection.ask(request, limits, room=room, in_pieces=in_pieces)
+        try:
+            await connection.send(request)
+            await response.begun()
+            if response.status != 200:
+                raise of_status(response.status, response.headers, await read_error(response))
+            if is_encoded(response):
+                raise encoded()
+        except BaseException:
+            response.release()
+            raise
+        return response
+
+    def _opened(self) -> Pool:
+        if self._is_closed:
+            raise closed()
+        self._pool = Pool(self._address, self._tls, self._connections)
+        return self._pool
 
 
 class _Models(msgspec.Struct):
     data: list[dict[str, Any]]
 
 
-def _checked(base_url: str) -> URL:
-    try:
-        url = URL(base_url)
-    except ValueError:
-        url = URL()
-    if url.scheme not in ("http", "https") or not url.host:
-        raise InvalidInput(f"{base_url!r} is no URL of a model. Give one like 'http://localhost:11434/v1'.")
-    if url.user is not None or url.password is not None:
-        raise InvalidInput("The URL of a model must hold no password. Give an api_key instead.")
-    return url
+def _tls() -> ssl.SSLContext:
+    context = ssl.create_default_context()  # which checks certificates and the names in them
+    context.set_alpn_protocols(["http/1.1"])
+    return context

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import aiohttp
 import msgspec
 
-from turnledger.errors import MalformedAnswer
-from turnledger.runners.upstream_failures import of_answer
+from turnledger.errors import MalformedAnswer, ModelError
+from turnledger.runners.http.response import Response
 
 ANSWER_BYTES = 16 * 1024 * 1024
 """What a whole answer may take."""
@@ -18,30 +17,37 @@ ERROR_SECONDS = 2.0
 """What reading an error may take: where it takes more, the status has to say enough."""
 
 
-def has_marked_end(response: aiohttp.ClientResponse) -> bool:
-    """Whether the transport tells a whole body from one that was cut."""
-    return "Transfer-Encoding" in response.headers or "Content-Length" in response.headers
+_PLAIN = frozenset({None, b"", b"chunked", b"identity"})
 
 
-async def read_whole(response: aiohttp.ClientResponse) -> bytes:
+def is_encoded(response: Response) -> bool:
+    """Whether a body came in a form that only a decoder can read."""
+    headers = response.headers
+    if b"content-encoding" not in headers and headers.get(b"transfer-encoding") in _PLAIN:
+        return False
+    named = [
+        *headers.get(b"content-encoding", b"").split(b","),
+        *headers.get(b"transfer-encoding", b"").split(b","),
+    ]
+    return any(each.strip().lower() not in _PLAIN for each in named)
+
+
+async def read_whole(response: Response) -> bytes:
     """Read a body, and let go of the connection. Raises a ModelError."""
-    try:
-        body = await _read(response, ANSWER_BYTES)
-    except (aiohttp.ClientError, TimeoutError) as problem:
-        raise of_answer(problem) from problem
+    body = await _read(response, ANSWER_BYTES)
     if len(body) > ANSWER_BYTES:
         raise MalformedAnswer(f"The model's answer has more than {ANSWER_BYTES} bytes.")
     return body
 
 
-async def read_error(response: aiohttp.ClientResponse) -> dict[str, Any]:
+async def read_error(response: Response) -> dict[str, Any]:
     """Read the error object of a body, in whichever of its usual places, and let go of the connection; empty
     if there is none, or it is too long or too slow."""
     try:
         async with asyncio.timeout(ERROR_SECONDS):
             body = await _read(response, ERROR_BYTES)
         told = msgspec.json.decode(body[:ERROR_BYTES])
-    except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except (ModelError, TimeoutError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return {}
     if not isinstance(told, dict):
         return {}
@@ -53,13 +59,9 @@ async def read_error(response: aiohttp.ClientResponse) -> dict[str, Any]:
     return {name: error[name] for name in ("message", "type", "param", "code") if name in error}
 
 
-async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
+async def _read(response: Response, limit: int) -> bytes:
     """Read a body until it ends, or is longer than the limit."""
-    pieces, size = [], 0
     try:
-        while size <= limit and (piece := await response.content.readany()):
-            pieces.append(piece)
-            size += len(piece)
+        return await response.body(limit)
     finally:
         response.release()
-    return b"".join(pieces)

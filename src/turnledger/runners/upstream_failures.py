@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from typing import Any
-
-import aiohttp
 
 from turnledger.errors import (
     MalformedAnswer,
@@ -17,6 +16,7 @@ from turnledger.errors import (
 
 _ABOUT_US = frozenset({401, 402, 403, 407})
 """Statuses that are about the operator's account: what they say is not for who made the request."""
+_CUT = "The connection to the model was cut before its answer was whole. Try again."
 _RETRIED = frozenset({429, 502, 503, 504})
 
 
@@ -33,34 +33,56 @@ class BrokenOff(Exception):
         self.retry_after = retry_after
 
 
-def of_connection(problem: Exception) -> BrokenOff:
-    """What an exception of aiohttp means, before the first byte of an answer."""
-    if isinstance(problem, aiohttp.ConnectionTimeoutError):
-        return BrokenOff(ModelTimeout("The model could not be reached in time. Try again."), may_retry=True)
-    if isinstance(problem, aiohttp.ClientSSLError):
-        return BrokenOff(ModelUnavailable("No secure connection to the model could be made."))
-    if isinstance(problem, aiohttp.ClientConnectorError):
-        return BrokenOff(ModelUnavailable("The model cannot be reached. Try again."), may_retry=True)
-    if isinstance(problem, aiohttp.ClientOSError | aiohttp.ServerDisconnectedError):
-        return BrokenOff(of_answer(problem), may_retry=True)
-    return BrokenOff(of_answer(problem))
+class Unheard(BrokenOff):
+    """A connection that ended before a byte of the answer had come."""
 
 
-def of_answer(problem: Exception) -> ModelError:
-    """What an exception of aiohttp means, while an answer is waited for or read."""
+def of_connecting(problem: OSError) -> BrokenOff:
+    """What it means that there is no connection."""
     if isinstance(problem, TimeoutError):
-        return ModelTimeout("The model took too long to go on with its answer. Try again.")
-    if isinstance(problem, aiohttp.ClientResponseError):
-        return MalformedAnswer("The model's server answered with something that is not HTTP.")
-    return ModelUnavailable("The connection to the model was cut before its answer was whole. Try again.")
+        return BrokenOff(ModelTimeout("The model could not be reached in time. Try again."), may_retry=True)
+    if isinstance(problem, ssl.SSLError):
+        return BrokenOff(ModelUnavailable("No secure connection to the model could be made."))
+    return BrokenOff(ModelUnavailable("The model cannot be reached. Try again."), may_retry=True)
 
 
-def of_status(status: int, headers: Mapping[str, str], error: Mapping[str, Any]) -> BrokenOff:
+def cut() -> BrokenOff:
+    """The connection ended before the answer did."""
+    return BrokenOff(ModelUnavailable(_CUT))
+
+
+def unheard() -> Unheard:
+    """The connection ended before the answer began."""
+    return Unheard(ModelUnavailable(_CUT), may_retry=True)
+
+
+def too_slow() -> BrokenOff:
+    """The time is up."""
+    return BrokenOff(ModelTimeout("The model took too long to go on with its answer. Try again."))
+
+
+def not_http() -> BrokenOff:
+    """What came cannot be read."""
+    return BrokenOff(MalformedAnswer("The model's server answered with something that is not HTTP."))
+
+
+def encoded() -> BrokenOff:
+    """What came can be read only by who has a decoder for it."""
+    told = "The model's server compressed its answer, which it was asked not to do: switch that off there."
+    return BrokenOff(MalformedAnswer(told))
+
+
+def closed() -> BrokenOff:
+    """Nothing can be asked any more."""
+    return BrokenOff(ModelUnavailable("The model was closed."))
+
+
+def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, Any]) -> BrokenOff:
     """What an answer with another status than 200 means."""
     retry_after = _retry_after(headers)
     return BrokenOff(
         _error_of_status(status, error, retry_after),
-        may_retry=status in _RETRIED and headers.get("x-should-retry") != "false",
+        may_retry=status in _RETRIED and headers.get(b"x-should-retry") != b"false",
         retry_after=retry_after,
     )
 
@@ -77,8 +99,8 @@ def _error_of_status(status: int, error: Mapping[str, Any], retry_after: float |
     return ModelUnavailable(f"The model's server failed with status {status}. Try again.")
 
 
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+def _retry_after(headers: Mapping[bytes, bytes]) -> float | None:
+    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
         try:
             seconds = float(headers[name]) * unit
         except (KeyError, ValueError):

@@ -1,30 +1,76 @@
-"""uvicorn's HTTP, with a bound on what it keeps in memory before it knows whom it has to do with; and with
-answers to clients that would rather speak another protocol."""
+"""uvicorn's HTTP, with bounds on what a client may make it wait for or keep; and with answers to clients that
+speak an older protocol, or would rather speak another one."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
+
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from starlette.types import Message
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from turnledger.server.logs import log
+from turnledger.server.outlet import CUT
+from turnledger.server.settings import ServerLimits
 
 HEAD_BYTES = 1024 * 1024
 """Bytes that may come without completing the headers of a request. Far above what clients send: what comes at
 once is counted whole, whatever it holds besides."""
 
 _ABOUT_UPGRADES = frozenset({b"connection", b"upgrade", b"http2-settings"})
+_OVERDUE = b"The headers of the request did not come in time."
+_TOO_SLOW = (
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(_OVERDUE), _OVERDUE)
+)
+
+
+def bounded_http(limits: ServerLimits) -> type[BoundedHttp]:
+    """The protocol of a server's connections, with its limits."""
+    waits = {name: getattr(limits, name) for name in ("head_wait", "idle_wait", "send_wait")}
+    return type("BoundedHttp", (BoundedHttp,), waits)
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """A connection. The guard sees a request when its headers are complete; these are bounded here.
+    """A connection. The guard sees a request when its headers are complete; up to there it is bounded here,
+    in bytes and time, as is a client that does not take its answer.
 
     Some clients ask with every request whether the server speaks HTTP/2 (`Upgrade: h2c`, as Java's does). The
     parser takes that for the end of HTTP, and the body for something else: such a request is read once more,
     as if it had not asked.
     """
 
+    head_wait = ServerLimits().head_wait
+    idle_wait = ServerLimits().idle_wait
+    send_wait = ServerLimits().send_wait
+
     _is_in_head = False
     _head_bytes = 0
     _declined: bytes | None = None
     """The head of a request that asked for another protocol, without that."""
+    _answering: RequestResponseCycle | None = None
+    """The request that is answered, or was last. The base knows the one that came last, which may have to
+    wait for this one."""
+    _due: asyncio.TimerHandle | None = None
+    """Runs out when a request that was begun takes too long to come."""
+    _stalling: asyncio.TimerHandle | None = None
+    """Runs out when the client takes nothing of what waits for it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Somebody has connected, and may take his time to ask."""
+        super().connection_made(transport)
+        self.timeout_keep_alive = self.idle_wait  # type: ignore[assignment]
+        self.timeout_keep_alive_task = self.loop.call_later(self.idle_wait, self.timeout_keep_alive_handler)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """He is gone: whoever answers him hears of it, and nothing is waited for."""
+        if self._answering is not None and not self._answering.response_complete:
+            _disconnect(self._answering)
+        self._unset_keepalive_if_required()
+        self._nothing_is_due()
+        self._nothing_stalls()
+        super().connection_lost(exc)
 
     @property
     def is_answering(self) -> bool:
@@ -37,19 +83,28 @@ class BoundedHttp(HttpToolsProtocol):
         self._is_in_head = True
         self._head_bytes = 0
         super().on_message_begin()
+        self.scope["extensions"] = {CUT: {"cut": self._cut}}
 
     def on_headers_complete(self) -> None:
         """Its headers are complete."""
         self._is_in_head = False
         if self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT":
             self._declined = self._head_without_upgrade()
-        else:
-            super().on_headers_complete()
+            return
+        self._nothing_is_due()
+        super().on_headers_complete()
+        if self.scope["http_version"] == "1.0":
+            _answer_plainly(self.cycle)
 
     def on_message_complete(self) -> None:
         """Its body is complete."""
         if self._declined is None:
             super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Its answer is complete, but may not have left."""
+        super().on_response_complete()
+        self._look_at_what_waits()
 
     def data_received(self, data: bytes) -> None:
         """Take what has come, and hang up on a request that only ever begins."""
@@ -63,10 +118,88 @@ class BoundedHttp(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse("Invalid HTTP request received.")
             return
-        if self._is_in_head and not self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._is_in_head:
             self._head_bytes += len(data)
             if self._head_bytes > HEAD_BYTES:
                 self._refuse("The headers of a request were too large.")
+                return
+        # What comes while nothing is answered must become a request, however it trickles: half a head, empty
+        # lines, or the rest of a body that was refused.
+        if self._due is None and (self._answering is None or self._answering.response_complete):
+            self._due = self.loop.call_later(self.head_wait, self._is_overdue)
+
+    def pause_writing(self) -> None:
+        """More waits for the client than should."""
+        super().pause_writing()
+        self._look_at_what_waits()
+
+    def resume_writing(self) -> None:
+        """There is room again."""
+        super().resume_writing()
+        self._nothing_stalls()
+        self._look_at_what_waits()
+
+    # Requests that do not come.
+
+    def _is_overdue(self) -> None:
+        self._due = None
+        log.info("request_too_slow", after=self.head_wait)
+        if self._is_in_head:
+            self.transport.write(_TOO_SLOW)
+        self.transport.close()
+        self._look_at_what_waits()
+
+    def _nothing_is_due(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    # Answers that do not leave.
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._answering = cycle
+        task = self.loop.create_task(cycle.run_asgi(app))
+        self.tasks.add(task)
+        task.add_done_callback(self._task_ended)
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        self.tasks.discard(task)
+        self._look_at_what_waits()
+
+    def _look_at_what_waits(self) -> None:
+        """Bound the time for what is left of an answer that is complete or cut short, and for any that waits
+        for its client."""
+        if self._stalling is not None or self not in self.connections:
+            return
+        waiting = self.transport.get_write_buffer_size()
+        if waiting and (self.flow.write_paused or self._answering_is_over()):
+            self._stalling = self.loop.call_later(self.send_wait, self._has_stalled, waiting)
+
+    def _answering_is_over(self) -> bool:
+        return self._answering is None or self._answering.response_complete or self.transport.is_closing()
+
+    def _has_stalled(self, waited: int) -> None:
+        self._stalling = None
+        if self.transport.get_write_buffer_size() < waited:  # he reads slowly, but he reads
+            self._look_at_what_waits()
+        else:
+            log.info("client_does_not_read", after=self.send_wait)
+            self._cut()
+
+    def _nothing_stalls(self) -> None:
+        if self._stalling is not None:
+            self._stalling.cancel()
+            self._stalling = None
+
+    def _cut(self) -> None:
+        """Close the connection now; what still waits in it is dropped."""
+        if self._answering is not None and not self._answering.response_complete:
+            _disconnect(self._answering)
+        self.transport.abort()
+
+    # Requests in other protocols.
 
     def _go_on_with(self, rest: bytes) -> None:
         head, self._declined = self._declined or b"", None
@@ -83,3 +216,28 @@ class BoundedHttp(HttpToolsProtocol):
     def _refuse(self, why: str) -> None:
         self.logger.warning(why)
         self.send_400_response(why)
+        self._look_at_what_waits()
+
+
+def _disconnect(cycle: RequestResponseCycle) -> None:
+    """Let whoever answers this request know that its client is gone."""
+    cycle.disconnected = True
+    cycle.message_event.set()
+
+
+def _answer_plainly(cycle: RequestResponseCycle) -> None:
+    """Answer in HTTP/1.0, which knows no chunks: what has no length ends with its connection."""
+    cycle.waiting_for_100_continue = False
+    send, is_endless = cycle.send, False
+
+    async def send_plainly(message: Message) -> None:
+        nonlocal is_endless
+        if message["type"] == "http.response.start":
+            named = {name.lower() for name, _ in message.get("headers", ())}
+            if b"content-length" not in named:
+                is_endless, cycle.chunked_encoding = True, False
+        elif is_endless:
+            cycle.expected_content_length = len(message.get("body", b""))  # each piece is as long as it is
+        await send(message)  # type: ignore[arg-type]
+
+    cycle.send = send_plainly  # type: ignore[method-assign, assignment]

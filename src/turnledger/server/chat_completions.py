@@ -20,7 +20,7 @@ from turnledger.server.body import read_body
 from turnledger.server.chat_request import ChatRequest, chat_request
 from turnledger.server.conversing import Conversing
 from turnledger.server.errors import ClientGone, shutting_down
-from turnledger.server.outlet import Outlet
+from turnledger.server.outlet import Outlet, cut_of
 from turnledger.server.passthrough import pass_through
 from turnledger.server.service import Service
 
@@ -34,7 +34,7 @@ class ChatCompletions:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         who: Principal = scope["state"]["principal"]
         place = self._service.quotas.turn(who.owner, is_tokenless=who.token is None)
-        outlet = Outlet(send, receive)
+        outlet = Outlet(send, receive, cut=cut_of(scope))
         answer = Answer(outlet, self._service.metrics)
         conversing: Conversing | None = None
         try:

@@ -67,6 +67,7 @@ class Conversing:
         self._answer = answer
         self._place = place
         self._turn = ""
+        self._has_spoken = False
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
         self._running: RunningTurn | None = None
@@ -189,7 +190,8 @@ class Conversing:
 
     def _payloads(self, payloads: list[bytes]) -> None:
         """Chunks as the model sent them, under the name of the turn."""
-        if not self._answer.outlet.has_begun:
+        if not self._has_spoken and self._runner.has_spoken:
+            self._has_spoken = True
             self._metrics.first_token(time.monotonic() - self._began_at)
         was, now = self._runner.answer_id, self._turn
         self._answer.chunks([renamed(payload, was, now) for payload in payloads])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from starlette.types import Receive, Send
+from starlette.types import Receive, Scope, Send
 
 from turnledger.errors import TurnledgerError
 from turnledger.model import codec
 from turnledger.model.event import Event
 from turnledger.server.errors import error_body, shutting_down
-from turnledger.server.outlet import Outlet
+from turnledger.server.outlet import Outlet, cut_of
 from turnledger.server.staying import reason_of
 
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8")]
@@ -28,10 +28,12 @@ def error_event(problem: BaseException) -> bytes:
     return b"event: error\ndata: %s\n\n" % error_body(problem)
 
 
-async def send_events(events: AsyncIterator[Event], receive: Receive, send: Send, patience: float) -> None:
+async def send_events(
+    events: AsyncIterator[Event], scope: Scope, receive: Receive, send: Send, patience: float
+) -> None:
     """Send events until there are no more, or the client goes. What is wrong before the first one is raised;
     after that it stands in the stream, as the event `error`. A slow client reads slowly: no turn waits."""
-    outlet = Outlet(send, receive)
+    outlet = Outlet(send, receive, cut=cut_of(scope))
     try:
         async with outlet.until_gone():
             async for event in events:

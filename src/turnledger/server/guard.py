@@ -25,7 +25,8 @@ SECURITY_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
 )
 EXPOSED = (
-    b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after"
+    b"x-conversation-id, x-conversation-state, x-turn-id, x-request-id, idempotency-replayed, retry-after, "
+    b"x-should-retry"
 )
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 

@@ -9,6 +9,10 @@ import socket
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
 
+VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 120_000}
+"""After so many seconds of silence the other end is asked, every so often, so many times, whether it is still
+there; what was sent to it must be acknowledged within so many milliseconds."""
+
 
 def bind(settings: Settings) -> socket.socket:
     """A socket bound to where the settings say; raises InvalidSettings with the remedy if that fails."""
@@ -21,11 +25,22 @@ def bind(settings: Settings) -> socket.socket:
     try:
         if os.name == "posix":  # elsewhere it would let two servers share a port
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_the_vanished(listening)
         listening.bind(address)
     except OSError as problem:
         listening.close()
         raise InvalidSettings(_not_bound(problem, host, port)) from None
     return listening
+
+
+def _notice_the_vanished(listening: socket.socket) -> None:
+    """Have the system find out when the machine at the other end of a connection is no more: it says nothing
+    by itself. What is set here holds for every connection that comes."""
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in VANISHED.items():
+        option = getattr(socket, name, None)  # not every system has them all
+        if option is not None:
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _not_bound(problem: OSError, host: str, port: int) -> str:

@@ -7,6 +7,7 @@ message of an exception either, which may quote them. Without `configure`, nothi
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from structlog.stdlib import ProcessorFormatter, add_log_level
 from structlog.typing import Processor
 
 from turnledger.model.printable import plain
+from turnledger.model.token_text import PREFIX
 
 _NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 
@@ -29,6 +31,7 @@ current_request: ContextVar[str | None] = ContextVar("current_request", default=
 
 _ours = logging.getLogger("turnledger")
 _server = logging.getLogger("turnledger.server")
+_TOKEN = re.compile(rf"{PREFIX}[0-9A-Za-z]+")
 _stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
@@ -39,7 +42,12 @@ class Log:
     def __init__(self) -> None:
         self._to: Any = structlog.wrap_logger(
             _server,
-            processors=[_with_request, add_log_level, structlog.stdlib.render_to_log_kwargs],
+            processors=[
+                _with_request,
+                add_log_level,
+                _without_tokens,
+                structlog.stdlib.render_to_log_kwargs,
+            ],
             wrapper_class=structlog.stdlib.BoundLogger,
         ).bind()
 
@@ -84,7 +92,12 @@ def configure(format: str, level: str, stream: TextIO, *, worker: int | None = N
     For the process that serves only: it replaces what was configured before.
     """
     form: Processor = _as_json if format == "json" else structlog.dev.ConsoleRenderer(colors=stream.isatty())
-    processors: list[Processor] = [_Where(with_message=level == "debug"), _printable, form]
+    processors: list[Processor] = [
+        _Where(with_message=level == "debug"),
+        _without_tokens,
+        _printable,
+        form,
+    ]
     if worker is not None:
         processors.insert(0, _From(worker))
     handler = logging.StreamHandler(stream)
@@ -152,6 +165,14 @@ def _printable(_logger: Any, _method: str, event: Event) -> Event:
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = plain(value)
+    return event
+
+
+def _without_tokens(_logger: Any, _method: str, event: Event) -> Event:
+    """Blot out what somebody has put into a path, or a library into its warning."""
+    for name, value in event.items():
+        if isinstance(value, str) and PREFIX in value:
+            event[name] = _TOKEN.sub(f"{PREFIX}…", value)
     return event
 
 

@@ -92,7 +92,7 @@ class _Upstreams:
         self._made: dict[tuple[str, str | None, ModelTimeouts], ChatModel] = {}
 
     def to(self, url: str, api_key_env: str | None, timeouts: ModelTimeouts | None) -> ChatModel:
-        # Imported when there is one: aiohttp takes its time, and the demo model needs none of it.
+        # Imported when there is one: the demo model needs none of it.
         from turnledger.runners.upstream import Timeouts, Upstream
 
         limits = timeouts or self._settings.timeouts

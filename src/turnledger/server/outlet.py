@@ -13,41 +13,69 @@ from contextlib import asynccontextmanager
 from types import coroutine
 from typing import Any, TypeAlias
 
-from starlette.types import Message, Receive, Send
+from starlette.types import Message, Receive, Scope, Send
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
 BACKLOG = 1024 * 1024
 """Bytes that may wait for a slow client."""
+CUT = "turnledger.cut"
+"""The ASGI extension by which our server lets a connection be cut: `{"cut": function}`."""
+
+
+def cut_of(scope: Scope) -> Callable[[], object]:
+    """What closes the connection of a request at once. It does nothing under other servers: these close that
+    of an answer that is not whole once its task has ended."""
+    found: Callable[[], object] = scope.get("extensions", {}).get(CUT, {}).get("cut", _do_nothing)
+    return found
+
+
+def _do_nothing() -> None:
+    return
 
 
 class Outlet:
     """One response. `begin` once, `write` any number of times, `end` once; none of them waits."""
 
-    def __init__(self, send: Send, receive: Receive, *, backlog: int = BACKLOG) -> None:
+    def __init__(
+        self,
+        send: Send,
+        receive: Receive,
+        *,
+        cut: Callable[[], object] = _do_nothing,
+        backlog: int = BACKLOG,
+    ) -> None:
         self._send = send
+        self._cut = cut
         self._receive = receive
         self._backlog_limit = backlog
         self._backlog: list[Message] = []
         self._backlog_bytes = 0
         self._sending: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
+        self._on_broken: Callable[[], object] | None = None
         self._is_ended = False
         self.has_begun = False
         self.is_broken = False
         """Whether the client is gone, or was cut off, before it had everything."""
 
     def watch(self, on_broken: Callable[[], object]) -> None:
-        """Notice when the client goes; `on_broken` is called then, once. The body of the request has been
-        read before."""
-        self._watching = asyncio.create_task(self._watch(on_broken), name="turnledger client")
+        """Notice when the client goes, or is cut off; `on_broken` is called then, once. The body of the
+        request has been read before."""
+        self._on_broken = on_broken
+        self._watching = asyncio.create_task(self._watch(), name="turnledger client")
 
-    async def _watch(self, on_broken: Callable[[], object]) -> None:
+    async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
         # The server also says so when the response is complete; not so while a part of it is yet to leave.
         if not self._is_ended or self._sending is not None:
             self.is_broken = True
+            self._tell()
+
+    def _tell(self) -> None:
+        on_broken, self._on_broken = self._on_broken, None
+        if on_broken is not None:
             on_broken()
 
     @asynccontextmanager
@@ -103,12 +131,17 @@ class Outlet:
                 return
             self._sending = asyncio.create_task(self._catch_up(step, waits_for), name="turnledger outlet")
         elif self._backlog_bytes + size > self._backlog_limit:
-            self.is_broken = True
-            self._backlog.clear()
-            self._sending.cancel()
+            self._cut_off(self._sending)
+            self._tell()
         else:
             self._backlog.append(message)
             self._backlog_bytes += size
+
+    def _cut_off(self, sending: asyncio.Task[None]) -> None:
+        self.is_broken = True
+        self._backlog.clear()
+        sending.cancel()
+        self._cut()
 
     async def _catch_up(self, step: Coroutine[Any, Any, None], waits_for: Any) -> None:
         try:
@@ -129,8 +162,7 @@ class Outlet:
         if sending is not None:
             await asyncio.wait((sending,), timeout=patience)
             if not sending.done():
-                self.is_broken = True
-                sending.cancel()
+                self._cut_off(sending)
         if self._watching is not None:
             self._watching.cancel()
         return self._is_ended and not self.is_broken

@@ -15,12 +15,13 @@ import uvicorn
 from turnledger.engine.limits import Limits
 from turnledger.ledger import Ledger
 from turnledger.server.app import App, make_app
-from turnledger.server.bounded_http import BoundedHttp
+from turnledger.server.bounded_http import BoundedHttp, bounded_http
 from turnledger.server.guard import is_loopback
 from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.models import make_models
-from turnledger.server.settings import Settings
+from turnledger.server.open_files import allow_open_files, needed_for
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 from turnledger.server.sharing import Sharing
 
@@ -57,15 +58,8 @@ async def opened(
 ) -> AsyncIterator[App]:
     """The application that the settings describe, over its store, for who listens here. Raises a StoreError
     if that cannot be opened, and InvalidSettings if it would be open to everybody."""
-    limits = settings.limits
-    ledger = await Ledger.open(
-        settings.store,
-        limits=Limits(
-            queue_length=limits.queue_length,
-            queue_wait=limits.queue_wait,
-            readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
-        ),
-    )
+    allow_open_files(needed_for(settings.limits.requests))
+    ledger = await Ledger.open(settings.store, limits=engine_limits(settings.limits))
     try:
         await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
@@ -75,6 +69,20 @@ async def opened(
             await models.close()
     finally:
         await ledger.close()
+
+
+def engine_limits(limits: ServerLimits) -> Limits:
+    """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
+    usual = Limits()
+    share = limits.cached_bytes / (usual.cached_bytes + usual.chat_bytes + usual.shown_bytes)
+    return Limits(
+        queue_length=limits.queue_length,
+        queue_wait=limits.queue_wait,
+        readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
+        cached_bytes=int(usual.cached_bytes * share),
+        chat_bytes=int(usual.chat_bytes * share),
+        shown_bytes=int(usual.shown_bytes * share),
+    )
 
 
 async def check_guarded(ledger: Ledger, settings: Settings, listening: socket.socket) -> None:
@@ -102,7 +110,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             loop="none",
-            http=BoundedHttp,
+            http=bounded_http(app.service.settings.limits),
             ws="none",
             lifespan="off",
             log_config=None,

@@ -11,6 +11,7 @@ from turnledger.server.audience import Audience
 from turnledger.server.board import OwnBoard
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Quotas
+from turnledger.server.readiness import Readiness
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
 from turnledger.server.staying import Staying
@@ -34,6 +35,7 @@ class Service:
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
         self.audience = Audience(self.board)
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
+        self.readiness = Readiness(ledger.probe)
         self.shutting_down = asyncio.Event()
         """Set when the server was told to end: streams that would go on for ever end by themselves."""
         watch = self.metrics.watch

@@ -25,7 +25,12 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_wait: Seconds = 30.0
     """How long a body may take to arrive."""
     send_wait: Seconds = 30.0
-    """How long a slow client may take for the end of an answer."""
+    """How long a client may take for the end of an answer, or take nothing of one, before it is cut off."""
+    head_wait: Seconds = 30.0
+    """How long the headers of a request may take to arrive."""
+    idle_wait: Seconds = 75.0
+    """How long a connection may be open without a request; longer than clients keep theirs, so that it is
+    they who close it, and none is closed while a request is on its way."""
     requests: Count = 10_000
     """Requests that may be open at once, streams included. This and all below but the queue: in all workers
     of the server together."""
@@ -47,6 +52,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
     """How long a turn waits for those before it."""
+    cached_bytes: Count = ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes
+    """Bytes of histories that are kept in memory in all, so that they need not be read for each turn."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from turnledger.ledger import Ledger
 from turnledger.server.accepting import Accepting
 from turnledger.server.app import App
 from turnledger.server.board import Board
-from turnledger.server.bounded_http import BoundedHttp
+from turnledger.server.bounded_http import bounded_http
 from turnledger.server.channel import NOT_STARTED, Channel, Failed, Handover, Order, Ready, handovers, orders
 from turnledger.server.logs import configure, log
 from turnledger.server.metrics import Metrics
@@ -126,13 +126,15 @@ class WorkerServer(Server):
         super().__init__(app, on_start)
         self._board = board
         self._workers = app.service.settings.workers
+        self._limits = app.service.settings.limits
 
     async def listen(self, sockets: list[socket.socket] | None) -> None:
         """Take connections from now on, and no more of them than the other workers."""
         accepting: Accepting
+        kind = bounded_http(self._limits)
 
-        class Connection(BoundedHttp):
-            def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        class Connection(kind):  # type: ignore[valid-type, misc]
+            def connection_made(self, transport: asyncio.Transport) -> None:
                 accepting.came()
                 super().connection_made(transport)
 

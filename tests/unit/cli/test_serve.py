@@ -80,7 +80,7 @@ def test_without_its_packages_it_says_how_to_install_them() -> None:
 
 
 def test_the_library_needs_none_of_these_packages() -> None:
-    packages = ["starlette", "uvicorn", "uvloop", "structlog", "prometheus_client", "aiohttp", "typer"]
+    packages = ["starlette", "uvicorn", "uvloop", "structlog", "prometheus_client", "httptools", "typer"]
     code = f"import sys, turnledger; print([name for name in {packages!r} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[]\n"

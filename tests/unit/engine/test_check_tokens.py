@@ -51,7 +51,7 @@ async def test_a_token_beyond_its_maker_is_seen(
     parent, child = await family(lived)
     change(database, child.id, **changes)
     [finding] = await lived.ledger.check()
-    assert (finding.rule, finding.owner) == (Rule.TOKEN, changes.get("owner", "ann"))
+    assert (finding.rule, finding.owner) == (Rule.TOKEN, "ann")
     assert finding.message == f"{child.id} gives what {parent.id}, which made it, does not: {said}."
 
 

@@ -123,6 +123,16 @@ async def test_the_end_of_the_answer_is_held_back(chat: Chat) -> None:
     assert run.held == [last, tail]
 
 
+@pytest.mark.parametrize("words", [said("Hi"), called(0, "a"), chunk({"refusal": "No."})])
+async def test_an_announcement_is_not_yet_an_answer(chat: Chat, words: bytes) -> None:
+    spoken: list[bool] = []
+    announced = chunk({"role": "assistant", "content": ""})
+    run = runner([announced], [words], [STOP], on_payloads=lambda _: spoken.append(run.has_spoken))
+    assert not run.has_spoken
+    await chat.run(run, "Hi")
+    assert spoken == [False, True]
+
+
 async def test_a_runner_starts_each_turn_afresh(chat: Chat) -> None:
     run = runner([said("Hi"), STOP])
     for _ in range(2):

@@ -60,9 +60,14 @@ async def test_a_whole_answer_has_the_shape_of_one(model: DemoModel) -> None:
 
 @pytest.mark.parametrize("options", [{"include_usage": True}, msgspec.Raw(b'{"include_usage": true}')])
 async def test_usage_comes_last_when_it_is_asked_for(model: DemoModel, options: Any) -> None:
-    *_, last = await chunks(model, asked("/count 2", options))
+    *others, last = await chunks(model, asked("/count 2", options))
+    assert [each["usage"] for each in others] == [None] * 4  # null until then, as OpenAI's
     assert last["choices"] == []
     assert last["usage"] == {"prompt_tokens": 2, "completion_tokens": 2, "total_tokens": 4}
+
+
+async def test_usage_is_not_mentioned_where_nobody_asked_for_it(model: DemoModel) -> None:
+    assert [each for each in await chunks(model, asked("/count 2")) if "usage" in each] == []
 
 
 async def test_words_come_at_a_pace(model: DemoModel, waits: Waits) -> None:

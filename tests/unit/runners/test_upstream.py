@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from turnledger.errors import (
 )
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.http import connection
 from turnledger.runners.upstream import Retries, Timeouts, Upstream
 from turnledger.runners.upstream_failures import BrokenOff
 from turnledger.testing.gates import Gate
@@ -307,6 +309,68 @@ async def test_a_closed_upstream_says_so(asked_before: bool) -> None:
             await payloads(model)
 
 
+@pytest.mark.parametrize("idle", [0.0, 1e9])
+async def test_a_connection_that_was_left_alone_may_be_closed_without_a_failure(
+    idle: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server closed it while we wrote: that is no failed try."""
+    monkeypatch.setattr(connection, "STALE_AFTER", idle)
+    scripted = ScriptedUpstream(["One"], [CUT], ["Two"], [CUT], [CUT], ["not asked for"])
+    async with asking(scripted, retries=NEVER) as model:
+        await payloads(model)
+        if idle:  # it was just used
+            with pytest.raises(ModelUnavailable, match="cut"):
+                await payloads(model)
+            assert len(scripted.received) == 2
+            return
+        assert text_of(await payloads(model)) == "Two"
+        assert scripted.connections == 2
+        with pytest.raises(ModelUnavailable, match="cut"):  # a new one that is closed is a failure
+            await payloads(model)
+        assert len(scripted.received) == 5
+
+
+async def test_what_an_old_connection_answered_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "STALE_AFTER", 0.0)
+    scripted = ScriptedUpstream(["One"], [Status(503)], ["not asked for"])
+    async with asking(scripted, retries=NEVER) as model:
+        await payloads(model)
+        with pytest.raises(ModelUnavailable, match="503"):
+            await payloads(model)
+    assert len(scripted.received) == 2
+
+
+@pytest.mark.parametrize("script", [lambda gate: [gate], lambda gate: [Head(), gate]])
+@pytest.mark.parametrize("stream", [True, False])
+async def test_who_is_cancelled_holds_no_connection(
+    stream: bool, script: Callable[[Gate], Sequence[Step]]
+) -> None:
+    gate = Gate()
+    async with asking(ScriptedUpstream(script(gate))) as model:
+        asked = asyncio.ensure_future(payloads(model) if stream else model.complete(ASKED))
+        await gate.arrived()
+        asked.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asked
+        assert model._pool is not None
+        while model._pool._open:
+            await asyncio.sleep(0)
+        assert model._pool.take() is None
+
+
+async def test_no_more_connections_are_made_than_may_be() -> None:
+    gates = [Gate() for _ in range(6)]
+    scripted = ScriptedUpstream(*([gate, "Hi"] for gate in gates))
+    async with asking(scripted, connections=2) as model:
+        asked = [asyncio.create_task(payloads(model)) for _ in gates]
+        await gates[0].arrived()
+        await gates[1].arrived()
+        for gate in gates:
+            gate.release()
+        assert [text_of(each) for each in await asyncio.gather(*asked)] == ["Hi"] * 6
+    assert scripted.connections == 2
+
+
 @pytest.mark.parametrize("url", ["", "localhost:1", "ftp://a/v1", "http://", "http://[", "/v1"])
 def test_what_is_no_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match="no URL of a model"):
@@ -323,6 +387,13 @@ def test_no_time_at_all_is_refused(phase: str, seconds: float) -> None:
 def test_a_password_in_the_url_is_refused_and_not_repeated() -> None:
     with pytest.raises(InvalidInput) as caught:
         Upstream("http://me:secret@localhost/v1")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("api_key", ["sk-secret\r\nX-Injected: 1", "sk-secret\n"])
+def test_an_api_key_cannot_say_more_than_it_is(api_key: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Upstream("http://localhost/v1", api_key)
     assert "secret" not in str(caught.value)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import aiohttp
+import socket
+import ssl
+
 import pytest
-from aiohttp.client_reqrep import ConnectionKey
 
 from turnledger.errors import (
     MalformedAnswer,
@@ -13,50 +14,53 @@ from turnledger.errors import (
     ModelTimeout,
     ModelUnavailable,
 )
-from turnledger.runners.upstream_failures import of_answer, of_connection, of_status
+from turnledger.runners.upstream_failures import (
+    BrokenOff,
+    closed,
+    cut,
+    encoded,
+    not_http,
+    of_connecting,
+    of_status,
+    too_slow,
+    unheard,
+)
 
-KEY = ConnectionKey("host.invalid", 443, True, True, None, None, None)
 ERROR = {"message": "No.", "code": "c"}
 
 
 @pytest.mark.parametrize(
     ("problem", "error", "may_retry"),
     [
-        (aiohttp.ConnectionTimeoutError(), ModelTimeout, True),
-        (aiohttp.SocketTimeoutError(), ModelTimeout, False),
-        (TimeoutError(), ModelTimeout, False),
-        (aiohttp.ClientConnectorError(KEY, OSError(111, "refused")), ModelUnavailable, True),
-        (aiohttp.ClientConnectorDNSError(KEY, OSError(-2, "unknown")), ModelUnavailable, True),
-        (aiohttp.ClientConnectorSSLError(KEY, OSError(1, "tls")), ModelUnavailable, False),
-        (aiohttp.ServerDisconnectedError(), ModelUnavailable, True),
-        (aiohttp.ClientOSError(104, "reset"), ModelUnavailable, True),
-        (aiohttp.ClientPayloadError(), ModelUnavailable, False),
-        (aiohttp.ClientError(), ModelUnavailable, False),
+        (TimeoutError(), ModelTimeout, True),
+        (TimeoutError(110, "host.invalid"), ModelTimeout, True),
+        (ConnectionRefusedError(111, "host.invalid"), ModelUnavailable, True),
+        (socket.gaierror(-2, "host.invalid"), ModelUnavailable, True),
+        (OSError(24, "too many open files"), ModelUnavailable, True),
+        (ConnectionResetError(104, "host.invalid"), ModelUnavailable, True),
+        (ssl.SSLCertVerificationError(1, "host.invalid"), ModelUnavailable, False),
+        (ssl.SSLError(1, "host.invalid"), ModelUnavailable, False),
     ],
 )
-def test_exceptions_before_an_answer(problem: Exception, error: type[ModelError], may_retry: bool) -> None:
-    broken_off = of_connection(problem)
+def test_why_there_is_no_connection(problem: OSError, error: type[ModelError], may_retry: bool) -> None:
+    broken_off = of_connecting(problem)
     assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
     assert "host.invalid" not in str(broken_off.error)
 
 
 @pytest.mark.parametrize(
-    ("problem", "error"),
+    ("broken_off", "error", "may_retry"),
     [
-        (aiohttp.SocketTimeoutError(), ModelTimeout),
-        (TimeoutError(), ModelTimeout),
-        (aiohttp.ClientPayloadError(), ModelUnavailable),
-        (aiohttp.ServerDisconnectedError(), ModelUnavailable),
-        (aiohttp.ClientConnectionError(), ModelUnavailable),
+        (cut(), ModelUnavailable, False),
+        (unheard(), ModelUnavailable, True),
+        (too_slow(), ModelTimeout, False),
+        (not_http(), MalformedAnswer, False),
+        (encoded(), MalformedAnswer, False),
+        (closed(), ModelUnavailable, False),
     ],
 )
-def test_exceptions_within_an_answer(problem: Exception, error: type[ModelError]) -> None:
-    assert type(of_answer(problem)) is error
-
-
-def test_what_is_no_http_is_malformed() -> None:
-    problem = aiohttp.ClientResponseError(None, (), status=400)  # type: ignore[arg-type]
-    assert type(of_answer(problem)) is MalformedAnswer
+def test_why_there_is_no_answer(broken_off: BrokenOff, error: type[ModelError], may_retry: bool) -> None:
+    assert (type(broken_off.error), broken_off.may_retry) == (error, may_retry)
 
 
 @pytest.mark.parametrize("status", [400, 404, 409, 413, 415, 418, 422, 429, 451])
@@ -80,24 +84,24 @@ def test_an_upstream_that_gave_up_waiting_is_a_timeout() -> None:
 
 def test_few_statuses_are_worth_another_try() -> None:
     assert [each for each in range(300, 600) if of_status(each, {}, {}).may_retry] == [429, 502, 503, 504]
-    assert not of_status(503, {"x-should-retry": "false"}, {}).may_retry
+    assert not of_status(503, {b"x-should-retry": b"false"}, {}).may_retry
 
 
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
         ({}, None),
-        ({"retry-after": "2"}, 2.0),
-        ({"retry-after-ms": "30"}, 0.03),
-        ({"retry-after-ms": "30", "retry-after": "2"}, 0.03),
-        ({"retry-after-ms": "soon", "retry-after": "2"}, 2.0),
-        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, None),
-        ({"retry-after": "-1"}, None),
-        ({"retry-after": "inf"}, None),
-        ({"retry-after": "nan"}, None),
+        ({b"retry-after": b"2"}, 2.0),
+        ({b"retry-after-ms": b"30"}, 0.03),
+        ({b"retry-after-ms": b"30", b"retry-after": b"2"}, 0.03),
+        ({b"retry-after-ms": b"soon", b"retry-after": b"2"}, 2.0),
+        ({b"retry-after": b"Wed, 21 Oct 2026 07:28:00 GMT"}, None),
+        ({b"retry-after": b"-1"}, None),
+        ({b"retry-after": b"inf"}, None),
+        ({b"retry-after": b"nan"}, None),
     ],
 )
-def test_how_long_to_wait_is_read(headers: dict[str, str], seconds: float | None) -> None:
+def test_how_long_to_wait_is_read(headers: dict[bytes, bytes], seconds: float | None) -> None:
     broken_off = of_status(429, headers, {})
     assert broken_off.retry_after == seconds
     assert isinstance(broken_off.error, ModelRefused)

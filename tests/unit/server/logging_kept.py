@@ -12,7 +12,9 @@ from turnledger.server.logs import log
 @contextmanager
 def kept_logging() -> Iterator[None]:
     root, ours, to = logging.getLogger(), logging.getLogger("turnledger"), log._to
-    before = (root.handlers[:], root.level, ours.level)
+    server = logging.getLogger("turnledger.server")
+    before = (root.handlers[:], root.level, ours.level, server.level)
+    server.setLevel(logging.NOTSET)
     root.handlers[:] = []  # pytest's own would be closed
     try:
         yield
@@ -20,3 +22,4 @@ def kept_logging() -> Iterator[None]:
         log._to = to
         root.handlers[:], root.level = before[0], before[1]
         ours.setLevel(before[2])
+        server.setLevel(before[3])

@@ -1,13 +1,22 @@
-"""A client that never completes its headers cannot fill the memory."""
+"""A client that never completes its headers cannot fill the memory; one that reads slowly is told from one
+that does not read at all."""
 
 from __future__ import annotations
 
+import asyncio
 import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+import uvicorn
+from uvicorn.server import ServerState
 
 from tests.unit.server.processes import read_until, request, rest_of, started
-from turnledger.server.bounded_http import HEAD_BYTES
+from turnledger.server.bounded_http import HEAD_BYTES, BoundedHttp, bounded_http
+from turnledger.server.settings import ServerLimits
 
 STREAMING = "tests.unit.server.streaming_server"
 
@@ -66,3 +75,123 @@ def test_a_request_for_a_tunnel_is_refused() -> None:
     with started(STREAMING, "0") as server, server.connect() as connection:
         connection.sendall(b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert "400 Bad Request" in rest_of(connection)
+
+
+def impatient(folder: Path) -> tuple[str, ...]:
+    """A command for a server with short waits."""
+    config = folder / "turnledger.toml"
+    config.write_text("[server.limits]\nhead_wait = 0.05\nsend_wait = 0.05\nidle_wait = 0.05\n")
+    return "turnledger", "serve", "--port", "0", "--store", "memory:", "--config", str(config)
+
+
+def test_a_server_as_it_is_run_keeps_its_waits(tmp_path: Path) -> None:
+    with started(*impatient(tmp_path)) as server:
+        with server.connect() as connection:
+            assert rest_of(connection) == ""
+        with server.connect() as connection:
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: ")
+            assert "408 Request Timeout" in rest_of(connection)
+        with server.connect() as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            # More than the kernel holds for somebody who does not read.
+            body = '{"model": "demo", "messages": [{"role": "user", "content": "/count 10000"}]}'
+            head = ("Host: localhost", "Content-Type: application/json", f"Content-Length: {len(body)}")
+            asked = "\r\n".join(["POST /v1/chat/completions HTTP/1.1", *head, "", body]).encode()
+            connection.sendall(asked * 200)
+            server.wait_for('"client_does_not_read"')
+        assert '{"status":"ok"}' in server.get("/healthz")
+        code, _, log = server.end(signal.SIGTERM)
+    assert code == 0
+    assert "Traceback" not in log
+
+
+class Wire(asyncio.Transport):
+    """A transport that holds what is written until somebody reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waiting = 0
+        self.is_aborted = False
+
+    def write(self, data: Any) -> None:
+        self.waiting += len(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def is_closing(self) -> bool:
+        return self.is_aborted
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+    def close(self) -> None: ...
+
+
+class Timers:
+    """A loop of which only the timers are used."""
+
+    def __init__(self) -> None:
+        self.set: list[tuple[float, Callable[[], object]]] = []
+
+    def call_later(self, seconds: float, act: Callable[..., object], *given: object) -> asyncio.TimerHandle:
+        timer = seconds, lambda: act(*given)
+        self.set.append(timer)
+
+        class Handle:
+            def cancel(_) -> None:
+                if timer in self.set:
+                    self.set.remove(timer)
+
+        return Handle()  # type: ignore[return-value]
+
+    def run_out(self, seconds: float) -> None:
+        """The timer that was set for so long has run out."""
+        timer = next(each for each in self.set if each[0] == seconds)
+        self.set.remove(timer)
+        timer[1]()
+
+
+def connected() -> tuple[BoundedHttp, Wire, Timers]:
+    async def nothing(scope: object, receive: object, send: object) -> None: ...
+
+    config = uvicorn.Config(nothing, ws="none", lifespan="off", log_config=None)
+    timers, wire = Timers(), Wire()
+    kind = bounded_http(ServerLimits(send_wait=7))
+    protocol = kind(config, ServerState(), {}, _loop=timers)  # type: ignore[arg-type]
+    protocol.connection_made(wire)
+    return protocol, wire, timers
+
+
+def test_who_reads_slowly_is_waited_for_as_long_as_he_reads() -> None:
+    protocol, wire, timers = connected()
+    wire.write(b"x" * 100_000)
+    protocol.pause_writing()
+    for left in (90_000, 70_000, 69_999):
+        wire.waiting = left
+        timers.run_out(7)
+        assert not wire.is_aborted
+    timers.run_out(7)
+    assert wire.is_aborted
+
+
+def test_what_is_left_when_there_is_room_again_is_bounded_only_at_the_end_of_an_answer() -> None:
+    protocol, wire, timers = connected()
+    wire.write(b"x" * 100_000)
+    protocol.pause_writing()
+    wire.waiting = 10_000
+    protocol.resume_writing()  # nothing is being answered
+    timers.run_out(7)
+    assert wire.is_aborted
+
+
+def test_who_has_read_everything_is_left_alone() -> None:
+    protocol, wire, timers = connected()
+    wire.write(b"x" * 100_000)
+    protocol.pause_writing()
+    wire.waiting = 0
+    protocol.resume_writing()
+    assert [seconds for seconds, _ in timers.set] == [ServerLimits().idle_wait]
+    protocol.connection_lost(None)
+    assert timers.set == []
+    assert not wire.is_aborted

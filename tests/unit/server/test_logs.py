@@ -162,6 +162,28 @@ def test_every_level_is_heard_in_its_place() -> None:
     assert not log.is_enabled_for("warning")
 
 
+async def test_a_token_that_somebody_put_into_a_path_is_blotted_out() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream)
+    token = "tlt_" + "aB3" * 13
+    async with serving() as app:
+        await ask(app, f"/api/{token}/x")
+    logging.getLogger("uvicorn.error").warning("Odd: %s", token)
+    request, warned = lines_of(stream)
+    assert (request["path"], warned["event"]) == ("/api/tlt_…/x", "Odd: tlt_…")
+
+
+async def test_a_program_that_embeds_the_server_is_handed_no_token() -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("turnledger").setLevel("INFO")
+    async with serving() as app:
+        await ask(app, "/api/tlt_" + "aB3" * 13)
+    assert records[0].__dict__["path"] == "/api/tlt_…"
+
+
 def test_a_log_that_nobody_reads_any_more_costs_no_request() -> None:
     stream = io.StringIO()
     configure("json", "info", stream)

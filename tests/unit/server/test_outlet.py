@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from starlette.types import Message
 
-from turnledger.server.outlet import Outlet
+from turnledger.server.outlet import CUT, Outlet, cut_of
 
 FOR_EVER = 3600.0
 
@@ -225,3 +225,32 @@ async def test_a_cancellation_by_somebody_else_passes_through() -> None:
         await task
     assert not outlet.is_broken
     await outlet.close(FOR_EVER)
+
+
+async def test_who_falls_too_far_behind_counts_as_gone_and_is_told_so_once() -> None:
+    client, told, cut = Client(reads=False), list[int](), list[int]()
+    outlet = Outlet(client.send, client.receive, cut=lambda: cut.append(1), backlog=10)
+    outlet.watch(lambda: told.append(1))
+    outlet.begin(200, [])
+    outlet.write(b"12345678901")
+    outlet.write(b"more")
+    client.leave()  # as the server says once the connection is cut
+    await asyncio.sleep(0)
+    assert not await outlet.close(FOR_EVER)
+    assert (told, cut) == ([1], [1])
+
+
+async def test_who_does_not_read_the_end_is_cut_off() -> None:
+    client, cut = Client(reads=False), list[int]()
+    outlet = Outlet(client.send, client.receive, cut=lambda: cut.append(1))
+    outlet.begin(200, [])
+    outlet.end(b"the end")
+    assert not await outlet.close(0)
+    assert cut == [1]
+
+
+def test_a_server_that_cannot_cut_is_not_asked_to() -> None:
+    cut_of({"type": "http"})()
+    cut = list[int]()
+    cut_of({"type": "http", "extensions": {CUT: {"cut": lambda: cut.append(1)}}})()
+    assert cut == [1]

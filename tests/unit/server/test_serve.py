@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -9,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, read_until, request, rest_of, started
 from turnledger import Ledger
+from turnledger.engine.limits import Limits
+from turnledger.server import serve
 from turnledger.server.listening import bind
-from turnledger.server.serve import check_guarded
-from turnledger.server.settings import Settings
+from turnledger.server.serve import check_guarded, engine_limits
+from turnledger.server.settings import ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -156,3 +160,38 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
             await check_guarded(ledger, Settings(host="0.0.0.0", port=0, insecure=True), listening)
             await ledger.tokens.create(owner="ann", scopes=["turns:run"], lifetime=1)
             await check_guarded(ledger, settings, listening)
+
+
+def test_the_memory_for_histories_is_shared_out() -> None:
+    assert engine_limits(ServerLimits(streams=9_000, turns=1_000)) == Limits()
+    small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
+    assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
+    assert small.readers == 12
+
+
+async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(serve, "LINGERING", 3600)
+    with bind(Settings(port=0)) as listening:
+        address = listening.getsockname()
+        async with serving() as app:
+            ready = asyncio.Event()
+            server = serve.Server(app, ready.set)
+            running = asyncio.create_task(server.answer_at(listening))
+            await ready.wait()
+            reader, writer = await asyncio.open_connection(*address)
+            writer.write(request("/healthz"))
+            assert b"connection: close" not in await reader.readuntil(b'{"status":"ok"}')
+            server.leave()
+            server.leave()
+            with pytest.raises(ConnectionError):
+                while True:
+                    (await asyncio.open_connection(*address))[1].close()
+            assert not running.done()
+            writer.write(request("/healthz"))
+            last = await reader.read()
+            assert (last.startswith(b"HTTP/1.1 200 "), b"connection: close" in last) == (True, True)
+            writer.close()
+            await writer.wait_closed()
+            await running

@@ -100,7 +100,7 @@ class TurnEvents:
         try:
             events = chat.events(turn, after=after)
             with service.staying.stay(who):
-                await send_events(events, receive, send, service.settings.limits.send_wait)
+                await send_events(events, request.scope, receive, send, service.settings.limits.send_wait)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()

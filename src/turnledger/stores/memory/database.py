@@ -37,6 +37,7 @@ class Database:
     turns: dict[TurnId, Turn] = field(default_factory=dict)
     turn_logs: dict[TurnId, bytes] = field(default_factory=dict)
     lines: dict[BranchId, dict[int, Turn]] = field(default_factory=dict)
+    stored_bytes: dict[str, int] = field(default_factory=dict)
     flags: dict[tuple[str, TurnId], Mapping[int, Flags]] = field(default_factory=dict)
     flag_versions: dict[str, int] = field(default_factory=dict)
     attempts: dict[TurnId, Attempt] = field(default_factory=dict)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import BranchId, ConversationId, TokenId, TurnId
+from turnledger.model.usage import in_blocks
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -51,6 +53,9 @@ class Overview:
 
     async def needed_through(self, branch: BranchId) -> int:
         return max(made_from(self._db, branch), default=0)
+
+    async def miscounts(self, limit: int) -> list[str]:
+        return list(islice(_miscounted(self._db), limit))
 
     async def oddities(self, limit: int) -> list[str]:
         return list(islice(_oddities(self._db), limit))
@@ -108,3 +113,18 @@ def _oddities(db: Database) -> Iterator[str]:
     for conversation in db.conversations.values():
         if (conversation.state is ConversationState.LIVE) is (conversation.id in db.ended):
             yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."
+
+
+def _miscounted(db: Database) -> Iterator[str]:
+    due: Counter[str] = Counter()
+    for branch in db.branches.values():
+        turns = db.lines.get(branch.id, {}).values()
+        if branch.bytes != sum(len(turn.body) + len(db.turn_logs.get(turn.id, b"")) for turn in turns):
+            yield f"{branch.id} counts other bytes than its turns take: its owner is told a wrong usage."
+        found = db.conversations.get(branch.conversation)
+        if found is not None:
+            due[found.owner] += in_blocks(branch.bytes)
+    for owner in due | Counter(db.stored_bytes):
+        kept = db.stored_bytes.get(owner, 0)
+        if kept != due[owner]:
+            yield f"The usage of {owner!r} is kept as {kept} bytes, but their turns count {due[owner]}."

@@ -21,6 +21,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
 from turnledger.stores.memory.token_rows import TokenRows
@@ -160,11 +161,16 @@ class MemoryTables(TokenRows, Overview):
         # The last first: put back, should this be undone, they are in order again.
         unneeded = [number for number in reversed(line) if number > max(made_from_it, default=0)][:limit]
         owner = self._db.conversations[branch.conversation].owner
+        left = branch.bytes
         for number in unneeded:
+            left -= len(line[number].body) + len(self._db.turn_logs.get(line[number].id, b""))
             self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
+        if unneeded:
+            self._put(self._db.branches, branch.id, replace(branch, bytes=left))
+            self._count_bytes(owner, in_blocks(left) - in_blocks(branch.bytes))
         is_done = not made_from_it and not line and branch.id in self._db.origins
         if not is_done or len(unneeded) == limit:
             return len(unneeded)
@@ -266,6 +272,16 @@ class MemoryTables(TokenRows, Overview):
         self._put(line, turn.number, turn)
         if log:
             self._put(self._db.turn_logs, turn.id, log)
+
+    async def count_bytes(self, owner: str, more: int) -> None:
+        self._count_bytes(owner, more)
+
+    def _count_bytes(self, owner: str, more: int) -> None:
+        stored = self._db.stored_bytes
+        self._put(stored, owner, stored.get(owner, 0) + more)
+
+    async def stored_bytes(self, owner: str) -> int:
+        return self._db.stored_bytes.get(owner, 0)
 
     async def turn_log(self, id: TurnId) -> bytes:
         return self._db.turn_logs.get(id, b"")

@@ -135,10 +135,12 @@ def translated(error: BaseException, path: str) -> BaseException:
 
 def outcome_unknown(error: apsw.Error, path: str) -> OutcomeUnknown:
     """What to raise when a COMMIT failed, whatever the reason: some of it may have reached the disk."""
-    remedy = _AFTER_UNKNOWN.get(meaning_of(error), "")
+    meaning = meaning_of(error)
+    remedy = _AFTER_UNKNOWN.get(meaning, "")
     failure = OutcomeUnknown(
         f"{path}: {reason(error)}, while finishing a write: it may be there or not.{remedy}"
     )
+    failure.because = meaning
     failure.__cause__ = error
     return failure
 

@@ -91,6 +91,10 @@ class LockFiles:
         since a lock belongs to the opened file, and this opens it anew."""
         return _if_unlocked(self._place(id), lambda: True)
 
+    def is_there(self, id: LeaseId) -> bool:
+        """Whether there is a file of this lease, locked or not."""
+        return self._place(id).exists()
+
     def sweep(self, living: Collection[LeaseId]) -> None:
         """Remove the files that dead processes left, once nothing names their leases any more. Whoever is
         about to lock such a file makes it anew."""

@@ -12,6 +12,7 @@ import apsw
 from turnledger.errors import StoreCorrupt
 from turnledger.model.conversation import Claim, Ticket
 from turnledger.model.ids import BranchId, ConversationId, Id, TokenId, TurnId
+from turnledger.model.usage import BLOCK
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
@@ -99,6 +100,17 @@ class Overview:
         found += [
             f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
             for branch, other in self._led_astray()
+        ]
+        return found[:limit]
+
+    async def miscounts(self, limit: int) -> list[str]:
+        found = [
+            f"{BranchId.trusted(id)} counts other bytes than its turns take: its owner is told a wrong usage."
+            for (id,) in self._all("miscounted_branches", limit)
+        ]
+        found += [
+            f"The usage of {owner!r} is kept as {kept} bytes, but their turns count {due}."
+            for owner, kept, due in self._all("miscounted_owners", BLOCK, limit)
         ]
         return found[:limit]
 

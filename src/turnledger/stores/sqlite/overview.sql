@@ -72,6 +72,24 @@ WHERE (turn.id IS NOT NULL OR origin.base IS NULL)
   AND (origin.source IS NOT turn.branch OR origin.through <> coalesce(turn.number, 0))
 LIMIT ?;
 
+-- name: miscounted_branches
+-- Those that do not know what their turns take.
+SELECT id FROM branch
+WHERE bytes <> (
+    SELECT coalesce(sum(length(body) + coalesce(length(log), 0)), 0) FROM turn WHERE turn.branch = branch.ref)
+LIMIT ?;
+
+-- name: miscounted_owners
+-- Those of whom another number is kept than their branches come to in blocks, and both numbers.
+SELECT owner, coalesce(owner.bytes, 0), coalesce(due, 0)
+FROM owner
+FULL JOIN (
+    SELECT conversation.owner AS owner, sum((branch.bytes + ?1 - 1) / ?1 * ?1) AS due
+    FROM branch JOIN conversation ON conversation.id = branch.conversation
+    GROUP BY conversation.owner) USING (owner)
+WHERE coalesce(owner.bytes, 0) <> coalesce(due, 0)
+LIMIT ?2;
+
 -- name: lines
 -- A page of what branches know of the stretches before their own turns.
 SELECT origin.branch, branch.id, origin.line

@@ -92,12 +92,12 @@ LIMIT ?;
 
 -- name: unswept_conversations
 -- Ended ones that may still have turns and attempts.
-SELECT ref, id FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
+SELECT ref, id, owner FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
 
 -- name: uncleared_branches
 -- Branches of an ended conversation that may still have turns, the last made first: what was made from a
 -- branch is looked at before it.
-SELECT ref FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
+SELECT ref, bytes FROM branch WHERE conversation = ? AND cleared = 0 ORDER BY ref DESC;
 
 -- name: needed_through
 -- Up to which number the branches made from this one need its turns; NULL if there are none.
@@ -107,7 +107,11 @@ SELECT max(through) FROM origin WHERE source = ?;
 -- Turns of a branch that no other one needs.
 DELETE FROM turn
 WHERE ref IN (SELECT ref FROM turn WHERE branch = ? AND number > ? LIMIT ?)
-RETURNING id;
+RETURNING id, length(body) + coalesce(length(log), 0);
+
+-- name: shrink_branch
+-- So many bytes of its turns are left.
+UPDATE branch SET bytes = ? WHERE ref = ?;
 
 -- name: clear_branch
 -- Nothing is left of this branch.
@@ -134,14 +138,15 @@ WHERE ref = ?
 
 -- name: branch
 -- One by id.
-SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed
+SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed,
+       bytes
 FROM branch
 WHERE id = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
-       instructed
+       instructed, bytes
 FROM branch
 WHERE conversation = ?
 ORDER BY ref
@@ -154,7 +159,7 @@ LIMIT 1;
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
        c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope,
        b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
-       b.last_ticket, b.instructed,
+       b.last_ticket, b.instructed, b.bytes,
        EXISTS (SELECT 1 FROM lease WHERE id = ?3), o.flag_version, o.admission
 FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o ON o.owner = ?2
 WHERE c.id = ?1 AND c.owner = ?2;
@@ -165,13 +170,15 @@ SELECT ref FROM branch WHERE id = ?;
 
 -- name: add_branch
 -- A line of turns, as given.
-INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed,
+                    bytes)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
 UPDATE branch
-SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?
+SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?,
+    bytes = ?
 WHERE ref = ?;
 
 -- name: add_origin
@@ -244,6 +251,14 @@ INSERT INTO turn (id, branch, number, parent, kind, created_at, committed_at, bo
 VALUES (?1, ?2, ?3,
         nullif(?4, (SELECT before.id FROM turn AS before WHERE before.branch = ?2 AND before.number = ?3 - 1)),
         ?5, ?6, ?7, ?8, ?9);
+
+-- name: count_bytes
+-- What the owner stores is so much more, or less.
+INSERT INTO owner (owner, bytes) VALUES (?1, ?2) ON CONFLICT (owner) DO UPDATE SET bytes = bytes + ?2;
+
+-- name: stored_bytes
+-- What the owner stores.
+SELECT bytes FROM owner WHERE owner = ?;
 
 -- name: turn_log
 -- The log of a turn's events.

@@ -95,7 +95,21 @@ def columns_of_conversation(conversation: Conversation) -> Row:
 
 def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None) -> Branch:
     """A branch, and of which conversation if that is known: making an id takes as long as reading a row."""
-    _, raw, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed = row
+    (
+        _,
+        raw,
+        fence,
+        head,
+        length,
+        running,
+        unsettled,
+        pending,
+        start,
+        settled,
+        last_ticket,
+        instructed,
+        bytes,
+    ) = row
     return Branch(
         id=id,
         conversation=conversation or ConversationId.trusted(raw),
@@ -109,6 +123,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
         settled=settled,
         last_ticket=last_ticket,
         instructed=instructed,
+        bytes=bytes,
     )
 
 
@@ -123,6 +138,7 @@ def columns_of_branch(branch: Branch) -> Row:
         _pending(branch.pending),
         branch.settled,
         branch.instructed,
+        branch.bytes,
     )
 
 

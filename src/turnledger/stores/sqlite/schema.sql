@@ -62,7 +62,8 @@ CREATE TABLE branch (
     settled INTEGER NOT NULL DEFAULT 0,     -- no settled turn of the line comes after this number
     last_ticket INTEGER NOT NULL DEFAULT 0,
     cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
-    instructed INTEGER NOT NULL DEFAULT 0   -- number of the turn whose instructions are in force at the head
+    instructed INTEGER NOT NULL DEFAULT 0,  -- number of the turn whose instructions are in force at the head
+    bytes INTEGER NOT NULL DEFAULT 0        -- of the bodies and logs of its own turns
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -117,7 +118,8 @@ CREATE INDEX item_flag_in_line ON item_flag (branch, number);
 CREATE TABLE owner (
     owner TEXT PRIMARY KEY,
     flag_version INTEGER NOT NULL DEFAULT 0,    -- how often flags were changed
-    admission INTEGER NOT NULL DEFAULT 0        -- how often it has changed who is let in
+    admission INTEGER NOT NULL DEFAULT 0,       -- how often it has changed who is let in
+    bytes INTEGER NOT NULL DEFAULT 0            -- of their branches, each in whole blocks: what they store
 ) STRICT, WITHOUT ROWID;
 
 -- Who is let in. Of the text that its bearer shows there is only the digest.

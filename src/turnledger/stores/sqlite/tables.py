@@ -16,6 +16,7 @@ from turnledger.model.conversation import Branch, Claim, Conversation, Lease, Or
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.model.usage import in_blocks
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
@@ -115,8 +116,8 @@ class SqliteTables(TokenRows, Overview):
 
     async def purge_ended(self, limit: int) -> int:
         removed = 0
-        for ref, id in self._rows("unswept_conversations", limit):
-            removed += self._purge_branches(id, limit - removed)
+        for ref, id, owner in self._rows("unswept_conversations", limit):
+            removed += self._purge_branches(owner, id, limit - removed)
             attempts = self._rows("ended_attempts", id, limit - removed)
             removed += self._remove_attempts(attempts)
             if removed >= limit:
@@ -124,15 +125,19 @@ class SqliteTables(TokenRows, Overview):
             self._run("mark_swept", ref)
         return removed
 
-    def _purge_branches(self, conversation: bytes, limit: int) -> int:
+    def _purge_branches(self, owner: str, conversation: bytes, limit: int) -> int:
         """Remove the turns of an ended conversation that no branch elsewhere needs; of a branch that is then
         empty, nothing is left to do, and the one it was made from may have more to give."""
         removed = 0
-        for (ref,) in self._rows("uncleared_branches", conversation):
+        for ref, stored in self._rows("uncleared_branches", conversation):
             ((needed,),) = self._rows("needed_through", ref)
             turns = self._rows("purge_turns", ref, needed or 0, limit - removed)
-            for (turn,) in turns:
+            for turn, _ in turns:
                 self._run("drop_flags", turn)
+            if turns:
+                left = stored - sum(size for _, size in turns)
+                self._run("shrink_branch", left, ref)
+                self._run("count_bytes", owner, in_blocks(left) - in_blocks(stored))
             removed += len(turns)
             if removed >= limit:
                 break
@@ -277,6 +282,15 @@ class SqliteTables(TokenRows, Overview):
     async def turn_log(self, id: TurnId) -> bytes:
         row = self._row("turn_log", id.raw)
         return (row[0] or b"") if row else b""
+
+    # What owners store.
+
+    async def count_bytes(self, owner: str, more: int) -> None:
+        self._run("count_bytes", owner, more)
+
+    async def stored_bytes(self, owner: str) -> int:
+        row = self._row("stored_bytes", owner)
+        return row[0] if row else 0
 
     # Flags.
 

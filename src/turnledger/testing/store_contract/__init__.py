@@ -57,6 +57,7 @@ PARTS = (
     "tokens",
     "unfinished_edits",
     "unknown_outcome",
+    "usage",
     "well_formed",
     "what_happened",
     "yours_only",
@@ -99,6 +100,7 @@ from turnledger.testing.store_contract.superseded import Superseding  # noqa: E4
 from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
+from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
 from turnledger.testing.store_contract.well_formed import WellFormed  # noqa: E402
 from turnledger.testing.store_contract.what_happened import WhatHappened  # noqa: E402
 from turnledger.testing.store_contract.yours_only import YoursOnly  # noqa: E402
@@ -112,11 +114,13 @@ class StoreContract(
     Attaching,
     Beginnings,
     BranchRows,
+    Bounded,
     Busy,
     ContextShown,
     Flagged,
     EventEnds,
     Events,
+    Counting,
     Crossing,
     Editing,
     Forks,

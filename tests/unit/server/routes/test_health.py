@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from tests.unit.server.asgi import ask, serving
 from turnledger import Ledger
-from turnledger.engine.conversations import list_page
+from turnledger.engine.lease import renew
+from turnledger.errors import StoreFull
+from turnledger.server import readiness
 from turnledger.server.app import make_app
 from turnledger.server.models import Models
-from turnledger.server.routes import health
 from turnledger.server.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
@@ -25,26 +24,26 @@ async def test_it_lives_and_can_work() -> None:
         assert (await ask(app, "/healthz", method="HEAD")).status == 200
 
 
-async def test_without_its_store_it_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_its_store_it_is_not_ready_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(readiness, "FRESH", 0.0)
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store) as ledger:
         app = make_app(ledger, Models({}), Settings())
-        store.refuse(list_page)
+        store.refuse(renew, StoreFull("/home/somebody/chats.db: disk is full."))
         reply = await ask(app, "/readyz")
-        assert (reply.status, reply.json) == (503, {"status": "store_unavailable"})
-        monkeypatch.setattr(health, "PATIENCE", 0.0)
-        with store.hold(list_page) as gate:
-            asked = asyncio.create_task(ask(app, "/readyz"))
-            assert (await asked).json == {"status": "store_unavailable"}
-            gate.release()
+        assert (reply.status, reply.json["status"]) == (503, "store_full")
+        assert "free some space" in reply.json["message"]
+        assert b"somebody" not in reply.body
         assert (await ask(app, "/healthz")).status == 200
+        assert (await ask(app, "/readyz")).status == 200
 
 
 async def test_a_server_that_is_about_to_end_is_not_ready() -> None:
     async with serving() as app:
         app.service.shutting_down.set()
         reply = await ask(app, "/readyz")
-        assert (reply.status, reply.json) == (503, {"status": "shutting_down"})
+        assert (reply.status, reply.json["status"]) == (503, "shutting_down")
+        assert "about to end" in reply.json["message"]
         assert (await ask(app, "/healthz")).status == 200
 
 

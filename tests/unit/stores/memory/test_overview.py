@@ -86,9 +86,25 @@ def count_a_live_one_as_ended(database: Database) -> None:
     database.ended[live] = None
 
 
+def count_too_little_of_a_branch(database: Database) -> None:
+    branch = next(each for each in database.branches.values() if each.bytes)
+    database.branches[branch.id] = replace(branch, bytes=branch.bytes - 1)
+
+
+def count_too_much_of_an_owner(database: Database) -> None:
+    database.stored_bytes["ann"] += 1
+
+
+def count_for_nobody(database: Database) -> None:
+    database.stored_bytes["nobody"] = 16_384
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
+        (count_too_little_of_a_branch, "counts other bytes than its turns take"),
+        (count_too_much_of_an_owner, "The usage of 'ann' is kept as "),
+        (count_for_nobody, "The usage of 'nobody' is kept as 16384 bytes, but their turns count 0"),
         (strand_a_turn, "which is not there: nobody can read it"),
         (place_a_turn_too_early, "stands before the start of its branch"),
         (keep_a_turn_out_of_its_line, "its line was not kept with it"),

@@ -60,6 +60,7 @@ def test_an_unknown_outcome_never_claims_that_nothing_was_written() -> None:
     failure = outcome_unknown(apsw.FullError("full"), "chats.db")
     assert type(failure) is OutcomeUnknown
     assert "Nothing was written" not in str(failure)
+    assert failure.because is StoreFull
 
 
 def test_values_that_sqlite_cannot_hold_are_the_callers_mistake() -> None:

@@ -45,6 +45,16 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
     ("statement", "said"),
     [
         (
+            "UPDATE branch SET bytes = bytes - 1 WHERE ref = (SELECT min(ref) FROM branch WHERE bytes > 1)",
+            "counts other bytes than its turns take",
+        ),
+        ("UPDATE owner SET bytes = bytes + 1", "The usage of 'ann' is kept as "),
+        (
+            "INSERT INTO owner (owner, bytes) VALUES ('nobody', 16384)",
+            "The usage of 'nobody' is kept as 16384 bytes, but their turns count 0",
+        ),
+        ("UPDATE owner SET bytes = 0", "The usage of 'ann' is kept as 0 bytes"),
+        (
             "INSERT INTO turn SELECT 9999, randomblob(16), 9999, 1, NULL, 0, 1, 1, body, NULL "
             "FROM turn LIMIT 1",
             "stands on a branch that is not there",

@@ -61,11 +61,18 @@ def test_a_store_of_the_first_version_keeps_its_rows() -> None:
         " created_at, touched_at) VALUES (?, 'ann', ?, 'k', 'live', 0, 1, 5, 6)",
         (b"conversation", b"branch"),
     )
+    for number, body, log in ((1, b"x" * 16_384, None), (2, b"y", b"z")):
+        connection.execute(
+            "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body, log)"
+            " VALUES (?, 1, ?, 0, 1, 1, ?, ?)",
+            (b"%d" % number, number, body, log),
+        )
     migrate(connection, ":memory:")
+    assert connection.execute("SELECT owner, bytes FROM owner").fetchall() == [("ann", 2 * 16_384)]
     [found] = connection.execute(QUERIES["conversation_by_key"], ("ann", "", "k"))
     assert (found[0], found[-1]) == (b"conversation", "")
     [row] = connection.execute(QUERIES["branch"], (b"branch",))
-    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0)
+    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386)
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
 
 

@@ -1,0 +1,380 @@
+"""Run a server for minutes under clients of every kind: `python -m bench.soak [--minutes 10]`.
+
+Most of them behave; others leave in the middle, do not read, never end their request, or stop their turn.
+What the server holds and how long a turn takes is told for each quarter of the time; the exit code is 1 if
+the last quarter is worse than the first, if an answer was not what it had to be, or if something is left at
+the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from statistics import median
+
+import uvloop
+
+from bench.http.__main__ import Running, started
+from bench.http.load import request
+
+CLIENTS = 16
+PAUSE = 0.1
+"""Seconds that a client thinks at most: the server shall work, not gasp."""
+HOT = 4
+"""Conversations that many share."""
+TURNS = 40
+"""After so many a conversation is left for a new one: what a model is sent grows with its history."""
+WARMING = 0.1
+"""The share of the time that is not counted: caches fill."""
+QUARTERS = 4
+
+
+@dataclass
+class Bound:
+    """What the last quarter may be, given the first: so many times as much, and so much more."""
+
+    times: float
+    more: float
+    unit: str
+
+    def holds(self, first: float, last: float) -> bool:
+        return last <= first * self.times + self.more
+
+
+BOUNDS = {
+    "memory": Bound(1.15, 8, "MB"),
+    "descriptors": Bound(1.1, 8, ""),
+    "turn, median": Bound(1.5, 2, "ms"),
+    "turn, 95%": Bound(2.0, 20, "ms"),
+}
+
+
+@dataclass
+class Seen:
+    """What was measured, each with the share of the time that had passed."""
+
+    held: list[tuple[float, float, int]] = field(default_factory=list)
+    """Megabytes and descriptors."""
+    turns: list[tuple[float, float]] = field(default_factory=list)
+    """Milliseconds from the question to the end of the answer."""
+    done: Counter[str] = field(default_factory=Counter)
+    odd: list[str] = field(default_factory=list)
+    """Answers that were not what they had to be."""
+
+
+class Client:
+    """Asks in one way after the other, as its dice fall."""
+
+    def __init__(self, port: int, number: int, seen: Seen, began: float, seconds: float) -> None:
+        self._port = port
+        self._name = f"client-{number}"
+        self._dice = Random(number)
+        self._seen = seen
+        self._began, self._seconds = began, seconds
+        self._asked = 0
+
+    @property
+    def passed(self) -> float:
+        """The share of the time that is over."""
+        return (time.monotonic() - self._began) / self._seconds
+
+    async def run(self) -> None:
+        ways = list(WAYS)
+        weights = [WAYS[way] for way in ways]
+        while self.passed < 1:
+            way = self._dice.choices(ways, weights)[0]
+            self._asked += 1
+            try:
+                await way(self)
+                self._seen.done[way.__name__] += 1
+            except (OSError, asyncio.IncompleteReadError, ValueError) as problem:
+                self._seen.odd.append(f"{way.__name__}: {problem!r}")
+            await asyncio.sleep(self._dice.uniform(0, PAUSE))
+
+    # Those who behave.
+
+    async def has_a_turn(self) -> None:
+        began = time.perf_counter()
+        await self._whole(self._question(self._cold()), b"data: [DONE]\n\n")
+        self._seen.turns.append((self.passed, (time.perf_counter() - began) * 1000))
+
+    async def has_a_turn_among_others(self) -> None:
+        await self._whole(self._question(f"hot-{self._dice.randrange(HOT)}-{self._round}"), b"[DONE]")
+
+    async def is_answered_at_once(self) -> None:
+        await self._whole(self._question(self._cold(), stream=False), b'"finish_reason":"stop"')
+
+    async def asks_twice_for_the_same(self) -> None:
+        asked = self._question(self._cold(), f"idempotency-key: {self._name}-{self._asked}")
+        first, second = await asyncio.gather(self._whole(asked, b"[DONE]"), self._whole(asked, b"[DONE]"))
+        if _turn_of(first) != _turn_of(second):
+            raise ValueError("one idempotency_key, two turns")
+
+    async def is_passed_through(self) -> None:
+        await self._whole(self._question(None), b"[DONE]")
+
+    async def looks_around(self) -> None:
+        for path in ("/healthz", "/readyz", "/metrics", "/v1/models"):
+            await self._whole(_get(path), b"200 OK")
+
+    async def is_refused(self) -> None:
+        await self._whole(self._question(self._cold(), "x-turn-on-busy: perhaps"), b"400 Bad Request")
+
+    # Those who do not.
+
+    async def leaves_in_the_middle(self) -> None:
+        policy = self._dice.choice(("continue", "keep", "discard"))
+        asked = self._question(self._cold(), f"x-turn-on-disconnect: {policy}")
+        await self._left(asked, b"word")
+
+    async def leaves_a_silent_model(self) -> None:
+        policy = self._dice.choice(("keep", "discard"))
+        key = f"held-{self._name}-{self._asked}"
+        await self._left(self._question(key, f"x-turn-on-disconnect: {policy}", model="held"), b"word")
+
+    async def leaves_before_an_answer(self) -> None:
+        await self._left(self._question(self._cold()), b"")
+
+    async def never_ends_its_head(self) -> None:
+        await self._left(b"GET /healthz HTTP/1.1\r\nhost: 127", b"")
+
+    async def never_ends_its_body(self) -> None:
+        await self._left(self._question(self._cold())[:-5], b"")
+
+    async def does_not_read(self) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port, limit=1024)
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        for _ in range(5):
+            writer.write(self._question(None))
+        await asyncio.sleep(self._dice.uniform(0, 1))
+        writer.close()
+        del reader
+
+    async def stops_its_turn(self) -> None:
+        key = f"stopped-{self._name}-{self._asked}"
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writer.write(self._question(key, model="held"))
+        head = await reader.readuntil(b"word")
+        stop = f"/api/turns/{_turn_of(head)}/stop HTTP/1.1"
+        asked = f"POST {stop}\r\nhost: 127.0.0.1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        try:
+            await self._whole(asked.encode(), b'"state":"kept"')
+            await reader.readuntil(b"turn_stopped")
+        finally:
+            writer.close()
+
+    async def follows_a_turn_and_leaves(self) -> None:
+        told = await self._whole(self._question(self._cold()), b"[DONE]")
+        await self._left(_get(f"/api/turns/{_turn_of(told)}/events"), b"turn.started")
+
+    # How they do it.
+
+    @property
+    def _round(self) -> int:
+        return self._asked // TURNS
+
+    def _cold(self) -> str:
+        return f"{self._name}-{self._round}"
+
+    def _question(self, key: str | None, *headers: str, stream: bool = True, model: str = "m") -> bytes:
+        words = "Where is my order? " * self._dice.randint(1, 20)
+        body = '{"model":"%s","messages":[{"role":"user","content":"%s"}],"stream":%s}'
+        named = [f"x-conversation-id: {key}"] if key else []
+        return request(
+            (body % (model, words, "true" if stream else "false")).encode(),
+            [*named, "connection: close", *headers],
+        )
+
+    async def _whole(self, asked: bytes, wanted: bytes) -> bytes:
+        """Ask, and read to the end; raises ValueError for another answer than was wanted."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            writer.write(asked)
+            told = await reader.read(-1)
+        finally:
+            writer.close()
+        if wanted not in told:
+            raise ValueError(told[:15] + b" ... " + told[-200:])
+        return told
+
+    async def _left(self, asked: bytes, heard: bytes) -> None:
+        """Ask, and leave when this was heard."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
+        try:
+            writer.write(asked)
+            await writer.drain()
+            if heard:
+                await reader.readuntil(heard)
+        finally:
+            writer.close()
+
+
+WAYS: dict[Callable[[Client], Awaitable[None]], int] = {
+    Client.has_a_turn: 8,
+    Client.has_a_turn_among_others: 4,
+    Client.is_answered_at_once: 4,
+    Client.asks_twice_for_the_same: 2,
+    Client.is_passed_through: 3,
+    Client.looks_around: 1,
+    Client.is_refused: 1,
+    Client.leaves_in_the_middle: 4,
+    Client.leaves_a_silent_model: 2,
+    Client.leaves_before_an_answer: 2,
+    Client.never_ends_its_head: 1,
+    Client.never_ends_its_body: 1,
+    Client.does_not_read: 1,
+    Client.stops_its_turn: 1,
+    Client.follows_a_turn_and_leaves: 2,
+}
+
+
+def _get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n".encode()
+
+
+def _turn_of(told: bytes) -> str:
+    found = re.search(rb"x-turn-id: (\S+)", told)
+    if found is None:
+        raise ValueError(told[:200])
+    return found[1].decode()
+
+
+def descriptors(server: Running) -> int:
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+async def soak(server: Running, seconds: float) -> Seen:
+    """Put the server under load for so long, and watch it."""
+    seen, began = Seen(), time.monotonic()
+    clients = [Client(server.port, number, seen, began, seconds) for number in range(CLIENTS)]
+    running = [asyncio.create_task(client.run()) for client in clients]
+    every = max(seconds / 200, 0.1)
+    while clients[0].passed < 1 and server.process.poll() is None:
+        await asyncio.sleep(every)
+        with suppress(OSError):  # it has died: its clients tell
+            seen.held.append((clients[0].passed, server.memory() / 1e6, descriptors(server)))
+    async with asyncio.timeout(60):
+        await asyncio.gather(*running)
+    return seen
+
+
+async def comes_to_rest(server: Running, before: int) -> int:
+    """How many descriptors are left that were not there before; waits a while for them to go."""
+    deadline = time.monotonic() + 20
+    while (left := descriptors(server) - before) > 0 and time.monotonic() < deadline:  # noqa: ASYNC110
+        await asyncio.sleep(0.2)
+    return left
+
+
+def by_quarter(values: Sequence[tuple[float, float]]) -> list[list[float]]:
+    """The values of each quarter of the time that counts."""
+    quarters: list[list[float]] = [[] for _ in range(QUARTERS)]
+    for passed, value in values:
+        if WARMING <= passed < 1:
+            quarters[int((passed - WARMING) / (1 - WARMING) * QUARTERS)].append(value)
+    return quarters
+
+
+def upper(values: Sequence[float]) -> float:
+    """What 95% are below."""
+    return sorted(values)[int(len(values) * 0.95)]
+
+
+def table(seen: Seen) -> list[tuple[str, list[float]]]:
+    memory = by_quarter([(passed, held) for passed, held, _ in seen.held])
+    files = by_quarter([(passed, count) for passed, _, count in seen.held])
+    turns = by_quarter(seen.turns)
+    return [
+        ("memory", [median(each) for each in memory]),
+        ("descriptors", [median(each) for each in files]),
+        ("turn, median", [median(each) for each in turns]),
+        ("turn, 95%", [upper(each) for each in turns]),
+    ]
+
+
+def report(seen: Seen, left: int, checked: str) -> bool:
+    """Print what came of it; whether all is well."""
+    print(
+        f"{sum(seen.done.values())} requests: "
+        + ", ".join(f"{count} {way}" for way, count in seen.done.items())
+    )
+    is_well = not seen.odd and left <= 0 and "nothing is wrong" in checked
+    for odd in seen.odd[:10]:
+        print(f"ODD {odd}")
+    print(f"{'':14}" + "".join(f"{f'quarter {number}':>12}" for number in range(1, QUARTERS + 1)))
+    for name, values in table(seen):
+        bound = BOUNDS[name]
+        holds = bound.holds(values[0], values[-1])
+        is_well = is_well and holds
+        told = "".join(f"{value:12.1f}" for value in values)
+        print(f"{name:14}{told} {bound.unit:3} {'flat' if holds else 'GROWS'}")
+    print(f"{max(left, 0)} descriptors left at rest; the store: {checked.strip()}")
+    return is_well
+
+
+CONFIG = """
+[server]
+port = 0
+store = "{store}"
+log_level = "error"
+[server.limits]
+head_wait = 2
+body_wait = 2
+send_wait = 2
+cached_bytes = 4000000
+[models.m]
+upstream = "http://127.0.0.1:{port}/v1"
+[models.held]
+upstream = "http://127.0.0.1:{port}/held"
+"""
+RUN = "from turnledger.cli import main; main()"
+
+
+def run(folder: Path, minutes: float) -> bool:
+    """All of it, in a folder that is empty."""
+    store = f"sqlite:///{folder}/chats.db"
+    with started("-m", "bench.http.upstream") as upstream:
+        config = folder / "turnledger.toml"
+        config.write_text(CONFIG.format(store=store, port=upstream.port))
+        with started("-c", RUN, "serve", "--config", str(config)) as server:
+
+            async def measure() -> tuple[Seen, int]:
+                await Client(
+                    server.port, CLIENTS, Seen(), 0, 1
+                ).has_a_turn()  # what is opened once is open now
+                before = descriptors(server)
+                return await soak(server, minutes * 60), await comes_to_rest(server, before)
+
+            seen, left = uvloop.run(measure())
+            server.process.send_signal(signal.SIGTERM)
+            server.process.wait(timeout=60)
+    check = [sys.executable, "-c", RUN, "check", store]
+    checked = subprocess.run(check, capture_output=True, text=True, check=False)
+    return report(seen, left, checked.stdout or checked.stderr)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to use (default: here)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        is_well = run(Path(folder).resolve(), options.minutes)
+    sys.exit(0 if is_well else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,268 @@
+"""A connection to an upstream: one request at a time, and its response as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+import httptools
+
+from turnledger.runners.http.deadlines import NEVER, Deadlines
+from turnledger.runners.http.response import Response
+from turnledger.runners.upstream_failures import BrokenOff, cut, not_http, too_slow, unheard
+
+HEAD_BYTES = 64 * 1024
+"""What may come without a byte of a body: a server that only ever sends headers must not fill the memory."""
+SLICE = 256 * 1024
+"""What is given to the transport at once."""
+STALE_AFTER = 1.0
+"""Seconds without a request after which a server may just be closing the connection for that."""
+
+
+class Limits:
+    """How long the phases of one response may take, in seconds."""
+
+    __slots__ = ("between", "first_byte", "total")
+
+    def __init__(self, first_byte: float | None, between: float | None, total: float | None) -> None:
+        self.first_byte = NEVER if first_byte is None else first_byte
+        self.between = NEVER if between is None else between
+        self.total = NEVER if total is None else total
+
+
+class Connection(asyncio.Protocol):
+    """`on_free` is called when a response has come whole and another request may follow, `on_lost` when the
+    connection is gone."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        deadlines: Deadlines,
+        on_free: Callable[[Connection], None],
+        on_lost: Callable[[Connection], None],
+    ) -> None:
+        self._loop = loop
+        self._deadlines = deadlines
+        self._on_free = on_free
+        self._on_lost = on_lost
+        self._arrived: list[bytes] = []
+        self.on_body = self._arrived.append  # for the parser: a call less for each chunk of a stream
+        self._parser = httptools.HttpResponseParser(self)
+        # What old servers do, and no harm comes from.
+        self._parser.set_dangerous_leniencies(
+            lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+        self._response: Response | None = None
+        self._limits = Limits(None, None, None)
+        self._ends_by = NEVER
+        self._bodiless_bytes = 0
+        self._has_heard = False
+        self._has_begun = False
+        self._is_sent = True
+        self._is_full = False
+        self._is_held_up = False
+        self._is_over = False
+        self._is_used = False
+        self.is_lost = False
+        self.deadline = NEVER
+        self.free_since = 0.0
+
+    # For who asks.
+
+    @property
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    @property
+    def may_be_stale(self) -> bool:
+        """Whether it was left alone for so long that its server may have closed it by now."""
+        return self._is_used and self._loop.time() - self.free_since >= STALE_AFTER
+
+    def ask(self, request: bytes, limits: Limits, *, room: int, in_pieces: bool) -> Response:
+        """Begin to send a request. What does not fit at once is left to `send`."""
+        now = self._loop.time()
+        response = self._response = Response(self, self._loop, room, in_pieces)
+        self._limits = limits
+        self._ends_by = now + limits.total
+        self.deadline = min(now + limits.first_byte, self._ends_by)
+        self._deadlines.watch(self)
+        self._bodiless_bytes = 0
+        self._has_heard = self._has_begun = self._is_over = False
+        self._is_used = True
+        self._is_sent = len(request) <= SLICE
+        if self._is_sent:
+            self._transport.write(request)
+        return response
+
+    async def send(self, request: bytes) -> None:
+        """Send the request that was asked with, if that was too long to be sent at once, as fast as it is
+        read. Ends early where the response does not wait for it."""
+        response, rest = self._response, memoryview(request)
+        if self._is_sent or response is None:
+            return
+        for start in range(0, len(request), SLICE):
+            while self._is_full and self._response is response and not response.has_head:
+                await response.arrival()
+            if self._response is not response or response.has_head:
+                return
+            self._transport.write(rest[start : start + SLICE])
+        self._is_sent = True
+
+    def abandon(self) -> None:
+        """Nobody waits for the response any more: what is still to come of it must reach nobody else."""
+        self._response = None
+        self._deadlines.forget(self)
+        self._transport.abort()
+
+    def go_on(self) -> None:
+        """The reader has taken what held it up."""
+        if self._is_held_up:
+            self._is_held_up = False
+            self._transport.resume_reading()
+            self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
+            self._deadlines.watch(self)
+
+    def close(self) -> None:
+        """Close it; what is not whole breaks off."""
+        self._break_off(cut())
+
+    def expire(self) -> None:
+        """The time is up."""
+        self._break_off(too_slow())
+
+    # For the transport.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        response = self._response
+        if response is None:
+            self._transport.abort()  # nobody asked: whatever it is, it must not be taken for the next answer
+            return
+        self._has_heard = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as problem:
+            if not response.is_whole:
+                self._give(response)
+                self._break_off(not_http(), problem)
+                return
+            self._is_over = True
+        if response.is_whole:
+            self._finish(response)
+        elif self._arrived:
+            self._give(response)
+            self._go_on_with(response)
+        else:
+            self._count_bodiless(len(data), response)
+
+    def eof_received(self) -> None:
+        """The server has said all it will."""
+        response = self._response
+        if response is None:
+            return
+        if response.has_head and not response.has_marked_end:
+            response.end()
+            self._is_over = True
+            self._finish(response)
+        else:
+            self._break_off(cut() if self._has_heard else unheard())
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        if self._response is not None:
+            self._break_off(cut() if self._has_heard else unheard(), exc)
+        self._on_lost(self)
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        if self._response is not None and not self._is_sent:
+            self._response.wake()
+
+    # For the parser.
+
+    def on_message_begin(self) -> None:
+        if self._response is not None and self._response.is_whole:
+            self._is_over = True  # more than was asked for
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        response = self._response
+        if response is not None and not response.has_head:
+            response.headers[name.lower()] = value
+
+    def on_headers_complete(self) -> None:
+        response = self._response
+        if response is None or response.has_head:
+            return
+        status = self._parser.get_status_code()
+        if 100 <= status < 200:
+            response.headers.clear()
+            return
+        response.status = status
+        response.has_head = True
+        headers = response.headers
+        response.has_marked_end = b"content-length" in headers or headers.get(
+            b"transfer-encoding", b""
+        ).lower().endswith(b"chunked")
+
+    def on_message_complete(self) -> None:
+        response = self._response
+        if response is not None and response.has_head and not response.is_whole:
+            self._is_over = not self._parser.should_keep_alive()
+            self._give(response)
+            response.end()
+
+    # How a response goes on.
+
+    def _give(self, response: Response) -> None:
+        arrived = self._arrived
+        if arrived:
+            response.add(arrived[0] if len(arrived) == 1 else b"".join(arrived))
+            arrived.clear()
+
+    def _go_on_with(self, response: Response) -> None:
+        self._bodiless_bytes = 0
+        if response.in_pieces:
+            self.deadline = min(self._loop.time() + self._limits.between, self._ends_by)
+            if not self._has_begun:
+                self._has_begun = True
+                self._deadlines.watch(self)  # the silence between two pieces may be less than that before
+        if response.waits > response.room:
+            self._hold_up()
+        response.wake_if_due()
+
+    def _count_bodiless(self, size: int, response: Response) -> None:
+        self._bodiless_bytes += size
+        if self._bodiless_bytes > HEAD_BYTES:
+            self._break_off(not_http())
+        else:
+            response.wake_if_due()
+
+    def _hold_up(self) -> None:
+        if not self._is_held_up:
+            self._is_held_up = True
+            self._transport.pause_reading()
+            self.deadline = self._ends_by  # the silence to come is not the server's fault
+
+    def _finish(self, response: Response) -> None:
+        self._response = None
+        self._deadlines.forget(self)
+        if self._is_over or not self._is_sent or self._transport.is_closing():
+            self._transport.abort()
+        else:
+            self.free_since = self._loop.time()
+            self._on_free(self)
+        response.wake()
+
+    def _break_off(self, failure: BrokenOff, cause: BaseException | None = None) -> None:
+        response, self._response = self._response, None
+        self._deadlines.forget(self)
+        self._transport.abort()
+        if response is not None:
+            failure.__cause__ = cause
+            response.fail(failure)

@@ -1,0 +1,180 @@
+"""The pool: connections to one upstream, kept while they may be used again, and never more than a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from contextlib import suppress
+
+from turnledger.runners.http.address import Address
+from turnledger.runners.http.connection import Connection
+from turnledger.runners.http.deadlines import Deadlines
+from turnledger.runners.http.dialing import dial
+from turnledger.runners.upstream_failures import closed, of_connecting, unheard
+
+IDLE_SECONDS = 15.0
+"""How long a connection is kept that nobody uses: less than most servers do."""
+
+
+class Pool:
+    """Belongs to the loop that it is made in.
+
+    Of several free connections the one used last is taken, so that those not needed grow old and go. Where
+    the bound is reached, who came first is served first.
+    """
+
+    def __init__(self, address: Address, tls: ssl.SSLContext | None, bound: int) -> None:
+        self._address = address
+        self._tls = tls
+        self._bound = bound
+        self._loop = asyncio.get_running_loop()
+        self._deadlines = Deadlines(self._loop)
+        self._free: deque[Connection] = deque()
+        self._open: set[Connection] = set()
+        self._dialing = 0
+        self._queue: deque[asyncio.Future[Connection | None]] = deque()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._emptied: asyncio.Future[None] | None = None
+
+    def take(self) -> Connection | None:
+        """A free connection, if there is one."""
+        while self._free:
+            connection = self._free.pop()
+            if not connection.is_closing:
+                return connection
+        return None
+
+    async def connect(self, timeout: float | None) -> Connection:
+        """Open a connection; or, where there are as many as there may be, wait for one. Raises BrokenOff."""
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    connection = await self._turn()
+                    if connection is None:
+                        return await self._dial()
+                    if not connection.is_closing:
+                        return connection
+        except OSError as problem:
+            raise of_connecting(problem) from problem
+
+    async def close(self) -> None:
+        """Close all connections, and wait until they are; responses that are still read break off."""
+        self._is_closed = True
+        self._deadlines.close()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for waiting in self._queue:
+            if not waiting.done():
+                waiting.set_exception(closed())
+        for connection in list(self._open):
+            connection.close()
+        if self._open:
+            self._emptied = self._loop.create_future()
+            await self._emptied
+
+    # The bound: a place is held by each connection, and by who is about to open one.
+
+    async def _turn(self) -> Connection | None:
+        """Wait for a connection, or for a place to open one: None."""
+        if self._is_closed:
+            raise closed()
+        if len(self._open) + self._dialing < self._bound:
+            self._dialing += 1
+            return None
+        if self._free:
+            self._free.popleft().close()  # nobody asks for a new one while there are good ones
+        waiting: asyncio.Future[Connection | None] = self._loop.create_future()
+        self._queue.append(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.cancelled():
+                with suppress(ValueError):  # somebody has just passed it over
+                    self._queue.remove(waiting)
+            elif waiting.exception() is None:
+                self._pass_on(waiting.result())
+            raise
+
+    def _next(self) -> asyncio.Future[Connection | None] | None:
+        while self._queue:
+            waiting = self._queue.popleft()
+            if not waiting.done():
+                return waiting
+        return None
+
+    def _pass_on(self, given: Connection | None) -> None:
+        if given is None:
+            self._dialing -= 1
+            self._offer_place()
+        elif not given.is_closing:
+            self._freed(given)
+
+    def _offer_place(self) -> None:
+        if self._queue and len(self._open) + self._dialing < self._bound:
+            waiting = self._next()
+            if waiting is not None:
+                self._dialing += 1
+                waiting.set_result(None)
+
+    async def _dial(self) -> Connection:
+        """Open a connection, in the place that is held for it."""
+        try:
+            connection = await self._connected()
+            if connection.is_lost:
+                raise unheard()
+            self._open.add(connection)
+        finally:
+            self._dialing -= 1
+            self._offer_place()
+        if self._is_closed:
+            connection.close()
+            raise closed()
+        return connection
+
+    async def _connected(self) -> Connection:
+        address, tls = self._address, self._tls
+        dialed = await dial(address.host, address.port)
+        try:
+            _, connection = await self._loop.create_connection(
+                lambda: Connection(self._loop, self._deadlines, self._freed, self._lost),
+                sock=dialed,
+                ssl=tls,
+                server_hostname=address.host if tls else None,
+            )
+        except BaseException:
+            dialed.close()
+            raise
+        return connection
+
+    # What becomes of connections.
+
+    def _freed(self, connection: Connection) -> None:
+        if self._is_closed:
+            connection.close()
+            return
+        waiting = self._next() if self._queue else None
+        if waiting is not None:
+            waiting.set_result(connection)
+            return
+        self._free.append(connection)
+        if self._sweeping is None:
+            self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep)
+
+    def _lost(self, connection: Connection) -> None:
+        self._open.discard(connection)
+        if connection in self._free:
+            self._free.remove(connection)
+        self._offer_place()
+        if not self._open and self._emptied is not None and not self._emptied.done():
+            self._emptied.set_result(None)
+
+    def _sweep(self) -> None:
+        """Close what was left alone for too long."""
+        self._sweeping = None
+        free, oldest = self._free, self._loop.time() - IDLE_SECONDS
+        while free and free[0].free_since <= oldest:
+            free.popleft().close()
+        if free:
+            self._sweeping = self._loop.call_at(free[0].free_since + IDLE_SECONDS, self._sweep)

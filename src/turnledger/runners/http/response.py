@@ -1,0 +1,143 @@
+"""A response: what an upstream answers to one request, as far as it has come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from turnledger.runners.upstream_failures import BrokenOff
+
+if TYPE_CHECKING:
+    from turnledger.runners.http.connection import Connection
+
+PIECES_BYTES = 256 * 1024
+"""What may wait for a reader before its connection is held up."""
+
+
+class Response:
+    """Filled by its connection, and read by one task.
+
+    With `in_pieces` the reader is woken for the head and for all that arrives; without, for the whole, and
+    for the head of anything but success. When more than `room` bytes wait, the reader is woken in any case
+    and the connection held up until they are taken.
+
+    Whoever asked has to `release` it: cancelled or not, nothing half read is left to the next request.
+    """
+
+    __slots__ = (
+        "_connection",
+        "_failure",
+        "_loop",
+        "_pieces",
+        "_waiting",
+        "has_head",
+        "has_marked_end",
+        "headers",
+        "in_pieces",
+        "is_whole",
+        "room",
+        "status",
+        "waits",
+    )
+
+    def __init__(
+        self, connection: Connection, loop: asyncio.AbstractEventLoop, room: int, in_pieces: bool
+    ) -> None:
+        self._connection: Connection | None = connection
+        self._loop = loop
+        self._failure: BrokenOff | None = None
+        self._pieces: list[bytes] = []
+        self._waiting: asyncio.Future[None] | None = None
+        self.room = room
+        self.in_pieces = in_pieces
+        self.waits = 0
+        """How many bytes have come and were not taken."""
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        """With names in lower case."""
+        self.has_head = False
+        self.has_marked_end = False
+        """Whether the transport tells a whole body from one that was cut."""
+        self.is_whole = False
+        """Whether all of the body has come."""
+
+    # For the reader.
+
+    async def begun(self) -> None:
+        """Wait for the head; and for the whole of a success, without `in_pieces`. Raises BrokenOff."""
+        while not self._is_begun:
+            await self.arrival()
+        if self._failure is not None and not self.has_head:
+            raise self._failure
+
+    @property
+    def _is_begun(self) -> bool:
+        if self._failure is not None or self.is_whole or self.waits > self.room:
+            return True
+        return self.has_head and (self.in_pieces or self.status != 200)
+
+    def take(self) -> bytes | None:
+        """What has come since; None if that is nothing, or the end. Raises a ModelError when all was taken
+        that came before a failure."""
+        pieces = self._pieces
+        if pieces:
+            taken = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            pieces.clear()
+            is_held_up, self.waits = self.waits > self.room, 0
+            if is_held_up and self._connection is not None:
+                self._connection.go_on()
+            return taken
+        if self._failure is not None:
+            raise self._failure.error from self._failure.__cause__
+        return None
+
+    def arrival(self) -> asyncio.Future[None]:
+        """Until something more has come: to be awaited when there was nothing to take."""
+        waiting = self._waiting = self._loop.create_future()
+        return waiting
+
+    async def body(self, limit: int) -> bytes:
+        """All of the body, or more than the limit of it. Raises a ModelError."""
+        self.room = limit
+        while not self.is_whole and self.waits <= limit and self._failure is None:
+            await self.arrival()
+        if self._failure is not None and self.waits <= limit:
+            raise self._failure.error from self._failure.__cause__
+        return b"".join(self._pieces)
+
+    def release(self) -> None:
+        """Let go of the connection, which closes it unless the response is whole."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.abandon()
+
+    # For the connection.
+
+    def add(self, piece: bytes) -> None:
+        """More of the body has come."""
+        self._pieces.append(piece)
+        self.waits += len(piece)
+
+    def end(self) -> None:
+        """All of it has come."""
+        self.is_whole = True
+        self._connection = None
+
+    def fail(self, failure: BrokenOff) -> None:
+        """No more will come."""
+        self._failure = failure
+        self._connection = None
+        self.wake()
+
+    def wake_if_due(self) -> None:
+        """Tell the reader, if what has come is what it waits for."""
+        if self._waiting is not None and self._is_begun:
+            self.wake()
+
+    def wake(self) -> None:
+        """Tell the reader that there is something for it."""
+        waiting = self._waiting
+        if waiting is not None:
+            self._waiting = None
+            if not waiting.done():
+                waiting.set_result(None)

@@ -1,0 +1,128 @@
+"""Web sites that are not ours: one port that serves pages under whatever name it is asked for, and one whose
+name can be made to lead elsewhere while a page of it is open."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+PAGE = "<!doctype html><title>a page</title><link rel=icon href=data:,><body>"
+SERVICE_WORKER = """
+self.addEventListener("install", () => self.skipWaiting());
+self.addEventListener("activate", event => event.waitUntil(self.clients.claim()));
+self.addEventListener("message", async event => {
+  const told = [];
+  for (const mode of ["cors", "no-cors"]) {
+    try {
+      const answer = await fetch(event.data, {mode});
+      const cache = await caches.open("loot");
+      await cache.put("/loot", answer.clone());
+      told.push({status: answer.status, body: await answer.text()});
+    } catch (problem) {
+      told.push({error: problem.name});
+    }
+  }
+  event.source.postMessage(told);
+});
+"""
+
+
+class _Answers(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        where = urlsplit(self.path)
+        asked = {name: values[0] for name, values in parse_qs(where.query).items()}
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if where.path == "/redirect":
+            self._answer(int(asked.get("status", "302")), "", Location=asked["to"])
+        elif where.path == "/worker.js":
+            self._answer(200, SERVICE_WORKER, **{"Content-Type": "text/javascript"})
+        elif where.path == "/reporting":
+            policy = f"img-src 'none'; report-uri {asked['to']}"
+            self._answer(200, f"{PAGE}<img src=/forbidden>", **{"Content-Security-Policy": policy})
+        else:
+            self._answer(200, asked.get("html", PAGE))
+
+    do_POST = do_GET
+
+    def _answer(self, status: int, body: str, **headers: str) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Type": "text/html; charset=utf-8", **headers}.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body.encode())))
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Nobody wants to know."""
+
+
+@contextmanager
+def site() -> Iterator[int]:
+    """Serve pages; the port. `?html=` says what is on a page, `/redirect?to=` sends elsewhere."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Answers)
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Rebinding:
+    """A port that leads to another, until it leads to a third: what a name does whose owner changes where it
+    points. Bytes pass as they are."""
+
+    def __init__(self, leads_to: int) -> None:
+        self._leads_to = leads_to
+        self._open: set[socket.socket] = set()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        Thread(target=self._listen, daemon=True).start()
+
+    def rebind(self, port: int) -> None:
+        """Lead there from now on; what is open ends, so that nobody is served by the old place any more."""
+        self._leads_to = port
+        for each in list(self._open):
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self.rebind(0)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                near, _ = self._listening.accept()
+            except OSError:
+                return
+            Thread(target=self._lead, args=(near,), daemon=True).start()
+
+    def _lead(self, near: socket.socket) -> None:
+        with suppress(OSError), near, socket.create_connection(("127.0.0.1", self._leads_to)) as far:
+            self._open |= {near, far}
+            back = Thread(target=_pass_on, args=(far, near), daemon=True)
+            back.start()
+            _pass_on(near, far)
+            back.join()
+            self._open -= {near, far}
+
+
+def _pass_on(near: socket.socket, far: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := near.recv(65_536):
+            far.sendall(piece)
+    with suppress(OSError):
+        far.shutdown(socket.SHUT_WR)

@@ -1,0 +1,108 @@
+"""What pages may do that are let in: those of configured origins, and the server's own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from tests.browser.conftest import Open, Sites
+from tests.browser.victim import COMPLETIONS, PATIENCE, SECRET, Victim, question
+
+ASK = """async ([url, headers, body]) => {
+    const answer = await fetch(url, {method: 'POST', body, headers: {
+        'Content-Type': 'application/json', ...headers}});
+    const parts = [];
+    const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+    for (;;) {
+        const {done, value} = await reader.read();
+        if (done) break;
+        parts.push(value);
+    }
+    return {status: answer.status, headers: Object.fromEntries(answer.headers), parts};
+}"""
+
+
+@pytest.fixture(params=["a configured origin", "the server's own"])
+def page(
+    request: pytest.FixtureRequest, victim: Victim, sites: Sites, visit: Open, browser: Browser
+) -> Iterator[Page]:
+    if request.param == "a configured origin":
+        yield visit(sites.of("friend.test"))
+    else:
+        # What the server shows by itself may call nobody, so the page is one that could.
+        context = browser.new_context(bypass_csp=True)
+        context.set_default_timeout(PATIENCE * 1000)
+        page = context.new_page()
+        page.goto(victim.url("/healthz"))
+        yield page
+        context.close()
+
+
+@pytest.fixture
+def name(page: Page) -> str:
+    """Something to call things by that only this page does."""
+    return str(page.evaluate("location.hostname"))
+
+
+def test_a_page_that_is_let_in_can_talk(victim: Victim, page: Page, name: str) -> None:
+    headers = {
+        "X-Conversation-Id": f"of-{name}",
+        "Idempotency-Key": f"once-{name}",
+        "Authorization": "Bearer of-no-use-to-anybody",
+    }
+    asked = [victim.url(COMPLETIONS), headers, json.dumps(question("Hello from a page"))]
+    first, again = (page.evaluate(ASK, asked) for _ in range(2))
+    assert (first["status"], again["status"]) == (200, 200)
+    answer = json.loads("".join(first["parts"]))
+    assert answer["choices"][0]["message"]["content"] == "One two three."
+    assert first["headers"]["x-conversation-state"] == "created"
+    assert first["headers"]["x-request-id"]
+    assert again["headers"]["idempotency-replayed"] == "true"
+    assert again["headers"]["x-turn-id"] == first["headers"]["x-turn-id"]
+
+
+def test_a_page_that_is_let_in_can_read_a_stream(victim: Victim, page: Page) -> None:
+    body = json.dumps(question("Hello in parts", stream=True))
+    told = page.evaluate(ASK, [victim.url(COMPLETIONS), {}, body])
+    assert told["status"] == 200
+    assert told["headers"]["content-type"].startswith("text/event-stream")
+    assert "".join(told["parts"]).endswith("data: [DONE]\n\n")
+
+
+def test_a_page_that_is_let_in_can_read_what_is_there(victim: Victim, page: Page) -> None:
+    read = "async url => { const answer = await fetch(url); return [answer.status, await answer.text()]; }"
+    for path in victim.private:
+        status, body = page.evaluate(read, victim.url(path))
+        assert status == 200
+        assert body
+    assert SECRET in page.evaluate(read, victim.url(victim.private[0]))[1]
+    events = page.evaluate(
+        """url => new Promise(resolve => {
+            const source = new EventSource(url);
+            source.addEventListener('turn.finished', event => { source.close(); resolve(event.data); });
+            source.onerror = () => { source.close(); resolve(null); };
+        })""",
+        victim.url(victim.private[1]),
+    )
+    assert json.loads(events)
+
+
+def test_a_refusal_can_be_read_with_what_it_says_about_retries(victim: Victim, page: Page, name: str) -> None:
+    headers = {"X-Conversation-Id": f"refused-{name}", "X-Turn-On-Divergence": "reject"}
+    said = [("user", "Never said before"), ("assistant", "Nor answered"), ("user", "And now?")]
+    resent = {"model": "demo", "messages": [{"role": role, "content": text} for role, text in said]}
+    bodies = [json.dumps(question("The first thing said")), json.dumps(resent)]
+    one, other = (page.evaluate(ASK, [victim.url(COMPLETIONS), headers, body]) for body in bodies)
+    assert (one["status"], other["status"]) == (200, 409)
+    assert json.loads("".join(other["parts"]))["error"]["message"]
+    assert other["headers"]["x-should-retry"] == "false"
+
+
+def test_what_the_server_shows_by_itself_calls_nobody(victim: Victim, visit: Open) -> None:
+    page = visit(victim.url("/healthz"))
+    assert page.evaluate("url => tried(async () => read(await fetch(url)))", victim.url("/metrics")) == {
+        "error": "TypeError"
+    }

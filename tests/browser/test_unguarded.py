@@ -1,0 +1,54 @@
+"""The attacks are real: against a server without its guard they read and run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.browser.attacks import READING, RUNNING
+from tests.browser.conftest import Open, Sites
+from tests.browser.victim import COMPLETIONS, SECRET, Victim, attacked, question
+
+BODY = json.dumps(question("Do as the page says"))
+BODY_OF_THEIR_OWN = {"ping", "policy report", "form", "form of parts", "fetch of parts without cors"}
+"""The server is reached, and cannot read what they bring."""
+ASKS_FIRST = {"fetch", "fetch with a conversation", "beacon of json"}
+
+
+@pytest.fixture(scope="module")
+def open_house(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Victim]:
+    with attacked(tmp_path_factory.mktemp("unguarded"), program="tests.browser.unguarded") as victim:
+        yield victim
+
+
+@pytest.mark.parametrize("attack", [name for name in RUNNING if name not in BODY_OF_THEIR_OWN | ASKS_FIRST])
+def test_the_model_is_asked(attack: str, open_house: Victim, page_of: Open) -> None:
+    asked, _ = open_house.everything()
+    page = page_of("evil.test")
+    with open_house.watched(COMPLETIONS) as seen:
+        page.evaluate(RUNNING[attack], [open_house.url(COMPLETIONS), BODY])
+    assert [line["status"] for line in seen] == [200]
+    assert open_house.everything()[0] == asked + 1
+
+
+@pytest.mark.parametrize(
+    "attack",
+    ["fetch", "fetch from a worker", "fetch from a sandboxed frame", "fetch that follows a redirect"],
+)
+def test_the_chat_is_read(attack: str, open_house: Victim, page_of: Open) -> None:
+    page = page_of("evil.test")
+    assert SECRET in repr(page.evaluate(READING[attack], open_house.url(open_house.private[0])))
+
+
+def test_a_rebound_page_does_all_of_it(open_house: Victim, sites: Sites, visit: Open) -> None:
+    page = visit(open_house.url("/", host="rebound.test"))
+    sites.rebinding.rebind(open_house.port)
+    try:
+        told = page.evaluate(READING["fetch"], open_house.private[0])
+        ran = page.evaluate(RUNNING["fetch with a conversation"], [COMPLETIONS, BODY])
+    finally:
+        sites.rebinding.rebind(sites.port)
+    assert SECRET in told["body"]
+    assert dict(ran["headers"])["x-conversation-state"] == "created"

@@ -1,0 +1,189 @@
+"""The server that is attacked: a process on loopback, with a chat that nobody else may read, and a model that
+knows whether it was asked."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import itertools
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from tests.unit.server.processes import ServerProcess, started
+from turnledger.testing.upstream import ScriptedUpstream
+
+PATIENCE = 20.0
+"""Seconds after which a test that waits has failed."""
+SECRET = "Nightingale marmalade, told in confidence"
+"""What the private chat holds."""
+COMPLETIONS = "/v1/chat/completions"
+NAMED = "chat.test"
+"""A name of the server's own, from its configuration."""
+BARRIER = "seen-so-far-"
+
+Line = dict[str, Any]
+
+
+class Model:
+    """A real upstream, in a loop and thread of its own, that notes what it was asked."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self._upstream = ScriptedUpstream(otherwise=["One ", "two ", "three."])
+        self._do(self._upstream.listen())
+        self.url = self._upstream.url
+
+    @property
+    def asked(self) -> int:
+        """How often it was asked for an answer."""
+        return sum(request.method == "POST" for request in self._upstream.received)
+
+    def close(self) -> None:
+        self._do(self._upstream.__aexit__())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE)
+        self._loop.close()
+
+    def _do(self, work: Any) -> None:
+        asyncio.run_coroutine_threadsafe(work, self._loop).result(PATIENCE)
+
+
+class Victim:
+    """The server as its owner sees it: its log, its store, its model, and the requests of a program."""
+
+    def __init__(self, server: ServerProcess, model: Model, store: Path) -> None:
+        self._model = model
+        self._store = store
+        self._lines: list[Line] = []
+        self._changed = threading.Condition()
+        self._barriers = itertools.count()
+        self.address, self.port = server.address
+        threading.Thread(target=self._listen, args=(server,), daemon=True).start()
+        answer = self.ask("POST", COMPLETIONS, question(SECRET), **{"X-Conversation-Id": "private"})
+        assert answer.status == 200
+        self.chat, self.turn = answer.headers["X-Conversation-Id"], answer.headers["X-Turn-Id"]
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Paths whose answers are nobody else's business."""
+        return (f"/api/chats/{self.chat}", f"/api/turns/{self.turn}/events", "/v1/models", "/metrics")
+
+    @property
+    def not_there(self) -> str:
+        """A path like the first of these, of a chat that there is not."""
+        return f"/api/chats/{self.chat[:-1]}{'1' if self.chat[-1] == '0' else '0'}"
+
+    def url(self, path: str = "", *, host: str | None = None) -> str:
+        return f"http://{host or self.address}:{self.port}{path}"
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> http.client.HTTPResponse:
+        """Ask as a program does; the answer is read."""
+        connection = http.client.HTTPConnection(self.address, self.port, timeout=PATIENCE)
+        try:
+            if body is not None:
+                headers["Content-Type"] = "application/json"
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            answer.read()
+            return answer
+        finally:
+            connection.close()
+
+    def everything(self) -> tuple[int, dict[str, list[Any]]]:
+        """How often the model was asked, and every row of every table but the leases, which beat."""
+        connection = apsw.Connection(str(self._store), flags=apsw.SQLITE_OPEN_READONLY)
+        try:
+            tables = [
+                name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+            ]
+            rows = {
+                name: list(connection.execute(f'SELECT * FROM "{name}"'))
+                for name in tables
+                if name != "lease"
+            }
+        finally:
+            connection.close()
+        return self._model.asked, rows
+
+    @contextmanager
+    def unharmed(self, *paths: str) -> Iterator[list[Line]]:
+        """Fail unless each of the paths was asked for in the block, every request was refused, the model was
+        not asked, and nothing was written. What was logged is complete when the block is left."""
+        before = self.everything()
+        with self.watched(*paths) as seen:
+            yield seen
+        assert {(line["path"], line["status"]) for line in seen} == {(path, 403) for path in paths}
+        assert self.everything() == before
+
+    @contextmanager
+    def watched(self, *paths: str) -> Iterator[list[Line]]:
+        """What the server logs of the requests in the block, complete when it is left, but no sooner than
+        each of the paths was asked for."""
+        seen: list[Line] = []
+        begin = self._barrier()
+        yield seen
+        for path in paths:
+            self._wait_for(lambda line, path=path: line.get("path") == path, begin)
+        end = self._barrier()
+        seen += [line for line in self._lines[begin : end - 1] if line["event"] == "request"]
+
+    def _barrier(self) -> int:
+        """How many lines there are once a request of our own, sent now, has been logged."""
+        request_id = f"{BARRIER}{next(self._barriers)}"
+        self.ask("GET", "/healthz", **{"X-Request-Id": request_id})
+        return self._wait_for(lambda line: line.get("request_id") == request_id, 0)
+
+    def _wait_for(self, is_it: Callable[[Line], object], begin: int) -> int:
+        def after() -> int | None:
+            return next((n for n, line in enumerate(self._lines[begin:], begin + 1) if is_it(line)), None)
+
+        with self._changed:
+            found = self._changed.wait_for(after, PATIENCE)
+            assert found is not None, f"it was not logged: {self._lines[begin:]}"
+            return found
+
+    def _listen(self, server: ServerProcess) -> None:
+        assert server.process.stderr is not None
+        for text in server.process.stderr:
+            with self._changed:
+                self._lines.append(json.loads(text))
+                self._changed.notify_all()
+
+
+def learned(told: Any) -> list[Any]:
+    """What a page knows after an attack: everything but which event or error ended it."""
+    match told:
+        case dict():
+            rest = [value for name, value in told.items() if name not in {"event", "error"}]
+            return [each for value in rest for each in learned(value)]
+        case list():
+            return [each for value in told for each in learned(value)]
+    return [told] if told else []
+
+
+def question(text: str, **others: Any) -> dict[str, Any]:
+    return {"model": "demo", "messages": [{"role": "user", "content": text}], **others}
+
+
+@contextmanager
+def attacked(folder: Path, *origins: str, program: str = "turnledger") -> Iterator[Victim]:
+    """Start the server, with pages of these origins let in."""
+    model = Model()
+    store, config = folder / "chats.db", folder / "turnledger.toml"
+    config.write_text(
+        f"[server]\nstore = 'sqlite:///{store}'\nport = 0\norigins = {list(origins)}\nhosts = ['{NAMED}']\n"
+        f"[models.demo]\nupstream = '{model.url}'\n"
+    )
+    try:
+        with started(program, "serve", "--config", str(config), "--log-format", "json") as server:
+            yield Victim(server, model, store)
+    finally:
+        model.close()

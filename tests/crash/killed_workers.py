@@ -1,0 +1,127 @@
+"""kill -9 of workers under load: `python -m tests.crash.killed_workers --kills 50 --workers 4 --seed 7`.
+
+Clients talk in a few hot conversations and many cold ones while workers are killed at moments that the seed
+chooses; the server stays up. What clients were told is held against what is there at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import aiohttp
+
+from tests.crash.killed_server import CLIENTS, LANES, MOMENTS, WORDS, Client, ServerProcess, Storm
+from turnledger import Turn
+from turnledger.testing.upstream import ScriptedUpstream
+
+COLD = 40
+"""Conversations that are seldom spoken in."""
+
+
+class WorkerStorm(Storm):
+    """One server, one seed: so many kills, each of one worker, then some peace, then the truth."""
+
+    def __init__(self, folder: Path, seed: int, workers: int, cold: int) -> None:
+        super().__init__(folder, seed)
+        names = [f"cold-{number}" for number in range(cold)]
+        self._lanes = {*LANES, *names}
+        # Every hot conversation is as likely as a third of the cold ones together.
+        likely = [*LANES * (cold // 3 or 1), *names]
+        self._clients = [Client(seed, number, self.notes, likely) for number in range(CLIENTS)]
+        self._workers = workers
+        self.kills = 0
+        self.cut = 0
+
+    async def run(self, rounds: int) -> dict[str, list[Turn]]:
+        """Return the histories, which keep all promises; raises AssertionError for one that is broken."""
+        async with ScriptedUpstream(otherwise=WORDS) as upstream:
+            server = ServerProcess(self._folder, upstream.url, "--workers", str(self._workers))
+            try:
+                await self._talk(server, await server.announced(), rounds)
+                assert await server.end(signal.SIGTERM) == 0, server.errors.read_text()
+            finally:
+                server.process.kill()
+        assert self.notes.problems == [], self.notes.problems
+        histories = await self._histories(self._lanes)
+        self._check(histories)
+        return histories
+
+    async def _talk(self, server: ServerProcess, url: str, kills: int) -> None:
+        kind, left = "", 0
+
+        def moment(what: str) -> None:
+            nonlocal kind, left
+            left -= what == kind
+            if left > 0 or self.kills == kills:
+                return
+            if kind and self._kill_one(server):
+                self.kills += 1
+            kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 40)
+
+        async with aiohttp.ClientSession() as session:
+            talking = [self._keep_asking(client, session, url, moment, kills) for client in self._clients]
+            await asyncio.gather(*talking)
+
+    async def _keep_asking(
+        self,
+        client: Client,
+        session: aiohttp.ClientSession,
+        url: str,
+        moment: Callable[[str], None],
+        kills: int,
+    ) -> None:
+        while self.kills < kills:
+            await self._ask(client, session, url, moment)
+        # In peace, what was cut off is asked for again, until it is answered.
+        is_answered = False
+        while client.is_owed or not is_answered:
+            is_answered = await self._ask(client, session, url, lambda _: None)
+
+    async def _ask(
+        self, client: Client, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]
+    ) -> bool:
+        try:
+            await client.ask(session, url, moment)
+        except aiohttp.ClientError:
+            self.cut += 1
+            return False
+        return True
+
+    def _kill_one(self, server: ServerProcess) -> bool:
+        pid = server.process.pid
+        # The supervisor may be about to start or to bury one: what it has at this moment is what there is.
+        workers = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if len(workers) < 2:
+            return False  # the last one is spared: clients shall meet the living
+        try:
+            os.kill(int(self._dice.choice(workers)), signal.SIGKILL)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.killed_workers", description=__doc__)
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        storm = WorkerStorm(Path(folder), given.seed, given.workers, COLD)
+        histories = asyncio.run(storm.run(given.kills))
+    kept = sum(len(history) for history in histories.values())
+    asked, told = len(storm.notes.asked), len(storm.notes.acknowledged)
+    print(
+        f"{storm.kills} kills of {given.workers} workers: {asked} asked, {storm.cut} cut off, "
+        f"{told} acknowledged, {kept} kept. All promises were kept."
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,271 @@
+"""Clients that begin and do not go on, leave at the wrong moment, or vanish: none of them holds anything for
+longer than it may."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from contextlib import suppress
+
+import pytest
+
+from tests.crash.served import Heard, Served, completion, exchange, request, served
+from tests.crash.test_slow_clients import PIECE, SMALL, TCP_REPAIR, SlowClient, Talker
+from turnledger.model.attempt import AttemptState
+from turnledger.runners.demo import DemoModel
+from turnledger.server import serve
+from turnledger.server.listening import bind
+from turnledger.server.outlet import BACKLOG
+from turnledger.server.settings import ServerLimits, Settings
+
+SOON = 0.02
+"""Seconds: a limit that a test waits for."""
+
+
+def quick() -> DemoModel:
+    return DemoModel(pace=0, slow_pace=0, patience=3600)
+
+
+def limited(**limits: float) -> Settings:
+    return Settings(limits=ServerLimits(**limits))  # type: ignore[arg-type]
+
+
+async def trickle(serving: Served, first: bytes, drop: bytes) -> Heard:
+    """Send something, and then more of it, drop by drop, for as long as the server takes it."""
+    heard = Heard()
+    reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+    writer.write(first)
+    with suppress(ConnectionError):
+        while not reader.at_eof():
+            writer.write(drop)
+            await writer.drain()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.001):
+                    heard.take(await reader.read(65_536))
+    writer.close()
+    return heard
+
+
+async def test_a_connection_on_which_nothing_is_asked_is_closed() -> None:
+    async with served(quick(), limited(idle_wait=SOON)) as serving:
+        heard = await exchange(serving.port, b"")
+        assert heard.raw == b""
+        await serving.at_rest(1)
+
+
+async def test_headers_that_come_drop_by_drop_are_not_waited_for_without_end() -> None:
+    async with served(quick(), limited(head_wait=SOON)) as serving:
+        heard = await trickle(serving, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Long: ", b"x")
+        assert heard.status == 408
+        assert heard.is_whole
+        await serving.at_rest(1)
+
+
+async def test_nor_are_empty_lines_in_place_of_a_request() -> None:
+    async with served(quick(), limited(head_wait=SOON)) as serving:
+        assert (await trickle(serving, b"", b"\r\n")).raw == b""
+        await serving.at_rest(1)
+
+
+async def test_nor_is_the_rest_of_a_body_that_was_refused() -> None:
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    settings = Settings(limits=ServerLimits(head_wait=SOON, body_bytes=10))
+    async with served(quick(), settings) as serving:
+        heard = await trickle(serving, f"{head}Content-Length: 100000000\r\n\r\n".encode(), b"x")
+        assert heard.status == 413
+        assert heard.is_whole
+        await serving.at_rest(1)
+
+
+async def test_a_request_that_comes_byte_by_byte_in_time_is_answered_as_any_other() -> None:
+    async with served(quick()) as serving:
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in completion("Hello", X_Conversation_Id="one"):
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+        heard = Heard()
+        while piece := await reader.read(65_536):
+            heard.take(piece)
+        writer.close()
+        assert heard.payloads[-1] == b"[DONE]"
+        chat = await serving.ledger.conversation(conversation_key="one")
+        assert [turn.input[0].text for turn in await chat.turns()] == ["Hello"]
+
+
+async def test_a_body_in_chunks_of_one_byte_is_read_as_any_other() -> None:
+    whole = completion("Hello", stream=False)
+    head, body = whole.split(b"\r\n\r\n", 1)
+    lines = [line for line in head.split(b"\r\n") if not line.startswith(b"Content-Length")]
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
+    async with served(quick()) as serving:
+        asked = b"\r\n".join([*lines, b"Transfer-Encoding: chunked", b"", b""]) + chunks
+        heard = await exchange(serving.port, asked)
+        assert b"You said" in heard.body
+
+
+async def test_a_body_that_takes_too_long_is_refused() -> None:
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    async with served(quick(), limited(body_wait=SOON)) as serving:
+        heard = await exchange(serving.port, f"{head}Content-Length: 100\r\n\r\n{{".encode())
+        assert heard.status == 408
+        assert b"body_too_slow" in heard.body
+        await serving.at_rest(1)
+
+
+async def test_a_client_that_has_asked_twice_and_leaves_is_noticed_by_the_first() -> None:
+    async with served(quick()) as serving:
+        asked = completion("/stall after 2", X_Conversation_Id="one", X_Turn_On_Disconnect="keep")
+        asked = asked.replace(b"Connection: close\r\n", b"")
+        reader, writer = await asyncio.open_connection("127.0.0.1", serving.port)
+        writer.write(asked)
+        await reader.readuntil(b" said")
+        writer.write(request("/healthz", method="GET"))
+        await writer.drain()
+        await until(lambda: any(each.pipeline for each in serving.state.connections))
+        reset(writer)
+        # The server reads no more while a request waits: it is the writing that meets the closed door.
+        for connection in serving.state.connections:
+            connection.transport.write(b"x")
+            connection.transport.resume_reading()
+        await serving.at_rest(1)
+        chat = await serving.ledger.conversation(conversation_key="one")
+        assert [turn.text for turn in await chat.turns()] == ["You said"]
+
+
+def reset(writer: asyncio.StreamWriter) -> None:
+    """Leave without a good-bye."""
+    kernel = writer.get_extra_info("socket")
+    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def until(is_so: object) -> None:
+    assert callable(is_so)
+    while not is_so():
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("policy", ["keep", "discard"])
+async def test_a_client_that_was_cut_off_counts_as_gone_at_once(policy: str) -> None:
+    """It does not read, so nothing but the backlog can tell; and the turn would go on for ever."""
+    async with served(Talker(), limited(send_wait=3600), send_buffer=SMALL) as serving:
+        client = SlowClient()
+        headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": policy}
+        await client.ask(serving.port, completion(str(10**9), **headers))
+        await serving.running()
+        await serving.at_rest(1)
+        client.leave()
+        chat = await serving.ledger.conversation(conversation_key="one")
+        turns, asides = await chat.turns(), await chat.attempts()
+        if policy == "keep":
+            assert len(turns[0].text) >= BACKLOG // 2
+        else:
+            assert (turns, [each.attempt.state for each in asides]) == ([], [AttemptState.DISCARDED])
+
+
+async def test_a_client_that_was_cut_off_hears_so_while_the_turn_goes_on() -> None:
+    class Endless(Talker):
+        """Says more than a client may leave unread, and then thinks."""
+
+        async def _pieces(self, count: int):  # type: ignore[no-untyped-def]
+            async for piece in super()._pieces(count):
+                yield piece
+                count -= 1
+                if not count:
+                    await asyncio.Event().wait()
+
+    count = 3 * BACKLOG // len(PIECE)
+    async with served(Endless(), limited(send_wait=3600), send_buffer=SMALL) as serving:
+        client = SlowClient()
+        await client.ask(serving.port, completion(str(count), X_Conversation_Id="one"))
+        await serving.all_lost(1)
+        assert serving.ledger.at_work().running == 1
+        heard = await client.read_all()
+        assert not heard.is_whole
+        await serving.stop_everything()
+
+
+@pytest.mark.parametrize("key", [{}, {"X_Conversation_Id": "one"}])
+async def test_a_client_that_takes_nothing_more_is_cut_off(key: dict[str, str]) -> None:
+    """Without a conversation the model waits for its client, but not without end."""
+    count = 2 * BACKLOG // len(PIECE) if not key else BACKLOG // 2 // len(PIECE)
+    async with served(Talker(), limited(send_wait=SOON), send_buffer=SMALL) as serving:
+        client = SlowClient()
+        await client.ask(serving.port, completion(str(count), **key))
+        await serving.connected(1)
+        await serving.at_rest(1)
+        client.leave()
+
+
+async def test_a_reader_of_events_that_takes_nothing_more_is_cut_off() -> None:
+    count = 2 * BACKLOG // len(PIECE)
+    async with served(Talker(), limited(send_wait=SOON), send_buffer=SMALL) as serving:
+        asked = await exchange(serving.port, completion(str(count), X_Conversation_Id="one"))
+        client = SlowClient()
+        await client.ask(
+            serving.port, request(f"/api/turns/{asked.headers['x-turn-id']}/events", method="GET")
+        )
+        await serving.at_rest(2)
+        client.leave()
+
+
+@pytest.mark.parametrize("close", ["Connection: close\r\n", ""])
+async def test_what_is_left_of_a_complete_answer_is_not_kept_for_ever(close: str) -> None:
+    """The server is done with it: it waits in the connection alone, too little of it to hold up anything."""
+    async with served(Talker(), limited(send_wait=SOON, idle_wait=3600), send_buffer=SMALL) as serving:
+        client = SlowClient()
+        asked = completion("5", stream=True).replace(b"Connection: close\r\n", close.encode())
+        await client.ask(serving.port, asked)
+        await serving.at_rest(1)
+        client.leave()
+
+
+async def test_http_1_0_knows_no_chunks() -> None:
+    async with served(quick()) as serving:
+        for stream in (True, False):
+            asked = completion("Hello", stream=stream).replace(b"HTTP/1.1", b"HTTP/1.0")
+            heard = await exchange(serving.port, asked)
+            assert heard.status == 200
+            assert "transfer-encoding" not in heard.headers
+            assert heard.headers["connection"] == "close"
+            body = heard.raw.partition(b"\r\n\r\n")[2]
+            assert body.endswith(b"\n\ndata: [DONE]\n\n" if stream else b"}")
+            assert body.startswith(b'data: {"' if stream else b'{"')
+        found = await exchange(serving.port, b"GET /nothing HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        assert found.is_whole
+
+
+async def test_what_http_1_0_cannot_have_expected_is_not_sent() -> None:
+    async with served(quick()) as serving:
+        asked = completion("Hello", stream=False, Expect="100-continue")
+        assert b"100 Continue" in (await exchange(serving.port, asked)).raw
+        asked = asked.replace(b"HTTP/1.1", b"HTTP/1.0")
+        assert b"100 Continue" not in (await exchange(serving.port, asked)).raw
+
+
+def may_vanish() -> bool:
+    """Whether this process may close a socket without telling the other end: Linux, and the right to."""
+    try:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.IPPROTO_TCP, TCP_REPAIR, 1)
+    except OSError:
+        return False
+    return hasattr(socket, "TCP_KEEPIDLE")
+
+
+@pytest.mark.skipif(not may_vanish(), reason="needs the right to drop a connection without a word")
+async def test_a_client_whose_machine_is_no_more_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    soon = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 1}
+    monkeypatch.setattr(serve, "VANISHED", soon)
+    with bind(Settings(port=0)) as listening:
+        async with served(quick(), listening=listening) as serving:
+            client = SlowClient()
+            headers = {"X_Conversation_Id": "one", "X_Turn_On_Disconnect": "discard"}
+            await client.ask(serving.port, completion("/stall after 2", **headers))
+            await client.read_until(b" said")  # nothing more is sent to it
+            client.vanish()
+            await serving.at_rest(1)
+            chat = await serving.ledger.conversation(conversation_key="one")
+            assert [each.attempt.state for each in await chat.attempts()] == [AttemptState.DISCARDED]

@@ -1,0 +1,277 @@
+"""After many clients of every kind, all is as it was before: tasks, timers, descriptors, connections, and the
+objects that belong to one request."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+import socket
+import struct
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+from tests.crash.served import Heard, Served, completion, exchange, request, served
+from tests.unit.server.processes import started
+from turnledger.engine.block import TurnBlock
+from turnledger.engine.transaction import RunningTurn
+from turnledger.runners.demo import DemoModel
+from turnledger.server.answer import Answer
+from turnledger.server.bounded_http import BoundedHttp
+from turnledger.server.conversing import Conversing
+from turnledger.server.outlet import Outlet
+from turnledger.server.settings import ServerLimits, Settings
+
+EACH = 12
+"""Clients of each kind."""
+OF_A_REQUEST = (Answer, BoundedHttp, Conversing, Outlet, RequestResponseCycle, RunningTurn, TurnBlock)
+HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+Behaviour = Callable[[int, str], Awaitable[None]]
+"""What a client does at a port, with a conversation_key of its own."""
+
+
+async def hangs_up(port: int, sent: bytes, heard: bytes = b"", *, rudely: bool = False) -> None:
+    """Send something, wait until this was heard, and leave."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(sent)
+    await writer.drain()
+    if heard:
+        await reader.readuntil(heard)
+    if rudely:
+        kernel = writer.get_extra_info("socket")
+        kernel.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        writer.transport.abort()
+    writer.close()
+
+
+async def reads_all(port: int, key: str) -> None:
+    heard = await exchange(port, completion("Hello", X_Conversation_Id=key))
+    assert heard.payloads[-1] == b"[DONE]"
+
+
+async def reads_a_whole_answer(port: int, key: str) -> None:
+    assert (await exchange(port, completion("Hello", stream=False, X_Conversation_Id=key))).is_whole
+
+
+async def speaks_http_1_0(port: int, key: str) -> None:
+    asked = completion("Hello", X_Conversation_Id=key).replace(b"HTTP/1.1", b"HTTP/1.0")
+    assert (await exchange(port, asked)).raw.endswith(b"data: [DONE]\n\n")
+
+
+async def passes_through(port: int, _: str) -> None:
+    assert (await exchange(port, completion("Hello"))).payloads[-1] == b"[DONE]"
+
+
+async def leaves_a_pass_through(port: int, _: str) -> None:
+    await hangs_up(port, completion("/stall after 2"), b" said")
+
+
+async def leaves_and_lets_go_on(port: int, key: str) -> None:
+    await hangs_up(port, completion("/count 20", X_Conversation_Id=key), b"200 OK")
+
+
+async def leaves_and_keeps(port: int, key: str) -> None:
+    asked = completion("/stall after 2", X_Conversation_Id=key, X_Turn_On_Disconnect="keep")
+    await hangs_up(port, asked, b" said")
+
+
+async def leaves_rudely_and_discards(port: int, key: str) -> None:
+    asked = completion("/stall after 2", X_Conversation_Id=key, X_Turn_On_Disconnect="discard")
+    await hangs_up(port, asked, b" said", rudely=True)
+
+
+async def leaves_before_the_answer(port: int, key: str) -> None:
+    headers = {"X_Conversation_Id": key, "X_Turn_On_Disconnect": "discard"}
+    await hangs_up(port, completion("/stall", stream=False, **headers))
+
+
+async def leaves_within_the_head(port: int, _: str) -> None:
+    await hangs_up(port, b"GET /healthz HTTP/1.1\r\nHo")
+
+
+async def leaves_within_the_body(port: int, _: str) -> None:
+    await hangs_up(port, f'{HEAD}Content-Length: 100\r\n\r\n{{"model'.encode())
+
+
+async def never_asks(port: int, _: str) -> None:
+    await hangs_up(port, b"")
+
+
+async def never_ends_its_head(port: int, _: str) -> None:
+    assert (await exchange(port, b"GET /healthz HTTP/1.1\r\nHo")).status == 408
+
+
+async def never_ends_its_body(port: int, _: str) -> None:
+    assert (await exchange(port, f"{HEAD}Content-Length: 100\r\n\r\n{{".encode())).status == 408
+
+
+async def talks_nonsense(port: int, _: str) -> None:
+    assert (await exchange(port, b"\x16\x03\x01\x02\x00 is this TLS?\r\n\r\n")).status == 400
+
+
+async def is_refused(port: int, key: str) -> None:
+    heard = await exchange(port, completion("Hello", X_Conversation_Id=key, X_Turn_On_Busy="perhaps"))
+    assert heard.status == 400
+
+
+async def fails(port: int, key: str) -> None:
+    assert b"error" in (await exchange(port, completion("/fail after 2", X_Conversation_Id=key))).body
+
+
+async def asks_twice_at_once_and_leaves(port: int, key: str) -> None:
+    asked = completion("Hello", X_Conversation_Id=key).replace(b"Connection: close\r\n", b"")
+    await hangs_up(port, asked * 2, b"200 OK")
+
+
+async def would_rather_speak_http_2(port: int, _: str) -> None:
+    upgrade = {"Upgrade": "h2c", "HTTP2_Settings": "AAMAAABkAAQ"}
+    asked = request("/healthz", method="GET", **upgrade)
+    asked = asked.replace(b"Connection: close", b"Connection: Upgrade, HTTP2-Settings")
+    await hangs_up(port, asked, b'"ok"')
+
+
+async def never_reads(port: int, key: str) -> None:
+    kernel = socket.socket()
+    kernel.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    kernel.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(kernel, ("127.0.0.1", port))
+    await loop.sock_sendall(kernel, completion("/count 20", X_Conversation_Id=key))
+    with kernel:
+        await asyncio.sleep(0)
+
+
+async def follows_events_and_leaves(port: int, key: str) -> None:
+    headers = {"X_Conversation_Id": key, "X_Turn_On_Disconnect": "discard"}
+    asking = asyncio.create_task(
+        exchange(port, completion("/stall after 2", **headers), asked := Heard()), name="asks"
+    )
+    await asked.until(lambda heard: "x-turn-id" in heard.headers)
+    turn = asked.headers["x-turn-id"]
+    await hangs_up(port, request(f"/api/turns/{turn}/events", method="GET"), b"turn.started")
+    stopped = await exchange(port, request(f"/api/turns/{turn}/stop", {}))
+    assert stopped.status == 200
+    await asking
+
+
+BEHAVIOURS: tuple[Behaviour, ...] = (
+    reads_all,
+    reads_a_whole_answer,
+    speaks_http_1_0,
+    passes_through,
+    leaves_a_pass_through,
+    leaves_and_lets_go_on,
+    leaves_and_keeps,
+    leaves_rudely_and_discards,
+    leaves_before_the_answer,
+    leaves_within_the_head,
+    leaves_within_the_body,
+    never_asks,
+    never_ends_its_head,
+    never_ends_its_body,
+    talks_nonsense,
+    is_refused,
+    fails,
+    asks_twice_at_once_and_leaves,
+    would_rather_speak_http_2,
+    never_reads,
+    follows_events_and_leaves,
+)
+
+
+class Held(NamedTuple):
+    """What is there at a moment."""
+
+    tasks: int
+    timers: int
+    descriptors: int
+    connections: int
+    requests: int
+    objects: dict[str, int]
+
+
+def held(serving: Served) -> Held:
+    gc.collect()
+    alive = Counter(type(each) for each in gc.get_objects())
+    timers = [each for each in asyncio.get_running_loop()._scheduled if not each.cancelled()]  # type: ignore[attr-defined]
+    return Held(
+        len(asyncio.all_tasks()),
+        len(timers),
+        len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0,
+        len(serving.state.connections),
+        len(serving.app._open),
+        {
+            kind.__name__: sum(count for found, count in alive.items() if issubclass(found, kind))
+            for kind in OF_A_REQUEST
+        },
+    )
+
+
+async def come_to_rest(serving: Served) -> None:
+    await serving.at_rest(len(serving.connections))
+    while any(serving.ledger.at_work()):
+        await asyncio.sleep(0)
+    for _ in range(200):  # what was noted on the side is written by then
+        await asyncio.sleep(0)
+
+
+LIMITS = ServerLimits(head_wait=0.05, body_wait=0.05, send_wait=0.05)
+
+
+@pytest.mark.parametrize("behave", BEHAVIOURS, ids=lambda each: each.__name__)
+async def test_nothing_is_left_of_clients_of_a_kind(behave: Behaviour) -> None:
+    model = DemoModel(pace=0, slow_pace=0, patience=3600)
+    async with served(model, Settings(limits=LIMITS)) as serving:
+        await behave(serving.port, "first")  # what is made once is made now
+        await come_to_rest(serving)
+        before = held(serving)
+        assert before.connections == before.requests == 0
+        await asyncio.gather(*(behave(serving.port, f"key-{number}") for number in range(EACH)))
+        await come_to_rest(serving)
+        assert held(serving) == before
+        assert not serving.app.service.audience.turns
+
+
+async def test_the_lane_is_free_after_any_of_them() -> None:
+    model = DemoModel(pace=0, slow_pace=0, patience=3600)
+    async with served(model, Settings(limits=LIMITS)) as serving:
+        for behave in BEHAVIOURS:
+            await behave(serving.port, "one")
+        await reads_all(serving.port, "one")
+        await come_to_rest(serving)
+        assert await serving.ledger.check() == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in the way of Linux")
+async def test_nothing_is_left_of_them_in_a_server_as_it_is_run(tmp_path: Path) -> None:
+    config = tmp_path / "turnledger.toml"
+    waits = "".join(f"{name} = 0.05\n" for name in ("head_wait", "body_wait", "send_wait", "idle_wait"))
+    config.write_text(f"[server.limits]\n{waits}")
+    flags = ("--config", str(config), "--store", f"sqlite:///{tmp_path}/chats.db", "--log-level", "error")
+    with started("turnledger", "serve", "--port", "0", *flags) as server:
+        port, descriptors = server.address[1], f"/proc/{server.process.pid}/fd"
+
+        async def all_of_them(round: str) -> int:
+            await asyncio.gather(*(behave(port, f"{round}-{behave.__name__}") for behave in BEHAVIOURS))
+            while not counts_are_zero(server.get("/metrics")):
+                await asyncio.sleep(0)
+            return len(os.listdir(descriptors))
+
+        before = await all_of_them("first")
+        for number in range(5):
+            await all_of_them(str(number))
+        assert await all_of_them("last") <= before + 1  # the connection that asks may still be there
+        assert server.end(signal.SIGTERM)[0] == 0
+
+
+def counts_are_zero(told: str) -> bool:
+    gauges = ("running_turns", "queue_length", "event_readers", "open_streams")
+    return all(f"turnledger_{name} 0.0" in told for name in gauges)

@@ -1,0 +1,101 @@
+"""/readyz of a real server whose disk fills up, whose file is lost, and which recovers by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.unit.server.processes import ROOT, ServerProcess, started
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="disks are filled in the way of Linux")
+
+# Nobody reads the log while it runs: it must not fill its pipe.
+SERVE = ("turnledger", "serve", "--port", "0", "--log-level", "error", "--store")
+
+
+def readiness(server: ServerProcess) -> tuple[int, str]:
+    head, _, body = server.get("/readyz").partition("\r\n\r\n")
+    return int(head.split(" ")[1]), json.loads(body)["status"]
+
+
+def becomes(server: ServerProcess, status: int, *codes: str) -> None:
+    """Ask until the answer is this: what was found out is good for a second."""
+    while True:
+        found = readiness(server)
+        if found[0] == status:
+            assert found[1] in codes
+            return
+
+
+def test_a_file_that_may_grow_no_more_and_then_may(tmp_path: Path) -> None:
+    import resource
+
+    store = f"sqlite:///{tmp_path}/chats.db"
+    with started(*SERVE, store) as server:
+        assert readiness(server) == (200, "ready")
+        pid = server.process.pid
+        _, hard = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+        becomes(server, 503, "store_full", "store_unavailable")
+        assert '{"status":"ok"}' in server.get("/healthz")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (hard, hard))
+        becomes(server, 200, "ready")
+
+
+def test_a_file_that_was_moved_away_and_comes_back(tmp_path: Path) -> None:
+    store = tmp_path / "chats.db"
+    with started(*SERVE, f"sqlite:///{store}") as server:
+        assert readiness(server) == (200, "ready")
+        store.rename(tmp_path / "elsewhere")
+        becomes(server, 503, "store_unavailable")
+        assert str(tmp_path) not in server.get("/readyz")
+        (tmp_path / "elsewhere").rename(store)
+        becomes(server, 200, "ready")
+
+
+@contextmanager
+def on_a_small_disk(folder: Path) -> Iterator[ServerProcess]:
+    """A server whose folder is a disk of a megabyte, which only it can see, and which is gone with it."""
+    serve = f"exec {sys.executable} -m {' '.join(SERVE)} sqlite:///{folder}/chats.db"
+    command = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs -o size=1m none {folder} && {serve}"]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    )
+    with process:
+        try:
+            yield ServerProcess(process)
+        finally:
+            process.kill()
+
+
+def may_mount(folder: str = "/mnt") -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", folder]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs the right to mount a disk")
+def test_a_disk_that_fills_up_and_is_cleared(tmp_path: Path) -> None:
+    with on_a_small_disk(tmp_path) as server:
+        assert readiness(server) == (200, "ready")
+        filler = Path(f"/proc/{server.process.pid}/root{tmp_path}/filler")
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="space"):
+            while True:
+                file.write(bytes(4096))
+        becomes(server, 503, "store_full")
+        assert "free some space" in server.get("/readyz")
+        filler.unlink()
+        becomes(server, 200, "ready")

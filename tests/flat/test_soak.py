@@ -1,0 +1,43 @@
+"""The soak tells what grows from what does not, and is not content with odd answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.soak import BOUNDS, Seen, by_quarter, report, table
+
+CHECKED = "4 conversations: nothing is wrong."
+
+
+def seen(*, memory: float = 0.0, files: int = 0, turns: float = 0.0) -> Seen:
+    """A minute in which this is added from its beginning to its end."""
+    passed = [number / 1000 for number in range(1000)]
+    return Seen(
+        held=[(at, 100 + memory * at, 30 + round(files * at)) for at in passed],
+        turns=[(at, 5 + turns * at) for at in passed],
+    )
+
+
+def test_what_is_flat_is_well(capsys: pytest.CaptureFixture[str]) -> None:
+    assert report(seen(), 0, CHECKED)
+    told = capsys.readouterr().out
+    assert told.count(" flat") == len(BOUNDS) == len(table(seen()))
+
+
+@pytest.mark.parametrize("growth", [{"memory": 100.0}, {"files": 40}, {"turns": 20.0}])
+def test_what_grows_is_told(growth: dict[str, float], capsys: pytest.CaptureFixture[str]) -> None:
+    assert not report(seen(**growth), 0, CHECKED)  # type: ignore[arg-type]
+    assert "GROWS" in capsys.readouterr().out
+
+
+def test_odd_answers_leftovers_and_damage_are_not_well() -> None:
+    odd = seen()
+    odd.odd.append("has_a_turn: 500")
+    assert not report(odd, 0, CHECKED)
+    assert not report(seen(), 100, CHECKED)
+    assert not report(seen(), 0, "1 thing wrong.")
+
+
+def test_the_warming_up_counts_for_nothing() -> None:
+    quarters = by_quarter([(0.05, 1.0), (0.1, 2.0), (0.3, 3.0), (0.99, 4.0), (1.5, 5.0)])
+    assert quarters == [[2.0, 3.0], [], [], [4.0]]

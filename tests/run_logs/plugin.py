@@ -1,0 +1,155 @@
+"""All logs of a test run in one folder, searched when it ends; see docs/testing.md.
+
+What servers log in the process of the tests is taken at its logger, what is written by processes that tests
+start is doubled by these (process/sitecustomize.py). A run whose logs have what they may not have has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.run_logs.process.said import Notes, append, listen
+from tests.run_logs.searching import Report, search
+
+IN_PROCESSES = Path(__file__).parent / "process"
+FOLDER = "TURNLEDGER_RUN_LOGS"
+SHOWN = 20
+"""So many findings are shown."""
+_USUAL = frozenset(vars(logging.makeLogRecord({})))
+
+
+class RunLogs:
+    """The logs of one run: gathered where tests run, searched where the run ends."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        given = getattr(config, "workerinput", {}).get("run_logs")
+        self._is_worker = given is not None
+        self.folder = Path(given or tempfile.mkdtemp(prefix="turnledger-run-"))
+        self._notes = Notes(str(self.folder / f"{os.getpid()}.said"), at_once=False)
+        self._written = Written(self.folder / f"{os.getpid()}.log")
+        self._report: Report | None = None
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput["run_logs"] = str(self.folder)
+
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        if not session.config.pluginmanager.hasplugin("dsession"):  # that only hands out tests to others
+            listen(self._notes)
+            self._written.attach()
+            reach_processes(self.folder)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_teardown(self) -> None:
+        self._flush()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._flush()
+        if self._is_worker:
+            return
+        self._report = search(self.folder)
+        if self._report.findings:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        if self._report is None:
+            return
+        logs, lines, said, findings = self._report
+        if not findings:
+            terminalreporter.write_line(
+                f"{logs} logs, {lines} lines: no token, no credential, none of {said} things said"
+            )
+            return
+        terminalreporter.section("logs have what they may not have", red=True)
+        for finding in findings[:SHOWN]:
+            terminalreporter.write_line(f"{finding.what}, in {self.folder / finding.file}: {finding.line}")
+        if len(findings) > SHOWN:
+            terminalreporter.write_line(f"... and {len(findings) - SHOWN} more")
+
+    def _flush(self) -> None:
+        self._notes.flush()
+        self._written.flush()
+
+
+class Written(logging.Handler):
+    """What this process logs, in the form that the server gives it."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+        self._lines: list[str] = []
+
+    def attach(self) -> None:
+        """Hear what is ours, a server's from `info` on as it is by default, and what others warn of."""
+        server = logging.getLogger("turnledger.server")
+        server.setLevel(logging.INFO)
+        server.addFilter(self._is_asked_for)
+        logging.getLogger("turnledger").addHandler(self)
+        others = Others(self)
+        others.setLevel(logging.WARNING)
+        logging.getLogger().addHandler(others)
+
+    def _is_asked_for(self, record: logging.LogRecord) -> bool:
+        """Keep from the tests' own handlers what they would not hear without us."""
+        if record.levelno >= logging.getLogger("turnledger").getEffectiveLevel():
+            return True
+        self.emit(record)
+        return False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from turnledger.server.logs import _Where
+
+        event = {name: value for name, value in vars(record).items() if name not in _USUAL}
+        event |= {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
+        told = _Where(with_message=False)(None, "", event)
+        self._lines.append(json.dumps(told, default=str) + "\n")
+
+    def flush(self) -> None:
+        if self._lines:
+            lines, self._lines = "".join(self._lines), []
+            append(str(self._path), lines)
+
+
+class Others(logging.Handler):
+    """Passes on what is not ours."""
+
+    def __init__(self, written: Written) -> None:
+        super().__init__()
+        self._written = written
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not record.name.startswith("turnledger"):
+            self._written.emit(record)
+
+
+def reach_processes(folder: Path) -> None:
+    """Have every process that is started from now on double its log, whatever environment it is given."""
+    os.environ.update(_reached(os.environ, folder))
+    begin = subprocess.Popen.__init__
+
+    def begin_reached(process: Any, *arguments: Any, **options: Any) -> None:
+        if options.get("env") is not None:
+            options["env"] = _reached(options["env"], folder)
+        begin(process, *arguments, **options)
+
+    subprocess.Popen.__init__ = begin_reached  # type: ignore[method-assign]
+
+
+def _reached(environ: Mapping[str, str], folder: Path) -> dict[str, str]:
+    places = environ.get("PYTHONPATH", "").split(os.pathsep)
+    if str(IN_PROCESSES) not in places:
+        places.insert(0, str(IN_PROCESSES))
+    return {**environ, FOLDER: str(folder), "PYTHONPATH": os.pathsep.join(filter(None, places))}

@@ -1,0 +1,156 @@
+"""What servers and models are told in a test run, noted beside the logs that may not have it.
+
+Whatever serves requests is listened to, in the process of the tests and in those that they start: so this
+needs nothing but the standard library, and nothing of the project.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+SERVER, UPSTREAM = "turnledger.server.app", "turnledger.testing.upstream"
+CREDENTIALS = ("authorization", "x-api-key", "cookie")
+TEXTS = frozenset({"content", "text", "arguments", "output", "instructions", "refusal", "title"})
+"""Fields of requests whose strings somebody has written."""
+LARGEST = 1_000_000
+"""Bodies beyond are of the tests for limits."""
+
+
+class Notes:
+    """Texts and credentials, each once. Written to the file at once, or when flushed: no test whose loop may
+    not be blocked waits for a disk."""
+
+    def __init__(self, path: str, *, at_once: bool) -> None:
+        self._path = path
+        self._at_once = at_once
+        self._known: set[tuple[str, str]] = set()
+        self._waiting: list[str] = []
+
+    def text(self, said: str) -> None:
+        self._note("text", said)
+
+    def headers(self, headers: Iterable[tuple[str, str]]) -> None:
+        """Note the credentials among them."""
+        for name, value in headers:
+            if name in CREDENTIALS:
+                self._note("credential", value.partition(" ")[2] or value)
+
+    def body(self, body: bytes) -> None:
+        """Note what was said in a JSON document, if it is one."""
+        if len(body) > LARGEST:
+            return
+        try:
+            left = [("", json.loads(body))]
+        except (ValueError, RecursionError):
+            return
+        while left:
+            name, value = left.pop()
+            if isinstance(value, dict):
+                left += value.items()
+            elif isinstance(value, list):
+                left += [(name, each) for each in value]
+            elif isinstance(value, str) and name in TEXTS:
+                self.text(value)
+
+    def flush(self) -> None:
+        if self._waiting:
+            lines, self._waiting = "".join(self._waiting), []
+            append(self._path, lines)
+
+    def _note(self, kind: str, said: str) -> None:
+        if (kind, said) not in self._known:
+            self._known.add((kind, said))
+            self._waiting.append(json.dumps({kind: said}) + "\n")
+            if self._at_once:
+                self.flush()
+
+
+def append(path: str, text: str) -> None:
+    """Add to a file, whole, so that lines of several threads do not mix."""
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, text.encode("utf-8", "backslashreplace"))
+    finally:
+        os.close(file)
+
+
+def listen_to_server(module: Any, notes: Notes) -> None:
+    """Note what every request to every application brings."""
+    answer = module.App.__call__
+
+    async def answer_noted(app: Any, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return await answer(app, scope, receive, send)
+        notes.headers((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        body = b""
+
+        async def hear() -> Any:
+            nonlocal body
+            message = await receive()
+            if message["type"] == "http.request" and len(body) <= LARGEST:
+                body += message.get("body", b"")
+                if not message.get("more_body", False):
+                    notes.body(body)
+            return message
+
+        return await answer(app, scope, hear, send)
+
+    module.App.__call__ = answer_noted
+
+
+def listen_to_upstream(module: Any, notes: Notes) -> None:
+    """Note what every scripted upstream says, and by what it is asked."""
+    begin, answer = module.ScriptedUpstream.__init__, module.ScriptedUpstream._answer
+
+    def begin_noted(upstream: Any, *scripts: Any, **options: Any) -> None:
+        for script in (*scripts, options.get("otherwise") or ()):
+            for step in script:
+                if isinstance(step, str):
+                    notes.text(step)
+        begin(upstream, *scripts, **options)
+
+    async def answer_noted(upstream: Any, request: Any, wire: Any) -> None:
+        notes.headers(request.headers.items())
+        await answer(upstream, request, wire)
+
+    module.ScriptedUpstream.__init__ = begin_noted
+    module.ScriptedUpstream._answer = answer_noted
+
+
+class Listening(MetaPathFinder):
+    """Listens to what is imported, once it is."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._to: dict[str, Callable[[Any, Notes], None]] = {
+            SERVER: listen_to_server,
+            UPSTREAM: listen_to_upstream,
+        }
+
+    def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
+        listen = self._to.pop(name, None)
+        spec = importlib.util.find_spec(name) if listen is not None else None
+        if listen is None or spec is None or spec.loader is None:
+            return None
+        run = spec.loader.exec_module
+
+        def run_and_listen(module: Any) -> None:
+            run(module)
+            listen(module, self._notes)
+
+        spec.loader.exec_module = run_and_listen  # type: ignore[method-assign]
+        return spec
+
+
+def listen(notes: Notes) -> None:
+    """Note what is said to servers and models of this process, from now on."""
+    sys.meta_path.insert(0, Listening(notes))
+    for name, listen_to in ((SERVER, listen_to_server), (UPSTREAM, listen_to_upstream)):
+        if name in sys.modules:
+            listen_to(sys.modules[name], notes)

@@ -1,0 +1,119 @@
+"""The search of a run's logs for what may never be in one: tokens, credentials, what people and models say.
+
+Texts are compared by their words, so that escapes, quotes and line ends make no difference, and four words in
+a row are enough, so that a part of a text is found as well.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROW = 4
+"""So many words in a row are told apart from chance."""
+SHORTEST = {1: 14, 2: 12, 3: 12, 4: 12}
+"""Letters that a text of so many words must have to be told apart from the log's own words."""
+SHORTEST_CREDENTIAL = 8
+SECRETS = {
+    "a token": re.compile(r"tlt_[0-9A-Za-z]{20,}"),
+    "an authorization": re.compile(r"\b(?:bearer|basic)[\s:=\"']+[\w.~+/-]{8,}", re.IGNORECASE),
+    "an api_key": re.compile(r"\bsk-[\w-]{4,}"),
+}
+
+
+class Finding(NamedTuple):
+    """Something that a log must not have."""
+
+    what: str
+    file: str
+    line: str
+
+
+class Report(NamedTuple):
+    """What a search has found, and how much was searched."""
+
+    logs: int
+    lines: int
+    said: int
+    findings: list[Finding]
+
+
+def search(folder: Path) -> Report:
+    """Hold all logs of a folder against all that was noted there."""
+    texts, credentials = _said(folder)
+    rows = {row for text in texts for row in _rows_of_text(text)}
+    logs = sorted(folder.glob("*.log"))
+    findings, count = [], 0
+    for log in logs:
+        lines = log.read_text("utf-8", "backslashreplace").splitlines()
+        count += len(lines)
+        for line in dict.fromkeys(map(_telling, lines)):
+            findings += [Finding(what, log.name, line) for what in _found(line, rows, credentials)]
+    return Report(len(logs), count, len(texts) + len(credentials), findings)
+
+
+def _said(folder: Path) -> tuple[set[str], set[str]]:
+    found: dict[str, set[str]] = {"text": set(), "credential": set()}
+    for file in folder.glob("*.said"):
+        for line in file.read_text("utf-8").splitlines():
+            for kind, value in json.loads(line).items():
+                found[kind].add(value)
+    return found["text"], {each for each in found["credential"] if len(each) >= SHORTEST_CREDENTIAL}
+
+
+def _found(line: str, rows: set[str], credentials: Iterable[str]) -> Iterator[str]:
+    for name, secret in SECRETS.items():
+        if secret.search(line):
+            yield name
+    if any(each in line for each in credentials):
+        yield "a credential"
+    found = next((row for row in _rows_of_line(line) if row in rows), None)
+    if found is not None:
+        yield f"what was said ({found})"
+
+
+_OWN_IDS = re.compile(r"\b(?:req|conv|turn|br|item|tok)_[0-9a-f]{12,}\b")
+
+
+def _telling(line: str) -> str:
+    """What is left of a line without what makes each different from the others."""
+    try:
+        fields = json.loads(line)
+    except ValueError:
+        return _OWN_IDS.sub("", line)
+    if not isinstance(fields, dict):
+        return line
+    for name in ("timestamp", "ms"):
+        fields.pop(name, None)
+    return _OWN_IDS.sub("", " | ".join(f"{name}: {value}" for name, value in _strings(fields)))
+
+
+def _strings(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in fields.items():
+        yield name, value if isinstance(value, str) else json.dumps(value)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\w+", text.casefold())
+
+
+def _rows_of_text(text: str) -> Iterator[str]:
+    """What would tell a log that has some of the text: all rows of words, or all of it if it is short."""
+    words = _words(text)
+    for row in _rows(words, min(len(words), ROW)):
+        if len(row) >= SHORTEST.get(row.count(" ") + 1, 0):
+            yield row
+
+
+def _rows_of_line(line: str) -> Iterator[str]:
+    words = _words(line)
+    for length in range(1, ROW + 1):
+        yield from _rows(words, length)
+
+
+def _rows(words: list[str], length: int) -> Iterator[str]:
+    for start in range(len(words) - length + 1 if length else 0):
+        yield " ".join(words[start : start + length])

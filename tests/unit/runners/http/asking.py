@@ -1,0 +1,62 @@
+"""Connections to a server of this process, and what is asked over them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tests.unit.runners.http.raw_server import Behaviour, serving
+from turnledger.runners.http.address import address_of
+from turnledger.runners.http.connection import Connection, Limits
+from turnledger.runners.http.pool import Pool
+from turnledger.runners.http.response import Response
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
+NO_LIMITS = Limits(None, None, None)
+
+
+@asynccontextmanager
+async def pool_at(port: int, bound: int = 100) -> AsyncIterator[Pool]:
+    pool = Pool(address_of(f"http://127.0.0.1:{port}"), None, bound)
+    try:
+        yield pool
+    finally:
+        await pool.close()
+
+
+@asynccontextmanager
+async def pool_to(behave: Behaviour, bound: int = 100) -> AsyncIterator[Pool]:
+    async with serving(behave) as port, pool_at(port, bound) as pool:
+        yield pool
+
+
+async def connection_of(pool: Pool) -> Connection:
+    return pool.take() or await pool.connect(None)
+
+
+def asked(connection: Connection, request: bytes = REQUEST, **options: Any) -> Response:
+    options = {"limits": NO_LIMITS, "room": 1000, "in_pieces": True, **options}
+    return connection.ask(request, **options)
+
+
+async def exchanged(pool: Pool, **options: Any) -> Response:
+    """A request made; its response has begun."""
+    response = asked(await connection_of(pool), **options)
+    await response.begun()
+    return response
+
+
+async def body_of(pool: Pool, limit: int = 100_000, **options: Any) -> bytes:
+    response = await exchanged(pool, **options)
+    try:
+        return await response.body(limit)
+    finally:
+        response.release()
+
+
+async def eventually(holds: Callable[[], bool]) -> None:
+    """Let the loop go on until this holds; the test's own timeout ends it otherwise."""
+    while not holds():
+        await asyncio.sleep(0)

@@ -1,0 +1,108 @@
+"""A server that says exactly what a test wants, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import struct
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Heard:
+    """One connection, seen from its server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.number = number
+        """How many connections came before."""
+
+    async def request(self) -> bytes:
+        """The next request, with its body."""
+        head = await self.reader.readuntil(b"\r\n\r\n")
+        _, _, length = head.lower().partition(b"content-length:")
+        return head + await self.reader.readexactly(int(length.partition(b"\r\n")[0] or 0))
+
+    async def say(self, *pieces: bytes) -> None:
+        """Send the pieces, with a step of the loop between them."""
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(0)
+
+    def reset(self) -> None:
+        """End the connection in a way that tells the client that something is wrong."""
+        plug = self.writer.get_extra_info("socket")
+        plug.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+    async def is_closed(self) -> bool:
+        """Wait for the client to close the connection, whatever it sends before."""
+        with suppress(ConnectionError):
+            await self.reader.read()
+        return True
+
+
+Behaviour = Callable[[Heard], Awaitable[None]]
+
+
+@asynccontextmanager
+async def serving(behave: Behaviour, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serve at the port that is given; a connection ends when its behaviour does. What goes wrong in one is
+    raised in the end, unless it is that the client went away."""
+    running: set[asyncio.Task[None]] = set()
+    problems: list[BaseException] = []
+    count = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal count
+        heard = Heard(reader, writer, count)
+        count += 1
+        task = asyncio.current_task()
+        assert task is not None
+        running.add(task)
+        try:
+            await behave(heard)
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        except BaseException as problem:
+            problems.append(problem)
+        finally:
+            running.discard(task)
+            writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    if problems:
+        raise problems[0]
+
+
+def saying(*pieces: bytes) -> Behaviour:
+    """Answer every request with these bytes."""
+
+    async def behave(heard: Heard) -> None:
+        while True:
+            await heard.request()
+            await heard.say(*pieces)
+
+    return behave
+
+
+def saying_once(*pieces: bytes) -> Behaviour:
+    """Answer one request, and close."""
+
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(*pieces)
+
+    return behave

@@ -1,0 +1,405 @@
+"""A connection reads responses in every form they may have, and is used again only after a clean end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.runners.http.asking import (
+    REQUEST,
+    asked,
+    body_of,
+    connection_of,
+    eventually,
+    exchanged,
+    pool_to,
+)
+from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once
+from turnledger.errors import MalformedAnswer, ModelTimeout, ModelUnavailable
+from turnledger.runners.http import connection as module
+from turnledger.runners.http.connection import Limits
+from turnledger.runners.http.deadlines import NEVER
+from turnledger.runners.upstream_failures import BrokenOff, Unheard
+
+pytestmark = pytest.mark.anyio
+
+HEAD = b"HTTP/1.1 200 OK\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+in_both_ways = pytest.mark.parametrize("in_pieces", [True, False])
+
+
+@in_both_ways
+@pytest.mark.parametrize(
+    "response",
+    [
+        HEAD + b"Content-Length: 5\r\n\r\nHello",
+        HEAD + b"content-length:5\r\n\r\nHello",
+        CHUNKED + b"5\r\nHello\r\n0\r\n\r\n",
+        CHUNKED + b"2\r\nHe\r\n3;name=value\r\nllo\r\n0\r\nTrailer: x\r\n\r\n",
+        CHUNKED + b"5  \r\nHello\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\nContent-Length: 5\n\nHello",
+        b"HTTP/1.1 100 Continue\r\n\r\n" + HEAD + b"Content-Length: 5\r\n\r\nHello",
+        b"HTTP/1.1 103 Early Hints\r\nContent-Length: 9\r\nLink: </a>\r\n\r\n" + CHUNKED
+        + b"5\r\nHello\r\n0\r\n\r\n",
+        b"HTTP/1.1 200\r\nContent-Length: 5\r\n\r\nHello",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [1, 7, 10_000])
+async def test_a_body_is_the_same_however_it_comes(response: bytes, size: int, in_pieces: bool) -> None:
+    pieces = [response[at : at + size] for at in range(0, len(response), size)]
+    async with pool_to(saying(*pieces)) as pool:
+        for _ in range(2):
+            assert await body_of(pool, in_pieces=in_pieces) == b"Hello"
+        assert (await connection_of(pool)).may_be_stale is False
+
+
+@in_both_ways
+@pytest.mark.parametrize("head", [HEAD, b"HTTP/1.0 200 OK\r\n", HEAD + b"Connection: close\r\n"])
+async def test_a_body_may_end_with_the_connection(head: bytes, in_pieces: bool) -> None:
+    async with pool_to(saying_once(head + b"\r\nHel", b"lo")) as pool:
+        response = await exchanged(pool, in_pieces=in_pieces)
+        assert await response.body(100) == b"Hello"
+        assert not response.has_marked_end
+        assert pool.take() is None
+
+
+@in_both_ways
+@pytest.mark.parametrize(
+    "said",
+    [
+        HEAD,
+        HEAD + b"Content-Length: 5\r\n\r\n",
+        HEAD + b"Content-Length: 5\r\n\r\nHell",
+        CHUNKED,
+        CHUNKED + b"5\r\nHel",
+        CHUNKED + b"5\r\nHello",
+        CHUNKED + b"5\r\nHello\r\n",
+        CHUNKED + b"5\r\nHello\r\n0\r\n",
+        b"H",
+        b"HTTP/1.1 100 Continue\r\n\r\n",
+    ],
+)
+async def test_a_response_that_is_cut_is_never_whole(said: bytes, in_pieces: bool) -> None:
+    async with pool_to(saying_once(said)) as pool:
+        with pytest.raises((BrokenOff, ModelUnavailable)) as caught:
+            await body_of(pool, in_pieces=in_pieces)
+        error = caught.value
+        assert not isinstance(error, Unheard)
+        assert not getattr(error, "may_retry", False)
+        assert "cut before its answer was whole" in str(error)
+        assert pool.take() is None
+
+
+@in_both_ways
+async def test_one_that_is_cut_before_a_byte_may_be_asked_for_again(in_pieces: bool) -> None:
+    async with pool_to(saying_once()) as pool:
+        with pytest.raises(Unheard) as caught:
+            await body_of(pool, in_pieces=in_pieces)
+        assert caught.value.may_retry
+
+
+async def test_a_reset_in_a_body_without_a_mark_is_no_end() -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(HEAD + b"\r\nHel")
+        heard.reset()
+
+    async with pool_to(behave) as pool:
+        response = await exchanged(pool)
+        with pytest.raises(ModelUnavailable):
+            await response.body(100)
+
+
+@in_both_ways
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        HEAD + b"no colon\r\n\r\n",
+        HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd",
+        HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n",
+        HEAD + b"Content-Length: -3\r\n\r\n",
+        CHUNKED + b"zz\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: upgrade\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    ],
+)
+async def test_what_is_not_http_is_told(said: bytes, in_pieces: bool) -> None:
+    async with pool_to(saying(said)) as pool:
+        with pytest.raises((BrokenOff, MalformedAnswer)) as caught:
+            await body_of(pool, in_pieces=in_pieces)
+        assert "not HTTP" in str(caught.value)
+        assert pool.take() is None
+
+
+async def test_what_came_before_it_went_wrong_is_given_first() -> None:
+    async with pool_to(saying(CHUNKED + b"5\r\nHello\r\nzz\r\n")) as pool:
+        response = await exchanged(pool)
+        assert response.take() == b"Hello"
+        with pytest.raises(MalformedAnswer):
+            response.take()
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [
+        (b"HTTP/1.1 200 OK\r\n", b"X-More: 1\r\n"),
+        (b"HTTP/1.1 200 OK\r\nX-Long: ", b"x" * 1000),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+        (CHUNKED + b"0\r\n", b"X-More: 1\r\n"),
+        (CHUNKED + b"0\r\nX-Long: ", b"x" * 1000),
+    ],
+    ids=["headers", "a header", "informational responses", "trailers", "a trailer"],
+)
+async def test_headers_cannot_fill_the_memory(
+    endless: tuple[bytes, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HEAD_BYTES", 5_000)
+    sent = 0
+
+    async def behave(heard: Heard) -> None:
+        nonlocal sent
+        await heard.request()
+        await heard.say(endless[0])
+        while True:
+            await heard.say(endless[1])
+            sent += len(endless[1])
+
+    async with pool_to(behave) as pool:
+        with pytest.raises((BrokenOff, MalformedAnswer)) as caught:
+            await body_of(pool)
+        assert "not HTTP" in str(caught.value)
+
+
+async def test_only_the_last_head_counts_and_trailers_are_no_headers() -> None:
+    early = b"HTTP/1.1 103 Early Hints\r\nContent-Encoding: gzip\r\n\r\n"
+    said = early + CHUNKED + b"2\r\nHi\r\n0\r\nContent-Type: text/html\r\n\r\n"
+    async with pool_to(saying(said)) as pool:
+        response = await exchanged(pool)
+        assert await response.body(100) == b"Hi"
+        assert response.headers == {b"transfer-encoding": b"chunked"}
+
+
+@pytest.mark.parametrize("behind", [b"x", OK, b"HTTP/1.1 "])
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_what_comes_unasked_is_nobodys_answer(behind: bytes, at_once: bool) -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(*([OK + behind] if at_once else [OK, behind]))
+        assert await heard.is_closed()
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection)
+        await response.begun()
+        assert await response.body(100) == b"ok"
+        await eventually(lambda: connection.is_lost)
+        assert pool.take() is None
+
+
+@pytest.mark.parametrize(
+    "said", [OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), OK.replace(b"/1.1", b"/1.0")]
+)
+async def test_a_server_that_wants_to_close_may(said: bytes) -> None:
+    async with pool_to(saying(said)) as pool:
+        assert await body_of(pool) == b"ok"
+        assert pool.take() is None
+
+
+@pytest.mark.parametrize("limits", [Limits(0.01, None, None), Limits(60.0, None, 0.01)])
+async def test_silence_before_the_first_byte_has_its_limit(limits: Limits) -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(CHUNKED)
+        assert await heard.is_closed()
+
+    async with pool_to(behave) as pool:
+        with pytest.raises(ModelTimeout):
+            await body_of(pool, limits=limits)
+        assert pool.take() is None
+
+
+async def test_silence_between_pieces_has_another() -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(CHUNKED + b"2\r\nHi\r\n")
+        assert await heard.is_closed()
+
+    async with pool_to(behave) as pool:
+        response = await exchanged(pool, limits=Limits(60.0, 0.01, None))
+        assert response.take() == b"Hi"
+        await response.arrival()
+        with pytest.raises(ModelTimeout):
+            response.take()
+
+
+async def test_a_whole_answer_has_until_the_first_limit_however_it_trickles() -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(CHUNKED)
+        while True:
+            await heard.say(b"1\r\nx\r\n")
+
+    async with pool_to(behave) as pool:
+        with pytest.raises(ModelTimeout):
+            await body_of(pool, 10**9, limits=Limits(0.05, None, None), in_pieces=False, room=10**9)
+
+
+async def test_all_of_it_has_a_limit_however_it_goes_on() -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(CHUNKED)
+        while True:
+            await heard.say(b"1\r\nx\r\n")
+
+    async with pool_to(behave) as pool:
+        response = await exchanged(pool, limits=Limits(60.0, 60.0, 0.05))
+        with pytest.raises(ModelTimeout):
+            while True:
+                if response.take() is None:
+                    await response.arrival()
+
+
+async def test_a_reader_that_is_behind_holds_its_server_up() -> None:
+    sent = 0
+
+    async def behave(heard: Heard) -> None:
+        nonlocal sent
+        await heard.request()
+        await heard.say(HEAD + b"Content-Length: 50000000\r\n\r\n")
+        for _ in range(50):
+            await heard.say(b"x" * 1_000_000)
+            sent += 1_000_000
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection, room=1000, limits=Limits(60.0, 60.0, None))
+        await response.begun()
+        await eventually(lambda: connection.deadline == NEVER)  # it does not pass while nobody reads
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert sent < 50_000_000
+        assert response.waits < 1_000_000
+        got = 0
+        while not response.is_whole or response.waits:
+            piece = response.take()
+            if piece is None:
+                await response.arrival()
+            else:
+                got += len(piece)
+                assert response.is_whole or connection.deadline != NEVER
+        assert got == 50_000_000
+        assert pool.take() is connection
+
+
+async def test_when_a_reader_has_caught_up_the_clock_runs_again() -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(CHUNKED + b"4\r\nlong\r\n")
+        assert await heard.is_closed()
+
+    async with pool_to(behave) as pool:
+        response = await exchanged(pool, room=3, limits=Limits(60.0, 0.01, None))
+        await eventually(lambda: pool._deadlines._rings_at == NEVER)
+        assert response.take() == b"long"
+        await response.arrival()
+        with pytest.raises(ModelTimeout):
+            response.take()
+
+
+async def test_a_long_request_is_sent_as_fast_as_it_is_read() -> None:
+    request = b"POST / HTTP/1.1\r\nContent-Length: 20000000\r\n\r\n" + b"x" * 20_000_000
+    received: list[int] = []
+
+    async def behave(heard: Heard) -> None:
+        received.append(len(await heard.request()))
+        await heard.say(OK)
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection, request)
+        assert connection._transport.get_write_buffer_size() == 0
+        await connection.send(request)
+        assert connection._transport.get_write_buffer_size() <= module.SLICE
+        await response.begun()
+        assert await response.body(100) == b"ok"
+        assert received == [len(request)]
+
+
+async def test_who_answers_before_the_request_is_whole_is_heard_and_not_asked_again() -> None:
+    request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
+
+    async def behave(heard: Heard) -> None:
+        await heard.reader.readuntil(b"\r\n\r\n")
+        await heard.say(OK.replace(b"200 OK", b"413 Too Large"))
+        await asyncio.Event().wait()
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection, request)
+        await connection.send(request)
+        await response.begun()
+        assert (response.status, await response.body(100)) == (413, b"ok")
+        assert pool.take() is None
+        assert connection.is_closing
+
+
+async def test_a_server_that_goes_while_it_is_told_is_unheard() -> None:
+    request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
+
+    async def behave(heard: Heard) -> None:
+        await heard.reader.readuntil(b"\r\n\r\n")
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection, request)
+        with pytest.raises(Unheard):
+            await connection.send(request)
+            await response.begun()
+
+
+@pytest.mark.parametrize("at", ["head", "body", "sending"])
+async def test_who_is_cancelled_leaves_nothing_for_the_next(at: str) -> None:
+    async def behave(heard: Heard) -> None:
+        if heard.number == 0:
+            await heard.reader.readuntil(b"\r\n\r\n")
+            if at == "body":
+                await heard.say(CHUNKED + b"2\r\nHi\r\n")
+            assert await heard.is_closed()
+        else:
+            await saying(OK)(heard)
+
+    request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection, request if at == "sending" else REQUEST)
+
+        async def read() -> None:
+            try:
+                await connection.send(request)
+                await response.begun()
+                await response.body(100)
+            finally:
+                response.release()
+
+        reading = asyncio.create_task(read())
+        await eventually(lambda: response._waiting is not None and (at != "body" or response.waits > 0))
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await eventually(lambda: connection.is_lost)
+        assert pool.take() is None
+        assert await body_of(pool) == b"ok"
+
+
+async def test_a_connection_left_alone_may_be_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pool_to(saying(OK)) as pool:
+        fresh = await connection_of(pool)
+        assert not fresh.may_be_stale
+        response = asked(fresh)
+        await response.begun()
+        monkeypatch.setattr(module, "STALE_AFTER", 0.0)
+        assert fresh.may_be_stale

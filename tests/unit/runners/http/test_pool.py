@@ -1,0 +1,188 @@
+"""Connections are used again, never more than the bound are open, and who waits first is served first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.runners.http.asking import (
+    asked,
+    body_of,
+    connection_of,
+    eventually,
+    exchanged,
+    pool_at,
+    pool_to,
+)
+from tests.unit.runners.http.raw_server import OK, Heard, saying, saying_once, serving
+from turnledger.errors import ModelTimeout, ModelUnavailable
+from turnledger.runners.http import pool as module
+from turnledger.runners.upstream_failures import BrokenOff
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_connection_is_used_again() -> None:
+    async with pool_to(saying(OK)) as pool:
+        await body_of(pool)
+        first = pool.take()
+        assert first is not None
+        assert pool.take() is None
+
+
+async def test_the_one_used_last_is_taken_first() -> None:
+    async with pool_to(saying(OK)) as pool:
+        one, other = await pool.connect(None), await pool.connect(None)
+        for connection in (one, other):
+            await asked(connection).begun()
+        assert [pool.take(), pool.take(), pool.take()] == [other, one, None]
+
+
+async def test_a_connection_that_its_server_closed_is_not_taken() -> None:
+    async with pool_to(saying_once(OK)) as pool:
+        connection = await connection_of(pool)
+        await asked(connection).begun()
+        await eventually(lambda: connection.is_lost)
+        assert not pool._free
+        assert pool.take() is None
+
+
+async def test_a_connection_that_nobody_uses_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.01)
+    async with pool_to(saying(OK)) as pool:
+        connections = [await pool.connect(None) for _ in range(2)]
+        for connection in connections:
+            await asked(connection).begun()
+        await eventually(lambda: all(each.is_lost for each in connections))
+        assert pool.take() is None
+        await body_of(pool)
+        await eventually(lambda: not pool._free)  # the clock was set again
+
+
+async def test_who_comes_first_is_served_first() -> None:
+    async with pool_to(saying(OK), bound=1) as pool:
+        held = await connection_of(pool)
+        served: list[int] = []
+
+        async def wait(number: int) -> None:
+            connection = await pool.connect(None)
+            served.append(number)
+            await asked(connection).begun()
+
+        waiting = [asyncio.create_task(wait(number)) for number in range(5)]
+        await eventually(lambda: len(pool._queue) == 5)
+        assert pool.take() is None
+        await asked(held).begun()
+        await asyncio.gather(*waiting)
+        assert served == [0, 1, 2, 3, 4]
+        assert [pool.take(), pool.take()] == [held, None]
+
+
+async def test_a_connection_that_is_lost_makes_room_for_another() -> None:
+    async with pool_to(saying(OK), bound=1) as pool:
+        held = await connection_of(pool)
+        waiting = asyncio.create_task(pool.connect(None))
+        await eventually(lambda: bool(pool._queue))
+        held.close()
+        assert await waiting is not held
+
+
+async def test_who_has_to_wait_too_long_is_told() -> None:
+    async with pool_to(saying(OK), bound=1) as pool:
+        held = await connection_of(pool)
+        with pytest.raises(BrokenOff) as caught:
+            await pool.connect(0.01)
+        assert isinstance(caught.value.error, ModelTimeout)
+        assert caught.value.may_retry
+        assert not pool._queue
+        await asked(held).begun()
+        assert pool.take() is held
+
+
+@pytest.mark.parametrize("place", ["connection", "room"])
+async def test_what_a_cancelled_one_was_given_goes_to_the_next(place: str) -> None:
+    async with pool_to(saying(OK), bound=1) as pool:
+        held = await connection_of(pool)
+        first, second = [asyncio.create_task(pool.connect(None)) for _ in range(2)]
+        await eventually(lambda: len(pool._queue) == 2)
+        if place == "connection":
+            pool._freed(held)
+        else:
+            pool._lost(held)
+        assert len(pool._queue) == 1
+        first.cancel()  # before it can know what it was given
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert (await second is held) is (place == "connection")
+
+
+async def test_where_all_may_be_stale_a_free_one_makes_room_for_a_new_one() -> None:
+    async with pool_to(saying(OK), bound=1) as pool:
+        await body_of(pool)
+        old = pool._free[0]
+        assert await pool.connect(None) is not old
+        assert old.is_lost
+
+
+async def test_who_dials_in_vain_makes_room_for_others() -> None:
+    async with serving(saying(OK)) as port:
+        pass
+    async with pool_at(port, bound=1) as pool:
+        tries = [asyncio.create_task(pool.connect(None)) for _ in range(3)]
+        for problem in await asyncio.gather(*tries, return_exceptions=True):
+            assert isinstance(problem, BrokenOff)
+            assert isinstance(problem.error, ModelUnavailable)
+            assert problem.may_retry
+
+
+async def test_who_is_cancelled_while_dialing_makes_room_for_others() -> None:
+    async with pool_to(saying(OK), bound=1) as pool:
+        for steps in range(6):
+            dialing = asyncio.create_task(pool.connect(None))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            dialing.cancel()
+            for connection in await asyncio.gather(dialing, return_exceptions=True):
+                if not isinstance(connection, BaseException):
+                    connection.close()
+            await eventually(lambda: not pool._open)
+        await asyncio.wait_for(pool.connect(None), 10)
+
+
+async def test_closing_breaks_off_what_is_read() -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        await heard.say(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nHi")
+        assert await heard.is_closed()
+
+    async with pool_to(behave) as pool:
+        response = await exchanged(pool)
+        reading = asyncio.create_task(response.body(100))
+        await asyncio.sleep(0)
+        await pool.close()
+        with pytest.raises(ModelUnavailable):
+            await reading
+        assert not pool._open
+
+
+async def test_closing_sends_who_waits_away() -> None:
+    async with pool_to(saying(OK), bound=1) as pool:
+        await connection_of(pool)
+        waiting = asyncio.create_task(pool.connect(None))
+        await eventually(lambda: bool(pool._queue))
+        await pool.close()
+        with pytest.raises(BrokenOff, match="closed"):
+            await waiting
+        with pytest.raises(BrokenOff, match="closed"):
+            await pool.connect(None)
+
+
+async def test_who_dials_while_it_closes_is_sent_away() -> None:
+    async with pool_to(saying(OK)) as pool:
+        dialing = asyncio.create_task(pool.connect(None))
+        await asyncio.sleep(0)
+        await pool.close()
+        with pytest.raises(BrokenOff, match="closed"):
+            await dialing
+        await eventually(lambda: not pool._open)

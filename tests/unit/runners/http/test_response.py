@@ -1,0 +1,84 @@
+"""A response wakes its reader when there is something for it, and not before."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.unit.runners.http.asking import asked, connection_of, pool_to
+from tests.unit.runners.http.raw_server import Heard, saying
+from turnledger.testing.gates import Gate
+
+pytestmark = pytest.mark.anyio
+
+HEAD = b"HTTP/1.1 %d Said\r\nContent-Length: 4\r\n\r\n"
+
+
+async def wakings(status: int, *, in_pieces: bool) -> list[int]:
+    """After how many of head, piece and piece the reader goes on."""
+    gates = [Gate(), Gate(), Gate()]
+
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        for gate, piece in zip(gates, (HEAD % status, b"ab", b"cd"), strict=True):
+            await gate.pass_through()
+            await heard.say(piece)
+        await asyncio.Event().wait()
+
+    woken = []
+    async with pool_to(behave) as pool:
+        response = asked(await connection_of(pool), in_pieces=in_pieces)
+        for number, gate in enumerate(gates, 1):
+            arrival = response.arrival()
+            gate.release()
+            for _ in range(50):
+                await asyncio.sleep(0)
+            if arrival.done():
+                woken.append(number)
+        response.release()
+    return woken
+
+
+async def test_a_reader_of_pieces_is_woken_for_each() -> None:
+    assert await wakings(200, in_pieces=True) == [1, 2, 3]
+
+
+async def test_a_reader_of_the_whole_is_woken_once() -> None:
+    assert await wakings(200, in_pieces=False) == [3]
+
+
+async def test_what_is_no_success_is_told_by_its_head() -> None:
+    assert await wakings(404, in_pieces=False) == [1, 2, 3]
+
+
+async def test_pieces_that_came_together_are_taken_together() -> None:
+    said = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n"
+    async with pool_to(saying(said)) as pool:
+        response = asked(await connection_of(pool))
+        await response.begun()
+        assert response.is_whole
+        assert response.take() == b"abcd"
+        assert response.take() is None
+
+
+async def test_more_than_the_limit_is_enough() -> None:
+    said = HEAD % 200 + b"abcd"
+    async with pool_to(saying(said)) as pool:
+        for in_pieces in (True, False):
+            response = asked(await connection_of(pool), in_pieces=in_pieces)
+            await response.begun()
+            assert await response.body(4) == b"abcd"
+
+        response = asked(await connection_of(pool), room=3, in_pieces=False)
+        await response.begun()
+        assert len(await response.body(3)) > 3
+        response.release()
+
+
+async def test_names_of_headers_are_in_lower_case() -> None:
+    said = b"HTTP/1.1 200 OK\r\nX-SHOULD-Retry: false\r\nContent-Length: 0\r\n\r\n"
+    async with pool_to(saying(said)) as pool:
+        response = asked(await connection_of(pool))
+        await response.begun()
+        assert response.headers == {b"x-should-retry": b"false", b"content-length": b"0"}

@@ -1,0 +1,47 @@
+"""A server may have as many connections as the system lets it have without more rights."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.server.processes import started
+from turnledger.server.open_files import allow_open_files, allowed_files, needed_for
+from turnledger.server.settings import ServerLimits
+
+resource = pytest.importorskip("resource")
+
+FEW = 256
+
+
+@pytest.fixture
+def few_allowed() -> Iterator[int]:
+    """This process may have few files open, and allow itself more; it tells how many."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FEW, hard))
+    yield hard
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_it_allows_itself_what_it_needs(few_allowed: int) -> None:
+    assert allow_open_files(FEW + 44) == FEW + 44
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (FEW + 44, few_allowed)
+    assert allow_open_files(10) == 10
+    assert resource.getrlimit(resource.RLIMIT_NOFILE) == (FEW + 44, few_allowed)
+
+
+def test_more_than_there_may_be_is_not_had(few_allowed: int) -> None:
+    if few_allowed == resource.RLIM_INFINITY:
+        pytest.skip("there is no bound here")
+    assert allowed_files(few_allowed + 1) == few_allowed
+    assert allowed_files(few_allowed - 1) == few_allowed - 1
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells of other processes")
+def test_a_server_as_it_is_run_does_so(few_allowed: int) -> None:
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        soft, _ = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        assert soft == allowed_files(needed_for(ServerLimits().requests))
+        assert os.listdir(f"/proc/{server.process.pid}/fd")
