@@ -126,7 +126,7 @@ async def refused(folder: Path, upstream: int, rounds: int, each: int) -> list[s
 
 async def with_tokens(folder: Path, upstream: int, rounds: int, each: int) -> list[str]:
     """Turns with a token and the limits of its owner, of turns without. A third server, which is like the
-    second, shows how far the figure can be trusted. All run at once, so that neighbours disturb them alike."""
+    second, shows how far the figure can be trusted. All run at once: neighbours disturb them alike."""
     # Of one owner, as those without are: nothing differs but the token.
     tokens = await make_tokens(folder, "guarded", ["one"] * CLIENTS)
     lines = []
