@@ -14,7 +14,7 @@ from tests.crash.served import Heard, Served, completion, exchange, request, ser
 from tests.crash.test_slow_clients import PIECE, SMALL, TCP_REPAIR, SlowClient, Talker
 from turnledger.model.attempt import AttemptState
 from turnledger.runners.demo import DemoModel
-from turnledger.server import serve
+from turnledger.server import listening as listening_module
 from turnledger.server.listening import bind
 from turnledger.server.outlet import BACKLOG
 from turnledger.server.settings import ServerLimits, Settings
@@ -258,7 +258,7 @@ def may_vanish() -> bool:
 @pytest.mark.skipif(not may_vanish(), reason="needs the right to drop a connection without a word")
 async def test_a_client_whose_machine_is_no_more_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     soon = {"TCP_KEEPIDLE": 1, "TCP_KEEPINTVL": 1, "TCP_KEEPCNT": 1}
-    monkeypatch.setattr(serve, "VANISHED", soon)
+    monkeypatch.setattr(listening_module, "VANISHED", soon)
     with bind(Settings(port=0)) as listening:
         async with served(quick(), listening=listening) as serving:
             client = SlowClient()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -18,9 +17,10 @@ import msgspec
 from turnledger.errors import InvalidInput, MalformedAnswer
 from turnledger.runners import upstream_body
 from turnledger.runners.chat_model import Asked, completion_of
-from turnledger.runners.http.address import address_of, checked_api_key
+from turnledger.runners.http.address import address_of
 from turnledger.runners.http.connection import Connection, Limits
-from turnledger.runners.http.pool import Pool
+from turnledger.runners.http.pool import Pool, tls_of
+from turnledger.runners.http.request import head_of
 from turnledger.runners.http.response import PIECES_BYTES, Response
 from turnledger.runners.streamed_answer import StreamedAnswer
 from turnledger.runners.upstream_body import is_encoded, read_error, read_whole
@@ -33,13 +33,6 @@ _LISTING = Limits(first_byte=None, between=None, total=30.0)
 CONNECTIONS = 10_000
 """How many connections to one upstream there may be, if nothing else is said: as many as turns run at once,
 but not so many that a server that hangs uses up all sockets."""
-
-_FIELDS = (
-    "Content-Type: application/json",
-    "Accept: */*",
-    "Accept-Encoding: identity",  # compression would hold small pieces back
-    "User-Agent: turnledger",
-)
 
 
 class Timeouts(msgspec.Struct, frozen=True):
@@ -100,13 +93,9 @@ class Upstream:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._address = address = address_of(base_url)
-        fields = [f"Host: {address.authority}", *_FIELDS]
-        if api_key:
-            fields.append(f"Authorization: Bearer {checked_api_key(api_key)}")
-        lines = "\r\n".join(fields)
-        self._completions = f"POST {address.target('/chat/completions')} HTTP/1.1\r\n{lines}\r\n".encode()
-        self._models = f"GET {address.target('/models')} HTTP/1.1\r\n{lines}\r\n\r\n".encode()
-        self._tls = _tls() if address.is_secure else None
+        self._completions = head_of("POST", address, "/chat/completions", api_key)
+        self._models = head_of("GET", address, "/models", api_key) + b"\r\n"
+        self._tls = tls_of(address)
         self._connect = timeouts.connect
         self._limits = Limits(timeouts.first_byte, timeouts.between_chunks, timeouts.total)
         self._retries = retries
@@ -200,9 +189,3 @@ class Upstream:
 
 class _Models(msgspec.Struct):
     data: list[dict[str, Any]]
-
-
-def _tls() -> ssl.SSLContext:
-    context = ssl.create_default_context()  # which checks certificates and the names in them
-    context.set_alpn_protocols(["http/1.1"])
-    return context

@@ -11,6 +11,8 @@ from importlib.metadata import version
 
 import msgspec
 
+from turnledger.engine.tokens import FindRequest, find
+from turnledger.ledger import OWNER
 from turnledger.server.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.server.doctor_store import check_sqlite, check_store
 from turnledger.server.doctor_upstream import check_upstreams
@@ -18,6 +20,7 @@ from turnledger.server.guard import is_loopback
 from turnledger.server.open_files import OTHERS, allowed_files
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
+from turnledger.stores.opening import visit_store
 from turnledger.stores.sqlite.examination import Examination
 
 SKEW = 60.0
@@ -49,6 +52,7 @@ class Doctor:
         self._environ = environ
         self._now = now
         self._stored: Examination | None = None
+        self._any_tokens = False
         self._ahead: list[float] = []
 
     async def findings(self) -> list[Diagnosis]:
@@ -65,14 +69,19 @@ class Doctor:
             except Exception as problem:
                 told = f"could not be looked at: {type(problem).__name__}"
                 found.append(fail(subject, told, "This is a bug in Turnledger: please report it."))
-        any_tokens = self._stored.any_tokens if self._stored is not None else None
         newest = self._stored.newest_ms if self._stored is not None else None
         found += check_open_files(self._settings)
-        found += check_exposure(self._settings, any_tokens=any_tokens)
+        found += check_exposure(self._settings, any_tokens=self._any_tokens)
         return [*found, *check_clock(self._now(), self._ahead, newest)]
 
     async def _store(self) -> list[Diagnosis]:
         found, self._stored = await asyncio.to_thread(check_store, self._settings.store)
+        if self._stored is not None:
+            visit = await visit_store(self._settings.store)
+            try:
+                self._any_tokens = (await visit.read(find, FindRequest(None, OWNER))).any_tokens
+            finally:
+                await visit.close()
         return found
 
     async def _port(self) -> list[Diagnosis]:
@@ -89,7 +98,7 @@ def check_versions() -> list[Diagnosis]:
     return [ok("versions", f"Turnledger {version('turnledger')}, Python {platform.python_version()}")]
 
 
-def check_exposure(settings: Settings, *, any_tokens: bool | None) -> list[Diagnosis]:
+def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
     """Who is let in."""
     where = f"{settings.host}:{settings.port}"
     if any_tokens:

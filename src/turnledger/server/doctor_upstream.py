@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from urllib.parse import urlsplit
 
-import aiohttp
 import msgspec
 
+from turnledger.errors import InvalidInput, ModelError
 from turnledger.model.printable import plain
+from turnledger.runners.http.request import get
+from turnledger.runners.upstream_failures import BrokenOff
 from turnledger.server.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.server.guard import is_loopback
 from turnledger.server.settings import Settings
 
-PATIENCE = aiohttp.ClientTimeout(total=10.0)
+PATIENCE = 10.0
+"""Seconds that an upstream may take to answer."""
 SHOWN = 5
 LARGEST = 4 * 1024 * 1024
 REFUSED = frozenset({401, 402, 403, 407})
@@ -59,42 +64,31 @@ async def check_upstreams(settings: Settings, environ: Mapping[str, str]) -> lis
     asked = upstreams_of(settings)
     if not asked:
         return [Answered([ok("models", "the demo model, which needs no network")])]
-    async with aiohttp.ClientSession(timeout=PATIENCE, cookie_jar=aiohttp.DummyCookieJar()) as session:
-        return list(await asyncio.gather(*(check_upstream(session, each, environ) for each in asked)))
+    return list(await asyncio.gather(*(check_upstream(each, environ) for each in asked)))
 
 
-async def check_upstream(
-    session: aiohttp.ClientSession, asked: Asked, environ: Mapping[str, str]
-) -> Answered:
+async def check_upstream(asked: Asked, environ: Mapping[str, str]) -> Answered:
     """Ask one upstream for its models, which costs nothing."""
     api_key = environ.get(asked.api_key_env) if asked.api_key_env else None
-    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-    url = f"{asked.url.rstrip('/')}/models"
     try:
-        async with session.get(url, headers=headers, allow_redirects=False) as response:
-            body = await _beginning(response.content)
-            ahead = _ahead(response.headers.get("Date"))
-            findings = [*_of_status(asked, response.status, body), *_of_transport(asked, api_key)]
-            return Answered(findings, ahead)
-    except (aiohttp.ClientError, TimeoutError) as problem:
+        got = await get(asked.url, "/models", api_key, seconds=PATIENCE, limit=LARGEST)
+    except InvalidInput as problem:
+        remedy = f"Check {asked.api_key_env}, and `upstream` in the settings."
+        return Answered([fail(asked.subject, str(problem), remedy)])
+    except BrokenOff as broken_off:
+        return Answered([_unreachable(asked, broken_off.__cause__)])
+    except (ModelError, TimeoutError) as problem:
         return Answered([_unreachable(asked, problem)])
+    findings = [*_of_status(asked, got.status, got.body), *_of_transport(asked, api_key)]
+    return Answered(findings, _ahead(got.headers.get(b"date", b"").decode("latin-1")))
 
 
-async def _beginning(content: aiohttp.StreamReader) -> bytes:
-    body = b""
-    async for piece in content.iter_any():
-        body += piece
-        if len(body) > LARGEST:
-            break
-    return body
-
-
-def _unreachable(asked: Asked, problem: Exception) -> Diagnosis:
+def _unreachable(asked: Asked, problem: BaseException | None) -> Diagnosis:
     if isinstance(problem, TimeoutError):
         return fail(asked.subject, "did not answer in time", "Is it up, and is there a firewall between?")
-    if isinstance(problem, aiohttp.ClientConnectorDNSError):
+    if isinstance(problem, socket.gaierror):
         return fail(asked.subject, "its name is not known", "Check `upstream` in the settings, and DNS.")
-    if isinstance(problem, aiohttp.ClientSSLError):
+    if isinstance(problem, ssl.SSLError):
         remedy = "Check its certificate, and whether it is https at all."
         return fail(asked.subject, "no secure connection could be made", remedy)
     remedy = "Is it running? Check host and port of `upstream` in the settings."
@@ -149,8 +143,8 @@ def _names(body: bytes) -> set[str] | None:
         return None
 
 
-def _ahead(date: str | None) -> float | None:
+def _ahead(date: str) -> float | None:
     try:
-        return parsedate_to_datetime(date or "").timestamp() - time.time()
+        return parsedate_to_datetime(date).timestamp() - time.time()
     except (TypeError, ValueError):
         return None

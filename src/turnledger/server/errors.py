@@ -88,6 +88,7 @@ KINDS: dict[type[TurnledgerError], Kind] = {
     errors.ConversationBusy: CONFLICT,
     errors.QueueFull: Kind(429, LIMIT, ((b"retry-after", b"2"),)),
     errors.WaitEnded: CONFLICT,
+    errors.StorageFull: Kind(507, REQUEST, (NO_RETRY,)),
     errors.TooManyReaders: Kind(429, LIMIT, ((b"retry-after", b"5"),)),
     errors.RevisionConflict: Kind(412, REQUEST),
     errors.TokenRefused: Kind(403, REQUEST),

@@ -78,6 +78,9 @@ def engine_limits(limits: ServerLimits) -> Limits:
     return Limits(
         queue_length=limits.queue_length,
         queue_wait=limits.queue_wait,
+        owner_bytes=limits.owner_bytes,
+        input_items=limits.input_items,
+        turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
         cached_bytes=int(usual.cached_bytes * share),
         chat_bytes=int(usual.chat_bytes * share),

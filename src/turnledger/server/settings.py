@@ -48,12 +48,19 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Event streams that one owner may read."""
     owner_turns_per_minute: Count | None = None
     """Turns that one owner may ask for within a minute; none is given by default."""
+    owner_bytes: Count | None = None
+    """Bytes that one owner may store, in all his conversations; none is given by default."""
+    input_items: Count = ENGINE.input_items
+    """Items in the input of one turn."""
+    turn_bytes: Count = ENGINE.turn_bytes
+    """Bytes of one turn."""
     queue_length: Count = ENGINE.queue_length
     """Turns that may wait for one conversation."""
     queue_wait: Seconds = ENGINE.queue_wait
     """How long a turn waits for those before it."""
     cached_bytes: Count = ENGINE.cached_bytes + ENGINE.chat_bytes + ENGINE.shown_bytes
-    """Bytes of histories that are kept in memory in all, so that they need not be read for each turn."""
+    """Bytes of histories that are kept in memory by each worker, so that they need not be
+    read for each turn."""
 
 
 class ModelTimeouts(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ def test_lines_stand_under_each_other_and_hold_nothing_that_a_terminal_obeys() -
 
 
 def test_without_its_packages_it_says_how_to_install_them() -> None:
-    code = "import sys; sys.modules['aiohttp'] = None; from turnledger.cli import main; main()"
+    code = "import sys; sys.modules['httptools'] = None; from turnledger.cli import main; main()"
     command = [sys.executable, "-c", code, "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (NOT_EXAMINED, "", NEEDS_SERVER)

@@ -63,8 +63,8 @@ async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
 @pytest.mark.parametrize(
     ("settings", "any_tokens", "level", "told"),
     [
-        (Settings(), None, Level.OK, "this machine only"),
-        (Settings(insecure=True), None, Level.WARN, "behind a proxy"),
+        (Settings(), False, Level.OK, "this machine only"),
+        (Settings(insecure=True), False, Level.WARN, "behind a proxy"),
         (Settings(host="0.0.0.0", insecure=True), False, Level.WARN, "without a token"),
         (Settings(host="0.0.0.0"), False, Level.FAIL, "there is no token"),
         (Settings(host="0.0.0.0"), True, Level.OK, "with a token only"),
@@ -72,7 +72,7 @@ async def test_a_check_that_breaks_keeps_none_of_the_others_from_being_made(
         (Settings(), True, Level.OK, "with a token only"),
     ],
 )
-def test_who_is_let_in(settings: Settings, any_tokens: bool | None, level: Level, told: str) -> None:
+def test_who_is_let_in(settings: Settings, any_tokens: bool, level: Level, told: str) -> None:
     [found] = check_exposure(settings, any_tokens=any_tokens)
     assert (found.level, told in found.told) == (level, True)
 

@@ -34,7 +34,6 @@ SOUND = Examination(
     dead=0,
     unknown=0,
     newest_ms=None,
-    any_tokens=None,
     is_stuck=False,
 )
 

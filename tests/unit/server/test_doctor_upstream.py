@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from email.utils import formatdate
@@ -9,6 +11,7 @@ from email.utils import formatdate
 import pytest
 from aiohttp import web
 
+from turnledger.runners.http import pool
 from turnledger.server import doctor_upstream
 from turnledger.server.diagnosis import Level
 from turnledger.server.doctor_upstream import Answered, check_upstreams, upstreams_of
@@ -104,6 +107,41 @@ async def test_one_that_is_not_there_cannot_be_reached() -> None:
 async def test_a_name_that_is_not_known_is_told() -> None:
     [found] = (await ask("http://no-such-host.invalid/v1")).findings
     assert found.level is Level.FAIL
+
+
+@pytest.mark.parametrize(
+    ("problem", "told"),
+    [
+        (socket.gaierror(-2, "unknown"), "its name is not known"),
+        (ssl.SSLCertVerificationError(1, "expired"), "no secure connection could be made"),
+        (TimeoutError(), "did not answer in time"),
+        (ConnectionRefusedError(), "cannot be reached"),
+    ],
+)
+async def test_why_there_is_no_connection_is_told(
+    problem: OSError, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def dial(*_: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(pool, "dial", dial)
+    [found] = (await ask("http://a/v1")).findings
+    assert (found.level, found.told) == (Level.FAIL, told)
+
+
+async def test_one_that_breaks_off_cannot_be_reached() -> None:
+    async with upstream(headers={"Content-Length": "9999"}) as (url, _):
+        [found] = (await ask(url)).findings
+    assert found.level is Level.FAIL
+
+
+async def test_an_api_key_that_cannot_be_sent_is_told_and_not_repeated() -> None:
+    settings = Settings(upstream="http://127.0.0.1:9/v1", api_key_env="API_KEY")
+    [answered] = await check_upstreams(settings, {"API_KEY": f"{KEY}\n"})
+    [found] = answered.findings
+    assert found.level is Level.FAIL
+    assert "end of line" in found.told
+    assert KEY not in repr(answered)
 
 
 async def test_its_clock_is_compared_with_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,13 @@ def test_the_official_client_repeats_only_what_may_help(kind: type[TurnledgerErr
         assert "retry-after" in {name.decode() for name, _ in headers}
 
 
-NEVER_BETTER = {errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite}
+NEVER_BETTER = {
+    errors.StoreCorrupt,
+    errors.NotAStore,
+    errors.StoreTooNew,
+    errors.UnsafeSqlite,
+    errors.StorageFull,
+}
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,16 @@ IDLE_SECONDS = 15.0
 """How long a connection is kept that nobody uses: less than most servers do."""
 
 
+def tls_of(address: Address) -> ssl.SSLContext | None:
+    """What a connection there has to prove, if it is to be secure: its certificate, and the name in it. Reads
+    the certificates that the system trusts."""
+    if not address.is_secure:
+        return None
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
 class Pool:
     """Belongs to the loop that it is made in.
 

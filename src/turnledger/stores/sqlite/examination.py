@@ -34,8 +34,6 @@ class Examination(msgspec.Struct, frozen=True, kw_only=True):
     """Processes of which it cannot be seen from here whether they live."""
     newest_ms: int | None
     """When the last turn was committed, by the clock of who did."""
-    any_tokens: bool | None
-    """None: this store knows no tokens."""
     is_stuck: bool
     """Whether somebody holds the lock, and does not let go."""
 
@@ -61,8 +59,7 @@ def examine(path: str) -> Examination:
             living=living,
             dead=dead,
             unknown=unknown,
-            newest_ms=_one(connection, "newest"),
-            any_tokens=_any_tokens(connection),
+            newest_ms=_newest(connection),
             is_stuck=_is_stuck(connection),
         )
     except apsw.Error as problem:
@@ -71,13 +68,9 @@ def examine(path: str) -> Examination:
         connection.close(True)
 
 
-def _one(connection: apsw.Connection, query: str, *bindings: str) -> int | None:
-    [(value,)] = connection.execute(QUERIES[query], bindings).fetchall()
+def _newest(connection: apsw.Connection) -> int | None:
+    [(value,)] = connection.execute(QUERIES["newest"]).fetchall()
     return value if isinstance(value, int) else None
-
-
-def _any_tokens(connection: apsw.Connection) -> bool | None:
-    return bool(_one(connection, "any_tokens")) if _one(connection, "has_table", "token") else None
 
 
 def _participants(connection: apsw.Connection, place: Path) -> tuple[int, int, int]:

@@ -1,9 +1,5 @@
 -- Statements for who examines a store and takes no part in it.
 
--- name: has_table
--- Whether there is a table of this name.
-SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = ?1;
-
 -- name: newest
 -- When the last turns were committed: the clock that wrote them may have been ahead.
 SELECT max(committed_at) FROM (SELECT committed_at FROM turn ORDER BY rowid DESC LIMIT 100);
@@ -11,7 +7,3 @@ SELECT max(committed_at) FROM (SELECT committed_at FROM turn ORDER BY rowid DESC
 -- name: leases
 -- The processes that take part, or did when they died.
 SELECT id FROM lease;
-
--- name: any_tokens
--- Whether a token was ever made.
-SELECT EXISTS (SELECT 1 FROM token);
