@@ -41,7 +41,9 @@ class Line:
         if fault is Fault.NEVER_SENT:
             raise httpx2.ConnectError("as the test says", request=request)
         if fault is not Fault.NOTHING:
-            request.extensions["timeout"] = {**request.extensions["timeout"], "read": MOMENT}
+            # A dict of its own: the next try must not be as impatient.
+            patience = {**request.extensions["timeout"], "read": MOMENT}
+            request.extensions = {**request.extensions, "timeout": patience}
         return fault
 
 
