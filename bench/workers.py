@@ -213,7 +213,7 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
         servers = (one, two)
         cores = median(counted(2) / counted(1) for _ in range(1 if quick else 5))
         bare = (
-            f"{'two processes that only count, of one: what the second core is worth here':74} {cores:6.2f}"
+            f"{'two processes that only count, of one: what a second core is worth':74} {cores:6.2f}"
         )
         return [
             bare,
