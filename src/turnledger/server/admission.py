@@ -28,6 +28,9 @@ from turnledger.tokens import Tokens
 
 REMEMBERED = 10_000
 """Tokens that are kept in memory."""
+REMEMBERED_FOR = 10.0
+"""Seconds for which they are. Begin finds out at once who was shut out; but a body comes before it, which may
+take its time, and counts as a turn of the owner's meanwhile."""
 NOTE_EVERY = 60.0
 """Seconds after which it is written down when tokens were used."""
 ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
@@ -51,6 +54,11 @@ class Principal(msgspec.Struct, frozen=True):
     def within(self) -> str | None:
         """The only scope of chats that there is for him; None: all of the owner's."""
         return None if self.token is None else self.token.chat_scope or None
+
+    @property
+    def until(self) -> int | None:
+        """When his token expires, if it does."""
+        return None if self.token is None else self.token.expires_at
 
     @property
     def token_id(self) -> TokenId | None:
@@ -86,7 +94,7 @@ class Admission:
         self._clock = clock
         self._is_insecure = settings.insecure
         self._needs_token = not (settings.insecure or is_loopback(settings.host))
-        self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
+        self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
         self._uses: dict[TokenId, int] = {}
         self._noted_at = clock.monotonic()
         self.noting: asyncio.Task[None] | None = None
@@ -95,20 +103,27 @@ class Admission:
     async def admit(self, head: Head) -> Principal:
         """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
         for a request that has none and came through a proxy."""
+        shown = _shown(head)
+        try:
+            principal = await self._look_up(head)
+            self._check(principal, head)
+        except Refused:
+            self._remembered.pop(shown, None)
+            raise
+        self._remember(shown, principal)
+        return principal
+
+    async def _look_up(self, head: Head) -> Principal:
         text = _token_text(head)
         if text is not None:
             found = await self._tokens.find(digest_of(text))
             if found.token is None:
                 raise why_not(None)
-            principal = Principal(found.token.owner, found.token.scopes, found.version, found.token)
-        else:
-            found = await self._tokens.find(None)
-            if found.any_tokens or self._needs_token:
-                raise _without_token(head)
-            principal = Principal(OWNER, ALL_BUT_ADMIN, found.version)
-        self._check(principal, head)
-        self._remember(_shown(head), principal)
-        return principal
+            return Principal(found.token.owner, found.token.scopes, found.version, found.token)
+        found = await self._tokens.find(None)
+        if found.any_tokens or self._needs_token:
+            raise _without_token(head)
+        return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 
     async def readmit(self, head: Head, needed: TokenScope) -> int:
         """Look again at somebody who was let in before: a token of his owner was revoked since, and it may
@@ -118,12 +133,13 @@ class Admission:
         return principal.version
 
     def recall(self, head: Head) -> Principal | None:
-        """Who asks, as he was when he was last looked up; None if he never was. Only for what compares the
-        version in the store. Raises Refused as `admit` does."""
-        principal = self._remembered.get(_shown(head))
-        if principal is not None:
-            self._check(principal, head)
-        return principal
+        """Who asks, as he was when he was last looked up; None if that was not a moment ago. Only for what
+        compares the version in the store. Raises Refused as `admit` does."""
+        known = self._remembered.get(_shown(head))
+        if known is None or self._clock.monotonic() - known[1] > REMEMBERED_FOR:
+            return None
+        self._check(known[0], head)
+        return known[0]
 
     async def note_uses(self) -> None:
         """Write down when tokens were used since this was last done."""
@@ -153,7 +169,7 @@ class Admission:
         self._note(token.id, now)
 
     def _remember(self, shown: bytes, principal: Principal) -> None:
-        self._remembered[shown] = principal
+        self._remembered[shown] = principal, self._clock.monotonic()
         self._remembered.move_to_end(shown)
         if len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
@@ -186,8 +202,11 @@ def why_not(token: Token | None) -> Refused:
 
 
 def _without_token(head: Head) -> Refused:
-    if head.authorization:
-        return why_not(None)
+    return why_not(None) if head.authorization else missing()
+
+
+def missing() -> Refused:
+    """What is told to who has no token, where one is needed."""
     return _unknown("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
 
 

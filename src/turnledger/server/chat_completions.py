@@ -50,7 +50,9 @@ class ChatCompletions:
                 await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
             raise
-        except TurnledgerError as problem:
+        except TurnledgerError as refused:
+            # What never came to a begin was let in from memory alone.
+            problem = refused if conversing or answer.outlet.has_begun else await self._why(scope, refused)
             scope["state"]["code"] = problem.code
             answer.fail(problem)
         except asyncio.CancelledError:
@@ -66,6 +68,14 @@ class ChatCompletions:
             answer.close()
             if conversing is not None:
                 conversing.was_told(all_of_it=all_of_it)
+
+    async def _why(self, scope: Scope, refused: TurnledgerError) -> TurnledgerError:
+        """Why a request is refused: who is not let in any more is told that, and nothing else."""
+        try:
+            await self._service.admission.admit(scope["state"]["head"])
+        except TurnledgerError as problem:
+            return problem
+        return refused
 
     async def _read(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, ChatModel]:
         limits = self._service.settings.limits

@@ -12,7 +12,7 @@ from turnledger.engine.tokens import find, note_uses
 from turnledger.model.ids import SystemEntropy
 from turnledger.model.token import TokenScope
 from turnledger.model.token_text import new_token_text
-from turnledger.server.admission import NOTE_EVERY, Admission
+from turnledger.server.admission import NOTE_EVERY, REMEMBERED_FOR, Admission
 from turnledger.server.errors import Refused
 from turnledger.server.guard import Head
 from turnledger.server.settings import Settings
@@ -136,6 +136,25 @@ async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
         with pytest.raises(Refused) as refused:
             here.admission.recall(shown(text))
         assert refused.value.code == "token_expired"
+
+
+async def test_who_was_let_in_is_looked_up_again_before_long() -> None:
+    async with place() as here:
+        _, text = await here.token()
+        await here.admission.admit(shown(text))
+        here.clock.advance(REMEMBERED_FOR)
+        assert here.admission.recall(shown(text)) is not None
+        here.clock.advance(1)
+        assert here.admission.recall(shown(text)) is None
+
+
+async def test_who_was_shut_out_is_not_recalled() -> None:
+    async with place() as here:
+        token, text = await here.token()
+        await here.admission.admit(shown(text))
+        await here.ledger.tokens.revoke(token.id)
+        assert await here.code(shown(text)) == (401, "token_revoked")
+        assert here.admission.recall(shown(text)) is None
 
 
 async def test_uses_are_noted_together_and_once_in_a_while() -> None:
