@@ -32,7 +32,7 @@ REMEMBERED_FOR = 10.0
 """Seconds for which they are. Begin finds out at once who was shut out; but a body comes before it, which may
 take its time, and counts as a turn of the owner's meanwhile."""
 NOTE_EVERY = 60.0
-"""Seconds after which it is written down when tokens were used."""
+"""Seconds after the use of a token in which it is written down, with all others since."""
 ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
 
 PREFIX = TOKEN_PREFIX.encode()
@@ -89,14 +89,17 @@ class Principal(msgspec.Struct, frozen=True):
 class Admission:
     """Looks up who asks, for one server."""
 
-    def __init__(self, tokens: Tokens, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, tokens: Tokens, settings: Settings, clock: Clock, *, note_every: float = NOTE_EVERY
+    ) -> None:
         self._tokens = tokens
         self._clock = clock
         self._is_insecure = settings.insecure
         self._needs_token = not (settings.insecure or is_loopback(settings.host))
         self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
         self._uses: dict[TokenId, int] = {}
-        self._noted_at = clock.monotonic()
+        self._note_every = note_every
+        self._later: asyncio.TimerHandle | None = None
         self.noting: asyncio.Task[None] | None = None
         """The last time that uses were written down."""
 
@@ -142,20 +145,25 @@ class Admission:
         return known[0]
 
     async def note_uses(self) -> None:
-        """Write down when tokens were used since this was last done."""
+        """Write down when tokens were used since this was last done; what fails is left to the next time."""
         uses, self._uses = self._uses, {}
-        self._noted_at = self._clock.monotonic()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         try:
             await self._tokens.note_uses(uses)
         except TurnledgerError as problem:
             log.warning("token_uses_not_noted", code=problem.code)
+            self._uses = {**uses, **self._uses}
 
     def _note(self, token: TokenId, now: int) -> None:
-        """Writes come once in a while, and never one per request."""
+        """Writes come once in a while, never one per request, and also if nobody comes any more."""
         self._uses[token] = now
-        if self._clock.monotonic() - self._noted_at > NOTE_EVERY:
-            self._noted_at = self._clock.monotonic()
-            self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(self._note_every, self._begin_to_note)
+
+    def _begin_to_note(self) -> None:
+        self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
     def _check(self, principal: Principal, head: Head) -> None:
         token = principal.token
