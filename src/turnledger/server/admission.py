@@ -123,8 +123,11 @@ class Admission:
             if found.token is None:
                 raise why_not(None)
             return Principal(found.token.owner, found.token.scopes, found.version, found.token)
+        if self._needs_token:
+            raise _without_token(head)
         found = await self._tokens.find(None)
-        if found.any_tokens or self._needs_token:
+        if found.any_tokens:
+            self._needs_token = True  # for good: who shows none costs no look at the store any more
             raise _without_token(head)
         return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 

@@ -127,6 +127,16 @@ async def test_what_cannot_be_a_token_costs_no_look_at_the_store_twice() -> None
         assert here.admission.recall(shown()) == who
 
 
+async def test_who_shows_none_costs_no_look_at_the_store_once_there_is_one() -> None:
+    async with place() as here:
+        await here.token()
+        assert await here.code(shown()) == (401, "missing_token")
+        here.store.trips.clear()
+        for head in (shown(), shown("sk-unused")):
+            assert (await here.code(head))[0] == 401
+        assert here.store.trips == []
+
+
 async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
     async with place() as here:
         _, text = await here.token(lifetime=5)
