@@ -67,7 +67,7 @@ class Tokens:
             check_name("owner", owner)
         if len(name) > TEXT_LENGTH or not is_unicode(name):
             raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
-        if chat_scope:
+        if chat_scope is not None:
             check_scope("chat_scope", chat_scope)
         request = CreateRequest(
             id=process.ids.new(TokenId),

@@ -19,7 +19,7 @@ _MARKS = 7 << 76 | 0b10 << 62
 """Its version and its variant."""
 _BLOTTED = "tlt_"
 """What the text of a token begins with."""
-_UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
+UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 
 class Id(str):
@@ -30,7 +30,7 @@ class Id(str):
     raw: bytes
 
     def __new__(cls, text: str) -> Self:
-        if not text.startswith(cls.prefix) or not _UUID7.fullmatch(text, len(cls.prefix)):
+        if not text.startswith(cls.prefix) or not UUID7.fullmatch(text, len(cls.prefix)):
             named = "The text of a token" if _BLOTTED in text else repr(text[:80])  # which is not repeated
             raise InvalidId(f"{named} is not a valid id of the form {cls.prefix}….")
         id = str.__new__(cls, text)
