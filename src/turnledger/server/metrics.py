@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
@@ -145,6 +146,7 @@ def _have_room(file: Path) -> None:
     try:
         making.write_bytes(bytes(FILE_BYTES))
         making.replace(file)
-    except OSError:
-        making.unlink(missing_ok=True)
-        raise
+    except OSError as problem:
+        with suppress(OSError):
+            making.unlink(missing_ok=True)
+        raise OSError(problem.errno, problem.strerror, str(making)) from None
