@@ -12,6 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -132,6 +134,24 @@ def serving(folder: Path, upstream: Running, workers: int) -> Iterator[Running]:
         yield server
 
 
+COUNTING = """
+import time
+ends, counted = time.perf_counter() + 1, 0
+while time.perf_counter() < ends:
+    for _ in range(10_000):
+        counted += 1
+print(counted)
+"""
+
+
+def counted(processes: int) -> int:
+    """How far so many processes count in a second, together."""
+    running = [
+        subprocess.Popen([sys.executable, "-c", COUNTING], stdout=subprocess.PIPE) for _ in range(processes)
+    ]
+    return sum(int(each.communicate()[0]) for each in running)
+
+
 def passed_through(_: int) -> Make:
     """Requests of clients that bring their whole history, and keep it themselves."""
     said = [
@@ -191,10 +211,15 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
         serving(folder, upstream, 2) as two,
     ):
         servers = (one, two)
-        lines = await compare("passed through", 1.5, upstream, servers, rounds, each, passed_through)
-        return lines + await compare(
-            "in conversations", 1.5, upstream, servers, rounds, each, in_conversations
+        cores = median(counted(2) / counted(1) for _ in range(1 if quick else 5))
+        bare = (
+            f"{'two processes that only count, of one: what a second core is worth':74} {cores:6.2f}"
         )
+        return [
+            bare,
+            *await compare("passed through", 1.5, upstream, servers, rounds, each, passed_through),
+            *await compare("in conversations", 1.5, upstream, servers, rounds, each, in_conversations),
+        ]
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from turnledger.engine.asking import LONGEST, TEXT_LENGTH, check_limit, check_name
+from turnledger.engine.asking import LONGEST, TEXT_LENGTH, check_limit, check_name, check_scope
 from turnledger.engine.ports import Sync
 from turnledger.engine.process import Process
 from turnledger.engine.tokens import (
@@ -67,8 +67,8 @@ class Tokens:
             check_name("owner", owner)
         if len(name) > TEXT_LENGTH or not is_unicode(name):
             raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
-        if chat_scope:
-            check_name("chat_scope", chat_scope)
+        if chat_scope is not None:
+            check_scope("chat_scope", chat_scope)
         request = CreateRequest(
             id=process.ids.new(TokenId),
             digest=digest_of(text),

@@ -13,8 +13,9 @@ from openai import AsyncOpenAI, OpenAI
 
 from tests.compat.served import PATIENCE, Served
 
-MOMENT = 0.05
-"""Seconds after which a client gives up that is to give up. The upstream is held until then."""
+MOMENT = 0.25
+"""Seconds after which a client gives up that is to give up, long enough for its request to have arrived on a
+busy machine. The upstream is held until then."""
 
 
 class Fault(Enum):

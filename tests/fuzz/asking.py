@@ -10,6 +10,8 @@ import msgspec
 from starlette.types import Message
 
 from turnledger import Ledger
+from turnledger.ledger import OWNER
+from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
@@ -65,6 +67,13 @@ class Application:
         self.chat = str(known.id)
         chat = await self.ledger.conversation(self.chat)
         self.turn = str((await chat.turns())[-1].id)
+
+    def new_token(self, **kind: Any) -> tuple[str, str]:
+        """Make a token that may do everything, unless told otherwise: its id and its text. The first one
+        shuts out who has none."""
+        given = {"owner": OWNER, "scopes": tuple(TokenScope), **kind}
+        token, text = self._run(self.ledger.tokens.create(**given))
+        return str(token.id), text
 
     def close(self) -> None:
         self._run(self.ledger.close())

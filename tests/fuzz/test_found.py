@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -79,3 +80,38 @@ def test_a_body_is_text_wherever_one_looks(application: Application, body: bytes
     for named in ([], [(b"x-conversation-id", b"text")]):
         reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *named], body)
         assert (reply.status, b"not UTF-8" in reply.body) == (400, True), reply.told
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        f'{{"model": "none", "messages": [{HI}]}}',
+        f'{{"model": "demo", "messages": [{HI}], "n": 2}}',
+        '{"model": "demo", "messages": []}',
+        "{",
+    ],
+)
+def test_who_is_not_let_in_any_more_learns_nothing_else(body: str) -> None:
+    """Turns are let in from memory, and their begin finds out: one that was refused before its begin was told
+    why, and which models there are."""
+    with closing(Application()) as application:
+        application.new_token()
+        for named in ([], [(b"x-conversation-id", b"text")]):
+            reply = application.ask("POST", "/v1/chat/completions", [HOST, JSON, *named], body.encode())
+            assert (reply.status, b"missing_token" in reply.body) == (401, True), reply.told
+
+
+def test_a_revoked_token_is_told_so_whatever_it_lacks() -> None:
+    """It was remembered what the token may do, and it was told that this is not enough."""
+    with closing(Application()) as application:
+        _, text = application.new_token(scopes=["chats:read"])
+        headers = [HOST, JSON, (b"authorization", b"Bearer " + text.encode())]
+        body = f'{{"model": "demo", "messages": [{HI}]}}'.encode()
+        assert application.ask("POST", "/v1/chat/completions", headers, body).status == 403
+        assert application.ask("DELETE", "/api/tokens/self", headers, b"").status == 200
+        assert application.ask("POST", "/v1/chat/completions", headers, body).status == 401
+
+
+def test_a_page_of_nothing_is_refused(application: Application) -> None:
+    reply = application.ask("GET", f"/api/chats/{application.chat}", [HOST], b"", b"limit=0")
+    assert (reply.status, b"limit must be 1" in reply.body) == (400, True), reply.told

@@ -17,7 +17,7 @@ _LOW, _HIGH = (1 << 62) - 1, 0xFFF << 62
 """The 74 random bits of a UUIDv7: below the variant, and between version and variant."""
 _MARKS = 7 << 76 | 0b10 << 62
 """Its version and its variant."""
-_UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
+UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 
 class Id(str):
@@ -28,7 +28,7 @@ class Id(str):
     raw: bytes
 
     def __new__(cls, text: str) -> Self:
-        if not text.startswith(cls.prefix) or not _UUID7.fullmatch(text, len(cls.prefix)):
+        if not text.startswith(cls.prefix) or not UUID7.fullmatch(text, len(cls.prefix)):
             raise InvalidId(f"{text[:80]!r} is not a valid id of the form {cls.prefix}….")
         id = str.__new__(cls, text)
         id.raw = bytes.fromhex(text[-_HEX:])

@@ -60,9 +60,13 @@ class Principal(msgspec.Struct, frozen=True):
         """Whether this model is there for him."""
         return self.token is None or self.token.may_ask(model)
 
+    def has(self, needed: TokenScope | None) -> bool:
+        """Whether he has the scope."""
+        return needed is None or needed in self.scopes
+
     def check(self, needed: TokenScope | None) -> None:
         """Raise Refused (403) unless he has the scope."""
-        if needed is None or needed in self.scopes:
+        if self.has(needed):
             return
         message = f"This needs a token with the scope {needed}."
         if self.token is None:

@@ -186,8 +186,8 @@ class App:
             # Refused from memory, without the store; who is let in is looked up.
             is_tokenless = principal.token is None
             self.service.quotas.look_at_streams(principal.owner, is_tokenless=is_tokenless)
-        if principal is None or not endpoint.checks_version:
-            principal = await admission.admit(head)
+        if principal is None or not endpoint.checks_version or not principal.has(endpoint.needs):
+            principal = await admission.admit(head)  # also to refuse: his token may have ended since
         if principal.token is not None or not endpoint.is_open_at_first:
             principal.check(endpoint.needs)
         return principal

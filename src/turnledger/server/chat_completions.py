@@ -7,6 +7,8 @@ other task in between. What tells the client that it is done leaves after the co
 from __future__ import annotations
 
 import asyncio
+from collections.abc import MutableMapping
+from typing import Any
 
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
@@ -51,8 +53,9 @@ class ChatCompletions:
         except ClientGone:
             raise
         except TurnledgerError as problem:
-            scope["state"]["code"] = problem.code
-            answer.fail(problem)
+            told = await self._told(scope["state"], problem)
+            scope["state"]["code"] = told.code
+            answer.fail(told)
         except asyncio.CancelledError:
             if not answer.is_good:
                 answer.fail(shutting_down())
@@ -66,6 +69,16 @@ class ChatCompletions:
             answer.close()
             if conversing is not None:
                 conversing.was_told(all_of_it=all_of_it)
+
+    async def _told(self, state: MutableMapping[str, Any], problem: TurnledgerError) -> TurnledgerError:
+        """What a problem is told as: where no turn began, nobody has asked the store yet whether this one is
+        still let in, and who is not learns nothing else."""
+        if "turn" not in state:
+            try:
+                await self._service.admission.admit(state["head"])
+            except TurnledgerError as refused:
+                return refused
+        return problem
 
     async def _read(self, scope: Scope, receive: Receive) -> tuple[ChatRequest, ChatModel]:
         limits = self._service.settings.limits

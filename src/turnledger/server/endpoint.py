@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 from starlette.requests import Request
@@ -11,9 +11,20 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from turnledger.model.token import TokenScope
+from turnledger.server.schemas import TEXT, Schema
 
 Answering: TypeAlias = Callable[[Request], Awaitable[Response]] | ASGIApp
 """A function from request to response, or an object that is an ASGI application: the way of hot endpoints."""
+
+Content: TypeAlias = Mapping[str, Schema]
+"""What an answer can hold: the schema of each of its media types."""
+
+
+class Parameter(NamedTuple):
+    """Something that can be said besides the body: in the path, the query or a header."""
+
+    meaning: str
+    schema: Schema = TEXT
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,16 +45,20 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
     tag: str
     answers: Mapping[int, str] = msgspec.field(default_factory=lambda: {200: "Done."})
-    """What each status means here; the errors that all endpoints share are not repeated."""
-    headers: Mapping[str, str] = {}
-    """Request headers that it understands, and what they say."""
-    query: Mapping[str, str] = {}
-    body: Mapping[str, Any] | None = None
-    """JSON Schema of the body, if it takes one."""
+    """What each status means here; the errors that endpoints share are not repeated, see `answering`."""
+    content: Mapping[int, Content] = {}
+    """What these answers hold; JSON of any kind where it is not said, and errors in their one shape."""
+    answer_headers: Mapping[str, Parameter] = {}
+    """Headers that its good answers may carry."""
+    in_path: Mapping[str, Parameter] = {}
+    """The parameters of the path."""
+    headers: Mapping[str, Parameter] = {}
+    """Request headers that it understands."""
+    query: Mapping[str, Parameter] = {}
+    body: Schema | None = None
+    """Of the body, if it takes one."""
     needs_body: bool = True
     """Whether it must have one, if it takes one."""
-    media_type: str = "application/json"
-    """Of the answer when all went well."""
     is_stream: bool = False
     """Whether it is for readers of streams, of whom there may be only so many."""
     while_ending: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractContextManager, nullcontext
 
 from starlette.types import Receive, Scope, Send
 
@@ -29,20 +30,29 @@ def error_event(problem: BaseException) -> bytes:
 
 
 async def send_events(
-    events: AsyncIterator[Event], scope: Scope, receive: Receive, send: Send, patience: float
+    events: AsyncIterator[Event],
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    patience: float,
+    stay: AbstractContextManager[None] | None = None,
 ) -> None:
     """Send events until there are no more, or the client goes. What is wrong before the first one is raised;
-    after that it stands in the stream, as the event `error`. A slow client reads slowly: no turn waits."""
+    after that it stands in the stream, as the event `error`. A slow client reads slowly: no turn waits.
+
+    `stay` may cancel this while there are events. It cannot while the last of it is on its way: a client that
+    was shown the door has as long for that as any other."""
     outlet = Outlet(send, receive, cut=cut_of(scope))
     try:
-        async with outlet.until_gone():
-            async for event in events:
-                if not outlet.has_begun:
+        with stay or nullcontext():
+            async with outlet.until_gone():
+                async for event in events:
+                    if not outlet.has_begun:
+                        outlet.begin(200, _HEADERS)
+                    await outlet.flow(event_bytes(event))
+                if not outlet.has_begun:  # it was withdrawn before it began
                     outlet.begin(200, _HEADERS)
-                await outlet.flow(event_bytes(event))
-            if not outlet.has_begun:  # it was withdrawn before it began
-                outlet.begin(200, _HEADERS)
-            outlet.end()
+                outlet.end()
     except TurnledgerError as problem:
         if not outlet.has_begun:
             raise

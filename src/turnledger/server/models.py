@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from turnledger.errors import ModelError, ModelRefused
 from turnledger.model.printable import plain
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.admission import Principal
@@ -57,7 +58,14 @@ class Models:
         ]
         if self._otherwise is None:
             return named
-        return named + [each for each in await self._otherwise.models() if each.get("id") not in self._named]
+        try:
+            others = await self._otherwise.models()
+        except ModelRefused as refused:
+            if refused.status == 429:
+                raise
+            # That it does not list them says nothing of what was asked here.
+            raise ModelError(f"The upstream does not tell its models. {refused}") from None
+        return named + [each for each in others if each.get("id") not in self._named]
 
     async def close(self) -> None:
         """Close all connections to upstreams."""

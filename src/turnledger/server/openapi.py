@@ -10,26 +10,26 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from turnledger.server.endpoint import Endpoint
+from turnledger.server.answering import all_answers
+from turnledger.server.endpoint import Content, Endpoint, Parameter
+from turnledger.server.schemas import ERROR, NUMBER, TEXT
 
 PATH = "/openapi.json"
-ERROR_SCHEMA = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string"},
-                "type": {"type": "string"},
-                "param": {"type": ["string", "null"]},
-                "code": {"type": ["string", "null"]},
-            },
-        }
-    },
+JSON = "application/json"
+ABOUT = """Conversations in which every turn is a transaction.
+
+Each operation lists every status that it answers with. Besides, whatever has no path here is 404, and a path
+that does not take a method is 405. Errors have one shape, and their `code` is the word to match on."""
+
+_ANY: Content = {JSON: {}}
+_ERROR: Content = {JSON: {"$ref": "#/components/schemas/Error"}}
+_HEADERS = {
+    "X-Request-Id": Parameter("Names the request in the server's log; as it was sent, or made up.", TEXT),
+    "Retry-After": Parameter("Seconds after which it is worth another try.", NUMBER),
+    "WWW-Authenticate": Parameter("How to show a token.", TEXT),
 }
-ERROR_CONTENT = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+_OF_STATUS = {401: ("WWW-Authenticate",), 429: ("Retry-After",)}
+"""Headers that every answer of a status carries, beside the id of the request."""
 
 
 def with_description(endpoints: Sequence[Endpoint]) -> list[Endpoint]:
@@ -62,11 +62,12 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
         "info": {
             "title": "Turnledger",
             "version": version("turnledger"),
-            "description": "Conversations in which every turn is a transaction.",
+            "description": ABOUT,
         },
         "paths": paths,
         "components": {
-            "schemas": {"Error": ERROR_SCHEMA},
+            "schemas": {"Error": ERROR},
+            "headers": {name: {"required": True, **_described(header)} for name, header in _HEADERS.items()},
             "securitySchemes": {
                 "token": {
                     "type": "http",
@@ -88,38 +89,45 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
         "summary": endpoint.summary,
         "operationId": re.sub(r"[\W_]+", "_", f"{endpoint.method.lower()}_{path_of(endpoint)}").strip("_"),
         "tags": [endpoint.tag],
-        "responses": {str(status): _response(endpoint, status) for status in endpoint.answers},
+        "responses": {
+            str(status): _response(endpoint, status, meaning)
+            for status, meaning in all_answers(endpoint).items()
+        },
     }
     if not endpoint.is_public:
         operation["security"] = [{"token": [endpoint.needs] if endpoint.needs else []}, {}]
-        for status, meaning in (
-            (401, "There is no token, or it is not valid any more."),
-            (403, "It may not do this."),
-        ):
-            operation["responses"].setdefault(str(status), {"description": meaning, "content": ERROR_CONTENT})
-    operation["responses"]["default"] = {"description": "An error.", "content": ERROR_CONTENT}
     if parameters := _parameters(endpoint):
         operation["parameters"] = parameters
     if endpoint.body is not None:
-        content = {"application/json": {"schema": endpoint.body}}
+        content = {JSON: {"schema": endpoint.body}}
         operation["requestBody"] = {"required": endpoint.needs_body, "content": content}
     return operation
 
 
-def _response(endpoint: Endpoint, status: int) -> dict[str, Any]:
-    content: dict[str, Any] = {endpoint.media_type: {}} if status < 400 else ERROR_CONTENT
-    return {"description": endpoint.answers[status], "content": content}
+def _response(endpoint: Endpoint, status: int, meaning: str) -> dict[str, Any]:
+    is_good = status < 400
+    content = endpoint.content.get(status, _ANY if is_good else _ERROR)
+    headers: dict[str, Any] = {
+        name: {"$ref": f"#/components/headers/{name}"}
+        for name in ("X-Request-Id", *_OF_STATUS.get(status, ()))
+    }
+    if is_good:
+        headers |= {name: _described(header) for name, header in endpoint.answer_headers.items()}
+    return {
+        "description": meaning,
+        "headers": headers,
+        "content": {kind: {"schema": schema} if schema else {} for kind, schema in content.items()},
+    }
+
+
+def _described(parameter: Parameter) -> dict[str, Any]:
+    return {"description": parameter.meaning, "schema": parameter.schema}
 
 
 def _parameters(endpoint: Endpoint) -> list[dict[str, Any]]:
-    text = {"type": "string"}
-    in_path = [
-        {"name": name, "in": "path", "required": True, "schema": text}
-        for name in re.findall(r"{(\w+)}", path_of(endpoint))
+    named = (("path", endpoint.in_path), ("query", endpoint.query), ("header", endpoint.headers))
+    return [
+        {"name": name, "in": place, "required": place == "path", **_described(parameter)}
+        for place, known in named
+        for name, parameter in known.items()
     ]
-    others = [
-        {"name": name, "in": place, "required": False, "description": meaning, "schema": text}
-        for place, known in (("query", endpoint.query), ("header", endpoint.headers))
-        for name, meaning in known.items()
-    ]
-    return in_path + others

@@ -98,6 +98,8 @@ class Outlet:
         except asyncio.CancelledError:
             if not self.is_broken or task.uncancel():
                 raise
+        finally:
+            self._on_broken = None  # the end of the answer is on its way, and cannot be cancelled
 
     def begin(self, status: int, headers: Headers) -> None:
         """Send the status and the headers."""

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from turnledger.errors import InvalidInput
 
+HIGHEST = 999_999_999
+"""No page, and no number of a turn, needs more digits."""
 
-def number_of(given: str | None, name: str) -> int | None:
-    """A number; None where it was left out. Raises InvalidInput for anything else."""
+Otherwise = TypeVar("Otherwise", int, None)
+
+
+def number_of(given: str | None, name: str, otherwise: Otherwise) -> int | Otherwise:
+    """A number; another one where it was left out. Raises InvalidInput for anything else."""
     if given is None:
-        return None
-    if not given.isascii() or not given.isdigit() or len(given) > 9:
+        return otherwise
+    if not given.isascii() or not given.isdigit() or len(given) > len(str(HIGHEST)):
         raise InvalidInput(f"{name} is a number.")
     return int(given)

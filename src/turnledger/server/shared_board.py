@@ -170,20 +170,21 @@ class SharedBoard(Board):
         count = by + (words[place + 1] if is_there else 0)
         is_full = not is_there and spilled is not None and words[self._own + _NAMES] > self._mask // 2
         if count < 0 or is_full:
-            # It was counted, or is now, when there was no room.
+            # It was counted, or is now, when there was no room. To spill may move what is in other cells.
+            if spilled is None:
+                raise ValueError("a count cannot fall below zero")
+            if is_there:
+                self._set(place, 0)
             self._spill(spilled, count)
-            count = 0
-        if is_there:
+        elif is_there:
             self._set(place, count)
         elif count:
             words[place + 1] = count
             words[place] = hashed
             words[self._own + _NAMES] += 1
 
-    def _spill(self, spilled: int | None, by: int) -> None:
+    def _spill(self, spilled: int, by: int) -> None:
         assert self._own is not None  # noqa: S101 - for the type checker
-        if spilled is None:
-            raise ValueError("a count cannot fall below zero")
         self._count(spilled, by)
         self._words[self._own + _SPILLED] += by
 

@@ -83,10 +83,10 @@ def begins_on_the_branch_that_it_queued_for() -> list[Patch]:
     true = begin._lane
 
     async def lane(tables: Any, target: Any, request: Any) -> Any:
-        conversation, branch, flagged = await true(tables, target, request)
+        conversation, branch, *versions = await true(tables, target, request)
         if request.ticket is not None:
             branch = await tables.branch(request.ticket.branch)
-        return conversation, branch, flagged
+        return conversation, branch, *versions
 
     return [(begin, "_lane", lane)]
 

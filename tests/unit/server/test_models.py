@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from turnledger.errors import ModelUnavailable
+from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
 from turnledger.runners.demo import DemoModel
 from turnledger.runners.upstream import Upstream
 from turnledger.server.admission import Principal
@@ -89,6 +89,20 @@ async def test_the_list_has_each_name_once() -> None:
     ]
     with pytest.raises(ModelUnavailable):
         await Models({}, named()).listing(ANYBODY)
+
+
+@pytest.mark.parametrize(("status", "kind"), [(404, ModelError), (422, ModelError), (429, ModelRefused)])
+async def test_an_upstream_without_a_list_has_not_refused_the_request(
+    status: int, kind: type[ModelError]
+) -> None:
+    class Listless(Named):
+        async def models(self) -> list[dict[str, Any]]:
+            raise ModelRefused(status)
+
+    listless: Any = Listless()
+    with pytest.raises(ModelError) as told:
+        await Models({}, listless).listing(ANYBODY)
+    assert type(told.value) is kind
 
 
 async def test_closing_closes_each_model_once() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.unit.server.asgi import ask, breaks, serving
-from turnledger.server.endpoint import Endpoint
+from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.openapi import describe, path_of
 
 
@@ -19,7 +21,7 @@ async def test_every_route_is_listed() -> None:
         for operations in document["paths"].values():
             for operation in operations.values():
                 assert operation["summary"].endswith(".")
-                assert "default" in operation["responses"]
+                assert all(each["description"] for each in operation["responses"].values())
 
 
 async def test_operations_have_names_of_their_own() -> None:
@@ -37,9 +39,12 @@ def test_an_endpoint_is_described_by_itself() -> None:
         summary="Stop a turn.",
         tag="turns",
         answers={200: "It has ended.", 404: "There is no such turn."},
-        headers={"X-Turn-On-Stop": "What becomes of it."},
-        query={"limit": "How many."},
+        in_path={"turn_id": Parameter("Which turn.", {"pattern": "^turn_"})},
+        headers={"X-Turn-On-Stop": Parameter("What becomes of it.")},
+        query={"limit": Parameter("How many.", {"type": "integer"})},
         body={"type": "object"},
+        content={200: {"text/plain": {"type": "string"}}},
+        answer_headers={"X-Turn-Id": Parameter("The id.")},
     )
     operation = describe([endpoint])["paths"]["/api/turns/{turn_id}/stop"]["post"]
     assert operation["operationId"] == "post_api_turns_turn_id_stop"
@@ -48,17 +53,37 @@ def test_an_endpoint_is_described_by_itself() -> None:
         ("limit", "query", False),
         ("X-Turn-On-Stop", "header", False),
     ]
-    assert set(operation["responses"]) == {"200", "401", "403", "404", "default"}
+    assert [each["schema"] for each in operation["parameters"]] == [
+        {"pattern": "^turn_"},
+        {"type": "integer"},
+        {"type": "string"},
+    ]
+    good, bad = operation["responses"]["200"], operation["responses"]["429"]
+    assert good["content"] == {"text/plain": {"schema": {"type": "string"}}}
+    assert set(good["headers"]) == {"X-Request-Id", "X-Turn-Id"}
+    assert bad["content"] == {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    assert set(bad["headers"]) == {"X-Request-Id", "Retry-After"}
     assert operation["requestBody"]["content"]["application/json"]["schema"] == {"type": "object"}
 
 
 def test_how_a_parameter_is_matched_is_not_told() -> None:
     endpoint = Endpoint(
-        method="GET", path="/v1/models/{model:path}", answer=breaks, summary="One model.", tag="models"
+        method="GET",
+        path="/v1/models/{model:path}",
+        answer=breaks,
+        summary="One model.",
+        tag="models",
+        in_path={"model": Parameter("Its name.")},
     )
     operation = describe([endpoint])["paths"]["/v1/models/{model}"]["get"]
     assert [each["name"] for each in operation["parameters"]] == ["model"]
     assert operation["operationId"] == "get_v1_models_model"
+
+
+async def test_every_parameter_of_a_path_is_described() -> None:
+    async with serving() as app:
+        for endpoint in app.endpoints:
+            assert list(endpoint.in_path) == re.findall(r"{(\w+)}", path_of(endpoint)), endpoint.path
 
 
 async def test_a_stop_need_not_say_anything() -> None:

@@ -9,15 +9,71 @@ from starlette.responses import Response
 
 from turnledger.engine.reading import SetAside
 from turnledger.model.conversation import Conversation
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.token import TokenScope
-from turnledger.model.turn import Turn
+from turnledger.model.turn import Turn, TurnKind
 from turnledger.server.admission import Principal
-from turnledger.server.endpoint import Endpoint
-from turnledger.server.query import number_of
+from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.query import HIGHEST, number_of
+from turnledger.server.schemas import (
+    FAILURE,
+    ITEMS,
+    NUMBER,
+    PAGE_SIZE,
+    STATE,
+    TEXT,
+    TIME,
+    a_list,
+    an_object,
+    id_of,
+    one_of,
+    or_null,
+)
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
 PAGE = 50
+TURN_NUMBER = {"type": "integer", "minimum": 0, "maximum": HIGHEST}
+TURN = an_object(
+    {
+        "id": id_of(TurnId),
+        "number": {"type": "integer", "minimum": 1},
+        "kind": one_of(TurnKind),
+        "parent": or_null(id_of(TurnId)),
+        "created_at": TIME,
+        "committed_at": TIME,
+        "input": ITEMS,
+        "output": ITEMS,
+        "details": {"type": "object"},
+    }
+)
+ATTEMPT = an_object(
+    {
+        "id": id_of(TurnId),
+        "state": STATE,
+        "failure": or_null(FAILURE),
+        "created_at": TIME,
+        "ended_at": or_null(TIME),
+        "input": ITEMS,
+        "steps": ITEMS,
+        "partial": TEXT,
+    }
+)
+CHAT = an_object(
+    {
+        "id": id_of(ConversationId),
+        "conversation_key": or_null(TEXT),
+        "scope": or_null(TEXT),
+        "title": or_null(TEXT),
+        "metadata": {"type": "object", "additionalProperties": TEXT},
+        "revision": NUMBER,
+        "branch": id_of(BranchId),
+        "created_at": TIME,
+        "touched_at": TIME,
+        "turns": a_list(TURN),
+        "attempts": a_list(ATTEMPT),
+    }
+)
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -25,8 +81,8 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     async def one(request: Request) -> Response:
         query = request.query_params
-        before = number_of(query.get("before"), "before")
-        limit = number_of(query.get("limit"), "limit") or PAGE
+        before = number_of(query.get("before"), "before", None)
+        limit = number_of(query.get("limit"), "limit", PAGE)
         who: Principal = request.state.principal
         chat = await service.ledger.conversation(
             request.path_params["chat"], owner=who.owner, within=who.within
@@ -46,10 +102,14 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.CHATS_READ,
             summary="A conversation with its last turns, and its attempts that are not in the history.",
             tag="chats",
+            in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
             query={
-                "before": "Turns before the one of this number.",
-                "limit": f"So many turns and attempts at most; {PAGE} if it is left out.",
+                "before": Parameter("Turns before the one of this number.", TURN_NUMBER),
+                "limit": Parameter(
+                    f"So many turns and attempts at most; {PAGE} if it is left out.", PAGE_SIZE
+                ),
             },
+            content={200: {"application/json": CHAT}},
             answers={200: "The conversation.", 404: "There is none.", 410: "It was deleted or has expired."},
         )
     ]

@@ -9,6 +9,7 @@ from turnledger.model.token import TokenScope
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.metrics import CONTENT_TYPE
 from turnledger.server.readiness import SHUTTING_DOWN
+from turnledger.server.schemas import TEXT, an_object
 from turnledger.server.service import Service
 
 
@@ -36,6 +37,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             is_public=True,
             summary="Whether the process answers at all.",
             tag="health",
+            content={200: {"application/json": an_object({"status": {"const": "ok"}})}},
             while_ending=True,
         ),
         Endpoint(
@@ -46,6 +48,10 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Whether turns can be run: the store takes writes, and the server is not about to end.",
             tag="health",
             answers={200: "It is ready.", 503: "It is not; `status` says why."},
+            content={
+                200: {"application/json": an_object({"status": {"const": "ready"}})},
+                503: {"application/json": an_object({"status": TEXT, "message": TEXT})},
+            },
             while_ending=True,
         ),
         Endpoint(
@@ -56,7 +62,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             is_open_at_first=True,
             summary="Counts, for Prometheus.",
             tag="health",
-            media_type="text/plain",
+            content={200: {"text/plain": TEXT}},
             while_ending=True,
         ),
     ]

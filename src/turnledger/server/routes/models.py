@@ -7,9 +7,17 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from turnledger.server.endpoint import Endpoint
+from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused
+from turnledger.server.schemas import TEXT, Schema, a_list, an_object
 from turnledger.server.service import Service
+
+MODEL: Schema = an_object({"id": TEXT})
+LISTING: Schema = an_object({"object": {"const": "list"}, "data": a_list(MODEL)})
+UPSTREAM_FAILS = {
+    502: "The upstream that is asked for models gave no whole answer.",
+    504: "The upstream that is asked for models took too long.",
+}
 
 
 def endpoints(service: Service) -> list[Endpoint]:
@@ -27,13 +35,23 @@ def endpoints(service: Service) -> list[Endpoint]:
         raise Refused(404, "model_not_found", "There is no model of this name. GET /v1/models lists them.")
 
     return [
-        Endpoint(method="GET", path="/v1/models", answer=listing, summary="List the models.", tag="models"),
+        Endpoint(
+            method="GET",
+            path="/v1/models",
+            answer=listing,
+            summary="List the models.",
+            tag="models",
+            content={200: {"application/json": LISTING}},
+            answers={200: "The models that the token may ask.", **UPSTREAM_FAILS},
+        ),
         Endpoint(
             method="GET",
             path="/v1/models/{model:path}",
             answer=one,
             summary="One model.",
             tag="models",
-            answers={200: "The model.", 404: "There is none of this name."},
+            in_path={"model": Parameter("Its name.", {"type": "string", "minLength": 1})},
+            content={200: {"application/json": MODEL}},
+            answers={200: "The model.", 404: "There is none of this name.", **UPSTREAM_FAILS},
         ),
     ]

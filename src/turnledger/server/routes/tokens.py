@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnledger.engine.asking import LONGEST, TEXT_LENGTH
 from turnledger.errors import TokenNotFound
+from turnledger.model.ids import TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
-from turnledger.server.endpoint import Endpoint
+from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import number_of
+from turnledger.server.schemas import (
+    NAME,
+    PAGE_SIZE,
+    SCOPE,
+    TEXT,
+    TIME,
+    Schema,
+    a_list,
+    an_object,
+    id_of,
+    one_of,
+    or_null,
+)
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
+from turnledger.tokens import MOST_MODELS
 
 PAGE = 100
 SELF = "self"
@@ -32,23 +49,55 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     expires_in: float | None = None
 
 
-TOKEN_SCHEMA = {
-    "type": "object",
-    "required": ["scopes"],
-    "properties": {
-        "owner": {"type": "string", "description": "Whose chats it opens."},
-        "scopes": {"type": "array", "items": {"enum": list(TokenScope)}, "description": "What it may do."},
-        "name": {"type": "string", "description": "What people call it."},
-        "chat_scope": {"type": "string", "description": "The only scope of chats that it sees; empty: all."},
-        "models": {
-            "type": "array",
-            "items": {"type": "string"},
-            "description": "The only models that it may ask; empty: all.",
+_MAY_DO: Schema = {"type": "array", "items": one_of(TokenScope), "minItems": 1}
+ASKED: Schema = {
+    **an_object(
+        {"scopes": {**_MAY_DO, "description": "What it may do."}},
+        optional={
+            "owner": or_null({**NAME, "description": "Whose chats it opens."}),
+            "name": {"type": "string", "maxLength": TEXT_LENGTH, "description": "What people call it."},
+            "chat_scope": or_null(
+                {**SCOPE, "description": "The only scope of chats that it sees; empty: all."}
+            ),
+            "models": or_null(
+                {
+                    **a_list(NAME),
+                    "maxItems": MOST_MODELS,
+                    "description": "The only models that it may ask; empty: all.",
+                }
+            ),
+            "expires_in": or_null(
+                {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": LONGEST,
+                    "description": "Seconds from now.",
+                }
+            ),
         },
-        "expires_in": {"type": ["number", "null"], "description": "Seconds from now."},
-    },
+    ),
     "additionalProperties": False,
 }
+_SHOWN: Mapping[str, Schema] = {
+    "id": id_of(TokenId),
+    "owner": TEXT,
+    "name": TEXT,
+    "scopes": _MAY_DO,
+    "chat_scope": or_null(TEXT),
+    "models": a_list(TEXT),
+    "created_at": TIME,
+    "expires_at": or_null(TIME),
+    "revoked_at": or_null(TIME),
+    "used_at": or_null(TIME),
+    "parent": or_null(id_of(TokenId)),
+}
+TOKEN: Schema = an_object(_SHOWN)
+MADE: Schema = an_object({**_SHOWN, "token": {**TEXT, "description": "Its text: the secret."}})
+TOKENS: Schema = an_object({"data": a_list(TOKEN)})
+OWN: Schema = an_object(
+    {"id": or_null(id_of(TokenId)), "owner": TEXT, "scopes": _MAY_DO},
+    optional={name: schema for name, schema in _SHOWN.items() if name not in ("id", "owner", "scopes")},
+)
 
 _decoder = msgspec.json.Decoder(TokenBody)
 _JSON = "application/json"
@@ -85,7 +134,7 @@ class TokenRoutes:
             owner=query.get("owner"),
             within=who.within,
             before=query.get("before"),
-            limit=number_of(query.get("limit"), "limit") or PAGE,
+            limit=number_of(query.get("limit"), "limit", PAGE),
         )
         return Response(encode({"data": [token_shown(each) for each in found]}), media_type=_JSON)
 
@@ -138,8 +187,12 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.ADMIN,
             summary="Make a token. It gives nothing that the one it is asked with does not give.",
             tag="tokens",
-            body=TOKEN_SCHEMA,
-            answers={201: "The token; its text is told now, and never again."},
+            body=ASKED,
+            content={201: {_JSON: MADE}},
+            answers={
+                201: "The token; its text is told now, and never again.",
+                409: "The owner has as many tokens as there may be.",
+            },
         ),
         Endpoint(
             method="GET",
@@ -149,10 +202,12 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="List the tokens, the newest first.",
             tag="tokens",
             query={
-                "owner": "Of this owner only.",
-                "before": "Tokens older than the one with this id.",
-                "limit": f"So many at most; {PAGE} if it is left out.",
+                "owner": Parameter("Of this owner only."),
+                "before": Parameter("Tokens older than the one with this id.", id_of(TokenId)),
+                "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
             },
+            content={200: {_JSON: TOKENS}},
+            answers={200: "A page of them."},
         ),
         Endpoint(
             method="GET",
@@ -160,6 +215,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             answer=routes.own,
             summary="Who asks, and what he may do.",
             tag="tokens",
+            content={200: {_JSON: OWN}},
+            answers={200: "The token that it is asked with; without one, `id` is null."},
         ),
         Endpoint(
             method="DELETE",
@@ -167,6 +224,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             answer=routes.revoke,
             summary="Revoke a token and all that were made with it; `self`: the one it is asked with.",
             tag="tokens",
+            in_path={"token": Parameter("Its id, or `self`.", {"anyOf": [{"const": SELF}, id_of(TokenId)]})},
+            content={200: {_JSON: TOKENS}},
             answers={200: "It is revoked, for every request from now on.", 404: "There is no such token."},
         ),
     ]

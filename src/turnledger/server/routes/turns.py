@@ -14,10 +14,16 @@ from turnledger.model.ids import TurnId
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
-from turnledger.server.endpoint import Endpoint
+from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.event_stream import send_events
+from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
+
+TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
+GONE = {404: "There is no such turn.", 410: "Its conversation was deleted or has expired."}
+ENDED = an_object({"state": or_null(STATE), "committed": {"type": "boolean"}, "failure": or_null(FAILURE)})
+EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
 
 
 class StopBody(msgspec.Struct):
@@ -48,9 +54,11 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.TURNS_RUN,
             summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
             tag="turns",
-            body={"type": "object", "properties": {"policy": {"enum": [*OnStop, None]}}},
+            in_path=TURN,
+            body=an_object({}, optional={"policy": or_null(one_of(OnStop))}),
             needs_body=False,
-            answers={200: "How it ended.", 404: "There is no such turn."},
+            content={200: {"application/json": ENDED}},
+            answers={200: "How it ended; `state` is null if there was nothing to stop any more.", **GONE},
         ),
         Endpoint(
             method="GET",
@@ -59,12 +67,19 @@ def endpoints(service: Service) -> list[Endpoint]:
             needs=TokenScope.CHATS_READ,
             summary="Follow a turn, or read what it told: each event has its number.",
             tag="turns",
+            in_path=TURN,
             headers={
-                "Last-Event-ID": "The number of the last event that was heard: those after it are sent."
+                "Last-Event-ID": Parameter(
+                    "The number of the last event that was heard: those after it are sent.", EVENT_NUMBER
+                )
             },
-            media_type="text/event-stream",
             is_stream=True,
-            answers={200: "The events, up to `turn.finished`.", 404: "There is no such turn."},
+            content={200: {"text/event-stream": {}}},
+            answers={
+                200: "The events, up to `turn.finished`, or up to one called `error`; none if the turn was"
+                " withdrawn before it began.",
+                **GONE,
+            },
         ),
     ]
 
@@ -99,8 +114,8 @@ class TurnEvents:
         service.audience.join(turn)
         try:
             events = chat.events(turn, after=after)
-            with service.staying.stay(who):
-                await send_events(events, request.scope, receive, send, service.settings.limits.send_wait)
+            stay, patience = service.staying.stay(who), service.settings.limits.send_wait
+            await send_events(events, request.scope, receive, send, patience, stay)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()

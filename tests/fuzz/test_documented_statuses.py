@@ -1,0 +1,267 @@
+"""The description promises no status that nobody can meet: each one of each operation is met here once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.types import Message
+
+from tests.fuzz.asking import HOST, JSON, Reply
+from tests.fuzz.replies import check_error
+from turnledger import Ledger
+from turnledger.engine.limits import Limits
+from turnledger.engine.tokens import find
+from turnledger.errors import ModelError, ModelRefused, ModelTimeout
+from turnledger.model.token import TokenScope
+from turnledger.runners.demo import DemoModel
+from turnledger.server.answering import all_answers
+from turnledger.server.app import App, make_app
+from turnledger.server.endpoint import Endpoint
+from turnledger.server.models import Found, Models
+from turnledger.server.openapi import path_of
+from turnledger.server.settings import ServerLimits, Settings
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.gates import GatedStore
+
+CHAT = "/v1/chat/completions"
+UNKNOWN = "01890000000070008000000000000000"
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Failing(DemoModel):
+    """Cannot list its models."""
+
+    def __init__(self, problem: ModelError) -> None:
+        super().__init__()
+        self._problem = problem
+
+    async def models(self) -> list[dict[str, Any]]:
+        raise self._problem
+
+
+class Place:
+    """A server with a chat, a deleted chat and their turns; and one request to an endpoint of it."""
+
+    def __init__(self, app: App, store: GatedStore, ledger: Ledger, endpoint: Endpoint) -> None:
+        self.app, self.store, self.ledger = app, store, ledger
+        self.is_chat = endpoint.path == CHAT
+        self.endpoint = endpoint
+        self.ids = {"model": "demo"}
+        self.headers: dict[bytes, bytes] = {}
+        self.more: list[tuple[bytes, bytes]] = []
+        self.body: Any = None
+        self.arrives = True
+
+    async def settle(self) -> None:
+        token, text = await self.ledger.tokens.create(owner="alice", scopes=tuple(TokenScope))
+        self.ids["token"] = str(token.id)
+        self.headers = {HOST[0]: HOST[1], b"authorization": b"Bearer " + text.encode()}
+        self.gone = await self._chat("gone")
+        self.ids |= await self._chat("there")
+        chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
+        await chat.delete()
+        if self.endpoint.body is not None:
+            self.say("Hi")
+            if self.endpoint.path == "/api/tokens":
+                self.body = {"scopes": ["admin"]}
+        if self.is_chat:
+            self.headers[b"x-conversation-id"] = self.ids["chat"].encode()
+
+    async def _chat(self, conversation_key: str) -> dict[str, str]:
+        async with self.ledger.turn("Hi", conversation_key=conversation_key, owner="alice") as turn:
+            turn.emit("Hello")
+        return {"chat": str(turn.conversation.id), "turn": str(turn.id)}
+
+    def say(self, text: str) -> None:
+        self.body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
+        self.headers[b"x-conversation-messages"] = b"new"
+        if not self.is_chat:
+            del self.headers[b"x-conversation-messages"]
+
+    async def ask(self) -> Reply:
+        path = path_of(self.endpoint).format(**self.ids)
+        body = b"" if self.body is None else msgspec.json.encode(self.body)
+        headers = dict(self.headers)
+        if body:
+            headers = {JSON[0]: JSON[1], b"content-length": b"%d" % len(body), **headers}
+        reply, parts = Reply(), [body]
+
+        async def receive() -> Message:
+            if parts and self.arrives:
+                return {"type": "http.request", "body": parts.pop()}
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                reply.status, reply.headers = message["status"], list(message["headers"])
+            reply.body += message.get("body", b"")
+
+        await self.app(
+            {
+                "type": "http",
+                "method": self.endpoint.method,
+                "path": path,
+                "query_string": b"",
+                "headers": [*headers.items(), *self.more],
+            },
+            receive,
+            send,
+        )
+        return reply
+
+
+async def go_well(place: Place) -> None:
+    """Nothing is wrong."""
+
+
+async def name_two_hosts(place: Place) -> None:
+    place.more = [HOST]
+
+
+async def show_no_token(place: Place) -> None:
+    del place.headers[b"authorization"]
+
+
+async def name_a_foreign_host(place: Place) -> None:
+    place.headers[b"host"] = b"elsewhere.example"
+
+
+async def name_what_is_not_there(place: Place) -> None:
+    place.ids = {
+        "chat": f"conv_{UNKNOWN}",
+        "turn": f"turn_{UNKNOWN}",
+        "token": f"tok_{UNKNOWN}",
+        "model": "none",
+    }
+    place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
+
+
+async def keep_the_body_back(place: Place) -> None:
+    place.arrives = False
+
+
+async def be_in_the_way(place: Place) -> None:
+    if place.is_chat:
+        place.headers[b"x-turn-on-busy"] = b"reject"
+        block = place.ledger.turn("Hi", conversation=place.ids["chat"], owner="alice")
+        await block.__aenter__()
+        return
+    for _ in range(2):
+        await place.ledger.tokens.create(owner="alice", scopes=["admin"])
+
+
+async def name_what_was_deleted(place: Place) -> None:
+    place.ids |= place.gone
+    place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
+
+
+async def announce_too_much(place: Place) -> None:
+    place.headers[b"content-length"] = b"1000000000"
+    place.headers[b"content-type"] = b"application/json"
+
+
+async def send_a_form(place: Place) -> None:
+    place.headers |= {b"content-length": b"2", b"content-type": b"text/plain"}
+
+
+async def use_a_key_twice(place: Place) -> None:
+    place.headers[b"idempotency-key"] = b"once"
+    assert (await place.ask()).status == 200
+    place.say("Something else")
+
+
+async def be_one_too_many(place: Place) -> None:
+    for _ in range(place.app.service.settings.limits.requests):
+        place.app.service.quotas.request_opened()
+
+
+async def fail(place: Place) -> None:
+    if place.is_chat:
+        place.say("/fail")
+    place.app.service.models = Models({}, Failing(ModelRefused(404))) if not place.is_chat else MODELS
+
+
+async def take_too_long(place: Place) -> None:
+    if place.is_chat:
+        place.say("/stall")
+    place.app.service.models = Models({}, Failing(ModelTimeout())) if not place.is_chat else MODELS
+
+
+async def come_too_late(place: Place) -> None:
+    if place.endpoint.while_ending and not place.endpoint.is_public:
+        place.store.refuse(find)
+    else:
+        place.app.service.shutting_down.set()
+
+
+async def store_too_much(place: Place) -> None:
+    async with place.ledger.turn("Hi", conversation_key="large", owner="alice") as turn:
+        turn.emit("Hello " * 10_000)
+
+
+MODELS = Models({"demo": Found(DemoModel(pace=0, patience=0), "demo")})
+PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
+    200: go_well,
+    201: go_well,
+    400: name_two_hosts,
+    401: show_no_token,
+    403: name_a_foreign_host,
+    404: name_what_is_not_there,
+    408: keep_the_body_back,
+    409: be_in_the_way,
+    410: name_what_was_deleted,
+    413: announce_too_much,
+    415: send_a_form,
+    422: use_a_key_twice,
+    429: be_one_too_many,
+    502: fail,
+    503: come_too_late,
+    504: take_too_long,
+    507: store_too_much,
+}
+LIMITS = {409: Limits(tokens=3), 507: Limits(owner_bytes=50_000)}
+SERVER = {408: ServerLimits(body_wait=0.0)}
+
+
+@asynccontextmanager
+async def place_for(status: int, number: int) -> AsyncIterator[Place]:
+    """A fresh one, for the endpoint of this number."""
+    store = GatedStore(MemoryStore())
+    async with await Ledger.over(store, limits=LIMITS.get(status)) as ledger:
+        app = make_app(ledger, MODELS, Settings(limits=SERVER.get(status, ServerLimits())))
+        place = Place(app, store, ledger, app.endpoints[number])
+        await place.settle()
+        yield place
+
+
+async def documented() -> list[dict[int, str]]:
+    async with place_for(200, 0) as place:
+        return [all_answers(endpoint) for endpoint in place.app.endpoints]
+
+
+async def test_there_is_a_way_to_meet_every_status() -> None:
+    assert {status for answers in await documented() for status in answers} == set(PROVOKED)
+
+
+@pytest.mark.parametrize("status", list(PROVOKED))
+async def test_every_operation_that_lists_a_status_answers_with_it(status: int) -> None:
+    for number, answers in enumerate(await documented()):
+        if status not in answers:
+            continue
+        async with place_for(status, number) as place:
+            await PROVOKED[status](place)
+            reply = await place.ask()
+            name = f"{place.endpoint.method} {place.endpoint.path}"
+            assert reply.status == status, f"{name}: {reply.told}"
+            if status >= 400 and place.endpoint.path != "/readyz":
+                check_error(msgspec.json.decode(reply.body))

@@ -1,0 +1,148 @@
+"""Schemathesis over the description of the API: whatever it allows, and whatever it does not, is answered
+with a status that it lists, in the shape that it says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis import GenerationMode
+
+from tests.fuzz.asking import Application
+from tests.fuzz.described import Case, Described
+
+CHAT = "POST /v1/chat/completions"
+OPERATIONS = [
+    CHAT,
+    "GET /v1/models",
+    "GET /v1/models/{model}",
+    "POST /api/turns/{turn}/stop",
+    "GET /api/turns/{turn}/events",
+    "GET /api/chats/{chat}",
+    "POST /api/tokens",
+    "GET /api/tokens",
+    "GET /api/tokens/self",
+    "DELETE /api/tokens/{token}",
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /openapi.json",
+]
+TAKE_ANYTHING = {
+    "GET /v1/models",
+    "GET /v1/models/{model}",
+    "GET /api/tokens/self",
+    "GET /healthz",
+    "GET /readyz",
+    "GET /metrics",
+    "GET /openapi.json",
+}
+"""There is nothing about these that the description forbids."""
+EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "15"))
+fuzzed = settings(
+    derandomize="FUZZ_EXAMPLES" not in os.environ,
+    max_examples=EXAMPLES,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    print_blob=True,
+)
+SAID = ("Hi", "/fail", "/fail after 1", "/stall", "/cut", "/refuse", "/length", '/call f {"a": 1}')
+
+
+class Server:
+    """A server, and how one comes to it: with a token that may do everything, or without any."""
+
+    def __init__(self, *, has_tokens: bool, shows_one: bool) -> None:
+        self.application = Application()
+        self.described = Described(self.application.app.endpoints)
+        self._has_tokens, self._shows_one = has_tokens, shows_one
+        self._thrown_away = 0
+        self._token = self.application.new_token()[1] if has_tokens else None
+
+    def ask(self, case: Case) -> None:
+        headers = {}
+        if self._shows_one:
+            # What is asked to be revoked may be the one that it is asked with.
+            text = self._throwaway()[1] if case.method == "DELETE" else self._token
+            headers["Authorization"] = f"Bearer {text}"
+        response = self.described.ask(self.application, case, headers)
+        label, status = case.operation.label, response.status_code
+        assert status < 500 or (label == CHAT and status in (502, 504)), f"{label}: {status} {response.text}"
+        if self._has_tokens and not self._shows_one and "security" in case.operation.definition.raw:
+            is_known = b'"unknown_url"' not in response.content  # a path may be spoilt until it leads nowhere
+            assert status in (400, 401, 403, 405, 415, 429) or not is_known, f"{label}: {status}"
+
+    def _throwaway(self) -> tuple[str, str]:
+        """A token to be revoked, of an owner of its own: nobody may have too many."""
+        self._thrown_away += 1
+        return self.application.new_token(owner=f"owner {self._thrown_away}")
+
+    def aim(self, case: Case) -> Case:
+        """Have it ask for something that there is."""
+        known = {"chat": self.application.chat, "turn": self.application.turn, "model": "demo"}
+        if self._has_tokens:
+            known["token"] = self._throwaway()[0]
+        case.path_parameters = {
+            name: known.get(name, given) for name, given in (case.path_parameters or {}).items()
+        }
+        return case
+
+
+SERVERS = {
+    "without a token, where there is none": {"has_tokens": False, "shows_one": False},
+    "with a token": {"has_tokens": True, "shows_one": True},
+    "without a token, where one is asked for": {"has_tokens": True, "shows_one": False},
+}
+
+
+@pytest.fixture(scope="module", params=list(SERVERS))
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    server = Server(**SERVERS[request.param])
+    yield server
+    server.application.close()
+
+
+def test_nothing_of_the_description_is_left_out(server: Server) -> None:
+    assert list(server.described.operations) == OPERATIONS
+
+
+@pytest.mark.parametrize("mode", list(GenerationMode), ids=str)
+@pytest.mark.parametrize("label", OPERATIONS)
+def test_at_the_edges(server: Server, label: str, mode: GenerationMode) -> None:
+    cases = server.described.coverage(server.described.operations[label], mode)
+    assert cases
+    for case in cases:
+        server.ask(case)
+
+
+@pytest.mark.parametrize(
+    ("label", "mode"),
+    [
+        *((label, GenerationMode.POSITIVE) for label in OPERATIONS),
+        *((label, GenerationMode.NEGATIVE) for label in OPERATIONS if label not in TAKE_ANYTHING),
+    ],
+    ids=str,
+)
+def test_anywhere(server: Server, label: str, mode: GenerationMode) -> None:
+    @fuzzed
+    @given(case=server.described.operations[label].as_strategy(mode), is_aimed=st.booleans())
+    def ask(case: Case, is_aimed: bool) -> None:
+        server.ask(server.aim(case) if is_aimed and mode is GenerationMode.POSITIVE else case)
+
+    ask()
+
+
+@fuzzed
+@given(draw=st.data(), said=st.sampled_from(SAID), stream=st.booleans())
+def test_a_turn_by_any_policies(server: Server, draw: st.DataObject, said: str, stream: bool) -> None:
+    body: dict[str, Any] = {
+        "model": "demo",
+        "messages": [{"role": "user", "content": said}],
+        "stream": stream,
+    }
+    server.ask(draw.draw(server.described.operations[CHAT].as_strategy(body=body)))

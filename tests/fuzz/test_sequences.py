@@ -1,0 +1,65 @@
+"""Many clients at one server, in any order, with tokens that come and go: whatever they do, every answer is
+one that is described, and when they have gone, nothing is left of them but their turns."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from tests.fuzz.crowd import Crowd
+from tests.fuzz.described import Described
+from tests.unit.server.asgi import serving
+from turnledger.testing.loop import SimulatedLoop
+from turnledger.testing.simulation.stores import open_inner
+
+SEEDS = int(os.environ.get("FUZZ_SEEDS", "10"))
+"""More of them for a longer run: FUZZ_SEEDS=1000."""
+FIRST = int(os.environ.get("FUZZ_FIRST_SEED", "0"))
+CLIENTS = 60
+PATIENCE = 3600
+"""Virtual seconds within which the last of them has gone."""
+
+
+@pytest.fixture(scope="module")
+def described() -> Described:
+    async def read() -> Described:
+        async with serving() as app:
+            return Described(app.endpoints)
+
+    return asyncio.run(read())
+
+
+def played(seed: int, kind: str, described: Described) -> list[str]:
+    """What happened, in order."""
+    loop = SimulatedLoop(seed)
+    crowd = Crowd(seed, loop, described)
+
+    async def play() -> None:
+        await crowd.open(await open_store())
+        async with asyncio.timeout(PATIENCE):
+            await crowd.come(CLIENTS)
+        await crowd.at_rest()
+        await crowd.close()
+
+    try:
+        with open_inner(kind) as open_store:
+            loop.run_until_complete(play())
+    except BaseException as problem:
+        problem.add_note("\n".join([f"seed {seed}", *crowd.log[-20:]]))
+        raise
+    finally:
+        loop.close()
+    assert loop.errors == []
+    return crowd.log
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("seed", range(FIRST, FIRST + SEEDS))
+def test_nothing_is_left_of_a_crowd_but_its_turns(seed: int, kind: str, described: Described) -> None:
+    assert len(played(seed, kind, described)) > CLIENTS / 2
+
+
+def test_the_seed_decides_everything(described: Described) -> None:
+    assert played(3, "memory", described) == played(3, "memory", described)
