@@ -64,6 +64,8 @@ class Connection(asyncio.Protocol):
         self._is_held_up = False
         self._is_over = False
         self._is_used = False
+        self.is_unwanted = False
+        """Whether nobody waits for it any more: then it is closed when it is made."""
         self.is_lost = False
         self.deadline = NEVER
         self.free_since = 0.0
@@ -135,6 +137,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self.is_unwanted:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         response = self._response

@@ -146,15 +146,15 @@ class Pool:
     async def _connected(self) -> Connection:
         address, tls = self._address, self._tls
         dialed = await dial(address.host, address.port)
+        connection = Connection(self._loop, self._deadlines, self._freed, self._lost)
         try:
-            _, connection = await self._loop.create_connection(
-                lambda: Connection(self._loop, self._deadlines, self._freed, self._lost),
-                sock=dialed,
-                ssl=tls,
-                server_hostname=address.host if tls else None,
+            await self._loop.create_connection(
+                lambda: connection, sock=dialed, ssl=tls, server_hostname=address.host if tls else None
             )
         except BaseException:
-            dialed.close()
+            # The socket is its transport's, which may not have begun: closed here, its number would be that
+            # of another connection by the time it does.
+            connection.is_unwanted = True
             raise
         return connection
 
