@@ -98,6 +98,8 @@ class Outlet:
         except asyncio.CancelledError:
             if not self.is_broken or task.uncancel():
                 raise
+        finally:
+            self._on_broken = None  # who waits for the rest to leave is not to be cancelled
 
     def begin(self, status: int, headers: Headers) -> None:
         """Send the status and the headers."""
