@@ -111,6 +111,8 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 def chunk_of(payload: bytes) -> ChatChunk:
     """Decode a chunk; raises MalformedAnswer."""
     try:
+        if not payload.isascii():
+            payload.decode()  # the decoder looks only at what it takes; the rest is passed on
         return _decode_chunk(payload)
     except _UNREADABLE as problem:
         return _with_halves(payload, ChatChunk, problem)
@@ -119,6 +121,8 @@ def chunk_of(payload: bytes) -> ChatChunk:
 def completion_of(body: bytes) -> ChatCompletion:
     """Decode a whole answer; raises MalformedAnswer."""
     try:
+        if not body.isascii():
+            body.decode()
         return _completions.decode(body)
     except _UNREADABLE as problem:
         return _with_halves(body, ChatCompletion, problem)

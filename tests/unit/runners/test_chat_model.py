@@ -61,6 +61,8 @@ def test_what_models_leave_out_is_left_out(payload: bytes) -> None:
         b"[]",
         b"[DONE]",
         b"\xff",
+        b'{"x_unknown": "\xff", "choices": []}',
+        b'{"\xff": 1, "choices": []}',
         b'{"choices": 1}',
         b'{"choices": [{"delta": {"content": 1}}]}',
         b"[" * 99_999,
