@@ -212,9 +212,7 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
     ):
         servers = (one, two)
         cores = median(counted(2) / counted(1) for _ in range(1 if quick else 5))
-        bare = (
-            f"{'two processes that only count, of one: what a second core is worth':74} {cores:6.2f}"
-        )
+        bare = f"{'two processes that only count, of one: what a second core is worth':74} {cores:6.2f}"
         return [
             bare,
             *await compare("passed through", 1.5, upstream, servers, rounds, each, passed_through),

@@ -68,6 +68,18 @@ async def test_a_running_turn_ends_well_within_the_grace(tmp_path: Path) -> None
         assert [turn.text for turn in await chat.turns()] == ["Hello"]
 
 
+async def test_a_terminal_that_is_closed_may_say_so_twice_and_cuts_nothing_short(tmp_path: Path) -> None:
+    gate = Gate()
+    async with streaming(tmp_path, gate) as (server, heard, asking):
+        server.process.send_signal(signal.SIGHUP)
+        await refuses_more(port_of(server.url))
+        server.process.send_signal(signal.SIGHUP)
+        gate.release()
+        await asking
+        assert await server.end() == 0
+    assert (heard.text, heard.is_whole) == ("Hello", True)
+
+
 async def test_after_the_grace_the_stream_says_so_and_the_history_is_as_before(tmp_path: Path) -> None:
     async with streaming(tmp_path, Gate(), "--grace", "0") as (server, heard, asking):
         reader = Heard()

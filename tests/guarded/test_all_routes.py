@@ -88,3 +88,16 @@ async def test_a_model_that_is_not_on_the_list_is_not_there() -> None:
         assert (asked.status, asked.code) == (404, "model_not_found")
         assert (await place.ask("GET", "/v1/models", "modelless")).json["data"] == []
         assert (await place.ask("GET", "/v1/models/demo", "modelless")).status == 404
+
+
+async def test_a_model_is_not_named_past_the_list() -> None:
+    async with town() as place:
+        _, place.tokens["demo only"] = await place.ledger.tokens.create(
+            owner="alice", scopes=ALL, models=["demo"]
+        )
+        for field in ({"Model": "big"}, {"models": ["big"]}):
+            for key in ("new", None):
+                body = {**chat_body("Hi"), **field}
+                asked = await place.ask("POST", "/v1/chat/completions", "demo only", body, key=key)
+                assert (asked.status, asked.code) == (403, "outside_models")
+                assert (await place.ask("POST", "/v1/chat/completions", "alice", body, key=key)).status == 200

@@ -18,7 +18,7 @@ from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
-from turnledger.server.quotas import STREAMS, TURNS, WAITING
+from turnledger.server.quotas import OTHERS, STREAMS, TURNS, WAITING
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -229,6 +229,33 @@ async def test_streams_are_bounded_for_each_owner() -> None:
         here.model.gate.release()
         assert (await first).status == (await reading).status == 200
         assert (await here.follow("ann", str(turn))).status == 200
+
+
+async def test_what_is_neither_turn_nor_stream_is_bounded_too_while_its_body_is_on_its_way() -> None:
+    async with house(owner_requests=1) as here:
+        first = await here.begin("ann", "one")
+        (turn,) = here.app.service.ledger._process.running
+        stop, heads = f"/api/turns/{turn}/stop", [*await here._heads("ann"), JSON]
+        body: asyncio.Queue[bytes] = asyncio.Queue()
+        answers: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": await body.get()}
+
+        async def send(message: Message) -> None:
+            answers.append(message)
+
+        scope = {"type": "http", "method": "POST", "path": stop, "headers": heads, "query_string": b""}
+        slow = asyncio.create_task(here.app(scope, receive, send))
+        await here.until(OTHERS, 1)
+        refused = await ask(here.app, stop, method="POST", headers=heads)
+        assert refusal(refused) == (429, "too_many_requests", b"2")
+        assert (await ask(here.app, stop, method="POST", headers=await here._heads("bob"))).status == 404
+        assert (await ask(here.app, "/healthz", headers=heads)).status == 200
+        body.put_nowait(b"{}")
+        await slow
+        assert answers[0]["status"] == 200
+        assert ((await first).status, here.board.sum(OTHERS)) == (409, 0)
 
 
 async def test_turns_per_minute_come_again_when_it_was_said() -> None:

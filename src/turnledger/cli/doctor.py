@@ -29,14 +29,15 @@ def doctor(
     config: Annotated[Path | None, typer.Option(metavar="FILE")] = None,
     host: Annotated[str | None, typer.Option()] = None,
     port: Annotated[int | None, typer.Option()] = None,
+    workers: Annotated[int | None, typer.Option(metavar="N")] = None,
     insecure: Annotated[bool | None, typer.Option("--insecure")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Look at settings, store, disk, port, upstreams and clock, and say what to do.
 
-    Takes the flags of `serve`, to look at what that would use. A server may be running; nothing is changed,
-    but your data folder is made if it is needed. Exits with 0 if all is well, warnings aside, and with 1 if
-    something fails.
+    Takes the main flags of `serve`, to look at what that would use. A server may be running; nothing is
+    changed, but your data folder is made if it is needed. Exits with 0 if all is well, warnings aside, and
+    with 1 if something fails.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "as_json")}
     try:

@@ -67,6 +67,7 @@ def serve(
     owner_turns: Annotated[int | None, most("turns open at once, of one owner")] = None,
     owner_waiting: Annotated[int | None, most("turns that have not begun yet, of one owner")] = None,
     owner_streams: Annotated[int | None, most("event streams open at once, of one owner")] = None,
+    owner_requests: Annotated[int | None, most("other requests open at once, of one owner")] = None,
     owner_turns_per_minute: Annotated[int | None, most("turns asked for in a minute, by one owner")] = None,
     owner_bytes: Annotated[int | None, most("bytes stored for one owner")] = None,
     queue_length: Annotated[int | None, most("turns that wait for one conversation")] = None,

@@ -14,7 +14,7 @@ from turnledger.cli.expiry import date_of, expiry_of
 from turnledger.cli.own_store import store_url
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tokens import ListRequest, list_tokens
-from turnledger.errors import NotAStore, TokenNotFound, TokenRefused, TurnledgerError
+from turnledger.errors import InvalidInput, NotAStore, TokenNotFound, TokenRefused, TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.ids import TokenId
 from turnledger.model.printable import plain
@@ -43,9 +43,11 @@ def create(
     scopes: Annotated[str, typer.Option(help=f"What it allows, of: {', '.join(TokenScope)}.")] = USUAL,
     name: Annotated[str, typer.Option(help="What you call it.")] = "",
     chat_scope: Annotated[
-        str, typer.Option(metavar="SCOPE", help="Only conversations of this scope. Default: all.")
-    ] = "",
-    models: Annotated[str, typer.Option(metavar="NAMES", help="Only these models. Default: all.")] = "",
+        str | None, typer.Option(metavar="SCOPE", help="Only conversations of this scope. Default: all.")
+    ] = None,
+    models: Annotated[
+        str | None, typer.Option(metavar="NAMES", help="Only these models. Default: all.")
+    ] = None,
     expires: Annotated[
         str | None, typer.Option(metavar="WHEN", help="As in 12h, 30d or 2027-01-31. Default: never.")
     ] = None,
@@ -63,7 +65,7 @@ def create(
         "scopes": _words(scopes),
         "name": name,
         "chat_scope": chat_scope,
-        "models": _words(models),
+        "models": None if models is None else _words(models),
     }
     made, text, is_first = _run(lambda: _create(store_url(store, config), expires, wish))
     if as_json:
@@ -135,6 +137,9 @@ def _say(text: str) -> None:
 async def _create(url: str, expires: str | None, wish: dict[str, Any]) -> tuple[Token, str, bool]:
     if url.startswith("memory:"):
         raise NotAStore("A store in memory is gone with its process. Name a file, as in sqlite:///chats.db.")
+    for name in ("chat_scope", "models"):
+        if wish[name] is not None and not wish[name]:  # as of a variable that was not set: it would mean all
+            raise InvalidInput(f"--{name.replace('_', '-')} names nothing. Leave it out if all are meant.")
     ends = None if expires is None else expiry_of(expires, SystemClock().now_ms())
     async with await Ledger.open(url) as ledger:
         is_first = not (await ledger.tokens.find(None)).any_tokens

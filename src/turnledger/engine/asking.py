@@ -66,6 +66,8 @@ class TurnOptions(TypedDict, total=False):
     admitted: int | None
     """The admission version under which the caller was let in, see Ledger.tokens. If it has moved when the
     turn would begin, AdmissionMoved is raised instead."""
+    admitted_until: int | None
+    """Until when he is let in, in milliseconds since 1970: no turn begins later than that, either."""
     readmit: Readmit | None
     """Called then, to look the caller up again: returns the version under which he is still let in, and the
     turn goes on without losing its place in line; or raises what he is to be told."""
@@ -145,10 +147,11 @@ def _request(
     on_failure: OnFailure | str = OnFailure.SETTLE,
     interaction: bool = True,
     admitted: int | None = None,
+    admitted_until: int | None = None,
     readmit: Readmit | None = None,
 ) -> BeginRequest:
     """A request to begin with this input, or with what is new in a history that was sent again."""
-    limits = process.limits
+    limits, now = process.limits, process.clock.now_ms()
     given = instructions_of(instructions, instructions_once)
     if given is not None:
         limits.check_size("What is given as instructions", given.items)
@@ -158,9 +161,7 @@ def _request(
     key = None
     if idempotency_key is not None:
         key = _key(idempotency_key, target, place, items, given, primes, body_digest)
-        if resending is not None:
-            key = resending.key(key)
-    now = process.clock.now_ms()
+        key = key if resending is None else resending.key(key)
     return BeginRequest(
         target=target,
         attempt=process.ids.new(TurnId),
@@ -183,6 +184,7 @@ def _request(
         reread=None if resending is None else resending.reread,
         key=key,
         admitted=admitted,
+        admitted_until=admitted_until,
         readmit=readmit,
     )
 

@@ -77,6 +77,8 @@ class BeginRequest(Struct, frozen=True, kw_only=True):
     """Whether a begin of this attempt was sent before, and may have succeeded."""
     admitted: int | None = None
     """The admission version under which its caller was let in; None: it matters to nobody."""
+    admitted_until: int | None = None
+    """When he has to be looked at again in any case."""
     readmit: Readmit | None = None
     """Looks the caller up again when that has moved."""
 

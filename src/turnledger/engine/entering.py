@@ -174,6 +174,8 @@ async def _stand_in_line(process: Process, request: BeginRequest, beginning: Que
 
 async def _first_begin(process: Process, request: BeginRequest) -> Beginning:
     """The way of most turns: one write that nothing precedes, not even on disk."""
+    if request.admitted_until is not None:
+        await _check_time(request)
     if request.reread is not None and request.key is None and not _is_later_try(request):
         # Under a key, and of an earlier try, begin may find the answer without asking what the request means.
         with suppress(HistoryDiverged):  # not for good, while a turn runs that its client may know
@@ -195,6 +197,7 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
     request = replace(request, is_repeated=True)
     while True:
         request = replace(request, now=process.clock.now_ms())
+        await _check_time(request)
         try:
             beginning = await uninterrupted(_persist_begin(process, request))
         except AdmissionMoved:
@@ -209,6 +212,12 @@ async def _try_begin(process: Process, request: BeginRequest) -> Beginning:
             process.bells.ring(conversation)
         if request.reread is not None:
             request = await request.reread(request, conversation)
+
+
+async def _check_time(request: BeginRequest) -> None:
+    """Raise what a caller is told whose time has run out, be it in the queue: no version rises for that."""
+    if request.admitted_until is not None and request.now >= request.admitted_until:
+        await _readmitted(request)
 
 
 async def _readmitted(request: BeginRequest) -> BeginRequest:

@@ -111,6 +111,8 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 def chunk_of(payload: bytes) -> ChatChunk:
     """Decode a chunk; raises MalformedAnswer."""
     try:
+        if not payload.isascii():
+            payload.decode()  # the decoder looks only at what it takes; the rest is passed on
         return _decode_chunk(payload)
     except _UNREADABLE as problem:
         return _with_halves(payload, ChatChunk, problem)
@@ -119,13 +121,22 @@ def chunk_of(payload: bytes) -> ChatChunk:
 def completion_of(body: bytes) -> ChatCompletion:
     """Decode a whole answer; raises MalformedAnswer."""
     try:
+        if not body.isascii():
+            body.decode()
         return _completions.decode(body)
     except _UNREADABLE as problem:
         return _with_halves(body, ChatCompletion, problem)
 
 
+ABOUT_THE_OPERATOR = frozenset({401, 402, 403, 407})
+"""Statuses that are about the operator's account: what they say is not for who made the request."""
+_ABOUT_US = frozenset(map(str, ABOUT_THE_OPERATOR))
+
+
 def failure_of(error: Any) -> ModelUnavailable:
     """What an error object within an answer means: the model began, and broke off."""
+    if isinstance(error, dict) and str(error.get("code")) in _ABOUT_US:
+        return ModelUnavailable("The model broke off: it does not accept this server's api_key.")
     told = error.get("message") if isinstance(error, dict) else error
     return ModelUnavailable(f"The model broke off with an error: {' '.join(str(told).split()).rstrip('.')}.")
 

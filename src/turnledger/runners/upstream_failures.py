@@ -13,9 +13,8 @@ from turnledger.errors import (
     ModelTimeout,
     ModelUnavailable,
 )
+from turnledger.runners.chat_model import ABOUT_THE_OPERATOR
 
-_ABOUT_US = frozenset({401, 402, 403, 407})
-"""Statuses that are about the operator's account: what they say is not for who made the request."""
 _CUT = "The connection to the model was cut before its answer was whole. Try again."
 _RETRIED = frozenset({429, 502, 503, 504})
 
@@ -88,7 +87,7 @@ def of_status(status: int, headers: Mapping[bytes, bytes], error: Mapping[str, A
 
 
 def _error_of_status(status: int, error: Mapping[str, Any], retry_after: float | None) -> ModelError:
-    if status in _ABOUT_US:
+    if status in ABOUT_THE_OPERATOR:
         return ModelUnavailable(f"The model's server refused the api_key (status {status}): check it.")
     if status == 408:
         return ModelTimeout("The model's server gave up waiting (status 408). Try again.")

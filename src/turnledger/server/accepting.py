@@ -17,6 +17,9 @@ from turnledger.server.logs import log
 CONNECTIONS = "connections"
 STEP_BACK = 0.005
 """Seconds for which a worker with more than its share leaves a connection to others. Then it takes it."""
+IN_VAIN, AT_ONCE = 3, 64
+"""After stepping back so often in a row while the others took none, it takes so many: they are dead, or have
+no time."""
 SHORTAGE_PAUSE = 1.0
 """Seconds to wait when the system has no room for one more."""
 
@@ -38,6 +41,9 @@ class Accepting:
         self._board = board
         self._workers = workers
         self._own = 0
+        self._others = 0
+        """Connections of the others when this one stepped back."""
+        self._in_vain = 0
         self._loop = asyncio.get_running_loop()
         self._pause: asyncio.TimerHandle | None = None
         self._joining: set[asyncio.Task[object]] = set()
@@ -73,28 +79,35 @@ class Accepting:
             self._take()
 
     def _step_back(self, seconds: float) -> None:
+        self._others = self._board.sum(CONNECTIONS) - self._own
         self._loop.remove_reader(self._listening)
         self._pause = self._loop.call_later(seconds, self._come_forward)
 
     def _come_forward(self) -> None:
         self._pause = None
         self._loop.add_reader(self._listening, self._somebody_waits)
-        self._take()
+        is_alone = self._board.sum(CONNECTIONS) - self._own <= self._others
+        self._in_vain = self._in_vain + 1 if is_alone else 0
+        for _ in range(AT_ONCE if self._in_vain >= IN_VAIN else 1):
+            if not self._take():
+                break
 
-    def _take(self) -> None:
+    def _take(self) -> bool:
+        """Take a connection; whether there was one to take."""
         try:
             connection, _ = self._listening.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-            return  # another worker was faster, or the client has left
+            return False  # another worker was faster, or the client has left
         except OSError as problem:
             if problem.errno not in _SHORTAGES:
                 raise
             log.error("connection_not_taken", problem=problem.strerror)
             if self._pause is None:
                 self._step_back(SHORTAGE_PAUSE)
-            return
+            return False
         connection.setblocking(False)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         joining = self._loop.create_task(self._loop.connect_accepted_socket(self._make_protocol, connection))
         self._joining.add(joining)
         joining.add_done_callback(self._joining.discard)
+        return True

@@ -28,8 +28,11 @@ from turnledger.tokens import Tokens
 
 REMEMBERED = 10_000
 """Tokens that are kept in memory."""
+REMEMBERED_FOR = 10.0
+"""Seconds for which they are. Begin finds out at once who was shut out; but a body comes before it, which may
+take its time, and counts as a turn of the owner's meanwhile."""
 NOTE_EVERY = 60.0
-"""Seconds after which it is written down when tokens were used."""
+"""Seconds after the use of a token in which it is written down, with all others since."""
 ALL_BUT_ADMIN = frozenset(TokenScope) - {TokenScope.ADMIN}
 
 PREFIX = TOKEN_PREFIX.encode()
@@ -51,6 +54,11 @@ class Principal(msgspec.Struct, frozen=True):
     def within(self) -> str | None:
         """The only scope of chats that there is for him; None: all of the owner's."""
         return None if self.token is None else self.token.chat_scope or None
+
+    @property
+    def until(self) -> int | None:
+        """When his token expires, if it does."""
+        return None if self.token is None else self.token.expires_at
 
     @property
     def token_id(self) -> TokenId | None:
@@ -85,34 +93,47 @@ class Principal(msgspec.Struct, frozen=True):
 class Admission:
     """Looks up who asks, for one server."""
 
-    def __init__(self, tokens: Tokens, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, tokens: Tokens, settings: Settings, clock: Clock, *, note_every: float = NOTE_EVERY
+    ) -> None:
         self._tokens = tokens
         self._clock = clock
         self._is_insecure = settings.insecure
         self._needs_token = not (settings.insecure or is_loopback(settings.host))
-        self._remembered: OrderedDict[bytes, Principal] = OrderedDict()
+        self._remembered: OrderedDict[bytes, tuple[Principal, float]] = OrderedDict()
         self._uses: dict[TokenId, int] = {}
-        self._noted_at = clock.monotonic()
+        self._note_every = note_every
+        self._later: asyncio.TimerHandle | None = None
         self.noting: asyncio.Task[None] | None = None
         """The last time that uses were written down."""
 
     async def admit(self, head: Head) -> Principal:
         """Look up who asks. Raises Refused: 401 for a token that is missing, unknown, expired or revoked; 403
         for a request that has none and came through a proxy."""
+        shown = _shown(head)
+        try:
+            principal = await self._look_up(head)
+            self._check(principal, head)
+        except Refused:
+            self._remembered.pop(shown, None)
+            raise
+        self._remember(shown, principal)
+        return principal
+
+    async def _look_up(self, head: Head) -> Principal:
         text = _token_text(head)
         if text is not None:
             found = await self._tokens.find(digest_of(text))
             if found.token is None:
                 raise why_not(None)
-            principal = Principal(found.token.owner, found.token.scopes, found.version, found.token)
-        else:
-            found = await self._tokens.find(None)
-            if found.any_tokens or self._needs_token:
-                raise _without_token(head)
-            principal = Principal(OWNER, ALL_BUT_ADMIN, found.version)
-        self._check(principal, head)
-        self._remember(_shown(head), principal)
-        return principal
+            return Principal(found.token.owner, found.token.scopes, found.version, found.token)
+        if self._needs_token:
+            raise _without_token(head)
+        found = await self._tokens.find(None)
+        if found.any_tokens:
+            self._needs_token = True  # for good: who shows none costs no look at the store any more
+            raise _without_token(head)
+        return Principal(OWNER, ALL_BUT_ADMIN, found.version)
 
     async def readmit(self, head: Head, needed: TokenScope) -> int:
         """Look again at somebody who was let in before: a token of his owner was revoked since, and it may
@@ -122,28 +143,34 @@ class Admission:
         return principal.version
 
     def recall(self, head: Head) -> Principal | None:
-        """Who asks, as he was when he was last looked up; None if he never was. Only for what compares the
-        version in the store. Raises Refused as `admit` does."""
-        principal = self._remembered.get(_shown(head))
-        if principal is not None:
-            self._check(principal, head)
-        return principal
+        """Who asks, as he was when he was last looked up; None if that was not a moment ago. Only for what
+        compares the version in the store. Raises Refused as `admit` does."""
+        known = self._remembered.get(_shown(head))
+        if known is None or self._clock.monotonic() - known[1] > REMEMBERED_FOR:
+            return None
+        self._check(known[0], head)
+        return known[0]
 
     async def note_uses(self) -> None:
-        """Write down when tokens were used since this was last done."""
+        """Write down when tokens were used since this was last done; what fails is left to the next time."""
         uses, self._uses = self._uses, {}
-        self._noted_at = self._clock.monotonic()
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         try:
             await self._tokens.note_uses(uses)
         except TurnledgerError as problem:
             log.warning("token_uses_not_noted", code=problem.code)
+            self._uses = {**uses, **self._uses}
 
     def _note(self, token: TokenId, now: int) -> None:
-        """Writes come once in a while, and never one per request."""
+        """Writes come once in a while, never one per request, and also if nobody comes any more."""
         self._uses[token] = now
-        if self._clock.monotonic() - self._noted_at > NOTE_EVERY:
-            self._noted_at = self._clock.monotonic()
-            self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(self._note_every, self._begin_to_note)
+
+    def _begin_to_note(self) -> None:
+        self.noting = asyncio.create_task(self.note_uses(), name="turnledger token uses")
 
     def _check(self, principal: Principal, head: Head) -> None:
         token = principal.token
@@ -157,7 +184,7 @@ class Admission:
         self._note(token.id, now)
 
     def _remember(self, shown: bytes, principal: Principal) -> None:
-        self._remembered[shown] = principal
+        self._remembered[shown] = principal, self._clock.monotonic()
         self._remembered.move_to_end(shown)
         if len(self._remembered) > REMEMBERED:
             self._remembered.popitem(last=False)
@@ -190,8 +217,11 @@ def why_not(token: Token | None) -> Refused:
 
 
 def _without_token(head: Head) -> Refused:
-    if head.authorization:
-        return why_not(None)
+    return why_not(None) if head.authorization else missing()
+
+
+def missing() -> Refused:
+    """What is told to who has no token, where one is needed."""
     return _unknown("missing_token", "This server asks for a token: send `Authorization: Bearer tlt_…`.")
 
 

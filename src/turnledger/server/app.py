@@ -155,7 +155,10 @@ class App:
                 endpoint, app = self._find(scope)
                 if not endpoint.is_public:
                     state["principal"] = await self._admit(endpoint, head)
-                await app(scope, receive, answer)
+                if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
+                    await app(scope, receive, answer)
+                else:
+                    await self._answer_counted(app, scope, receive, answer)
         except ClientGone:
             pass
         except asyncio.CancelledError:
@@ -169,6 +172,15 @@ class App:
             await self._answer_problem(answer, problem, request_id)
         finally:
             self._note(scope, answer.status or CLIENT_LEFT, time.perf_counter() - began)
+
+    async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
+        """Answer what counts neither as a turn nor as a stream."""
+        who: Principal = scope["state"]["principal"]
+        place = self.service.quotas.other(who.owner, is_tokenless=who.token is None)
+        try:
+            await app(scope, receive, answer)
+        finally:
+            place.leave()
 
     async def _answer_problem(self, answer: Outgoing, problem: BaseException, request_id: str) -> None:
         if not answer.status:

@@ -87,6 +87,7 @@ class ChatCompletions:
         principal: Principal = scope["state"]["principal"]
         principal.check_chat_scope(asked.scope)
         model, name = self._service.models.find(asked.model, principal)
+        self._service.models.check_fields(asked.settings, principal)
         if name != asked.model:
             asked = replace(asked, settings={**asked.settings, "model": name})
         return asked, model

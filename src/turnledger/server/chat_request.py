@@ -18,6 +18,7 @@ from turnledger.engine.resending import OnDivergence
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId
+from turnledger.model.printable import plain
 from turnledger.server.body import decode_body
 
 RawHeaders: TypeAlias = Iterable[tuple[bytes, bytes]]
@@ -35,6 +36,22 @@ class Unsupported(InvalidInput):
     """A conversation cannot keep what this asks for."""
 
     code = "unsupported_parameter"
+
+
+class UnsupportedTool(InvalidInput):
+    """The client would have the upstream call somebody else for it."""
+
+    code = "unsupported_tool"
+
+
+class Tool(msgspec.Struct):
+    """What is looked at of a tool."""
+
+    type: str | None = None
+
+
+CLIENT_SIDE = frozenset({None, "function", "custom"})
+"""The tools that are the client's own to run."""
 
 
 class StreamOptions(msgspec.Struct):
@@ -55,6 +72,8 @@ class ChatBody(msgspec.Struct):
     modalities: list[str] | None = None
     audio: msgspec.Raw = NULL  # a union of Raw with None would take nothing but null
     functions: msgspec.Raw = NULL
+    tools: list[Tool] | None = None
+    web_search_options: msgspec.Raw = NULL
 
 
 class Policies(msgspec.Struct, frozen=True):
@@ -117,6 +136,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     """Take a request apart. Raises InvalidInput or Refused, which name what is wrong and the remedy."""
     known = decode_body(body, _body_decoder)
     fields = _fields_decoder.decode(body)
+    _check_tools(known)
     named = _named(headers)
     given = _text(named, b"x-conversation-id")
     conversation, conversation_key = _conversation(given)
@@ -219,6 +239,18 @@ def _count(named: Mapping[bytes, bytes]) -> int | None:
     given = named.get(b"x-stainless-retry-count", b"")
     # Whatever else stands there is no word of a client that counts.
     return int(given) if given.isdigit() and len(given) < 6 else None
+
+
+def _check_tools(body: ChatBody) -> None:
+    """Refuse tools that would be run with the server's api_key, or fetch what the client names."""
+    for tool in body.tools or ():
+        if tool.type not in CLIENT_SIDE:
+            raise UnsupportedTool(
+                f"tools: {plain(str(tool.type)[:40])!r} would be run by the upstream. "
+                "Send tools of the type function, which are yours to run."
+            )
+    if body.web_search_options != NULL:
+        raise UnsupportedTool("web_search_options: the upstream would run it. Leave it out.")
 
 
 def _check_keepable(body: ChatBody) -> None:

@@ -40,6 +40,7 @@ from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.chat_wire import Chunks, completion
 from turnledger.server.quotas import Place
 from turnledger.server.service import Service
+from turnledger.server.staying import shown_out
 from turnledger.server.wire_json import encode
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
@@ -62,6 +63,7 @@ class Conversing:
         self._metrics = service.metrics
         self._audience = service.audience
         self._admission = service.admission
+        self._staying = service.staying
         self._principal: Principal = state["principal"]
         self._state = state
         self._asked = asked
@@ -143,6 +145,7 @@ class Conversing:
         options: TurnOptions = {
             "attach": True,
             "admitted": self._principal.version,
+            "admitted_until": self._principal.until,
             "readmit": partial(self._admission.readmit, self._state["head"], TokenScope.TURNS_RUN),
         }
         if policies.on_busy is not None:
@@ -207,10 +210,15 @@ class Conversing:
             self._answer.whole(completion(turn))
 
     async def _follow_while_heard(self, turn: TurnId) -> None:
-        """The turn needs no follower: when the client leaves, so does this request, and counts no more."""
+        """The turn needs no follower: when the client leaves, so does this request, and counts no more. Nor
+        does one stay whose token has ended."""
         following = self._following = asyncio.create_task(self._follow(turn), name="turnledger follower")
         try:
-            await asyncio.wait((following,))
+            with self._staying.stay(self._principal):
+                await asyncio.wait((following,))
+        except asyncio.CancelledError as cancelled:
+            shown_out(cancelled)
+            raise
         finally:
             following.cancel()
         if not following.cancelled():

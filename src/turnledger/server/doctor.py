@@ -17,7 +17,8 @@ from turnledger.server.diagnosis import Diagnosis, fail, ok, warn
 from turnledger.server.doctor_store import check_sqlite, check_store
 from turnledger.server.doctor_upstream import check_upstreams
 from turnledger.server.guard import is_loopback
-from turnledger.server.open_files import OTHERS, allowed_files
+from turnledger.server.listening import PortInUse, bind
+from turnledger.server.open_files import allowed_files, needed_for
 from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
 from turnledger.stores.opening import visit_store
@@ -118,7 +119,7 @@ def check_exposure(settings: Settings, *, any_tokens: bool) -> list[Diagnosis]:
 
 def check_open_files(settings: Settings) -> list[Diagnosis]:
     """Whether the system allows as many connections as the settings do."""
-    wanted = settings.limits.requests + OTHERS
+    wanted = needed_for(settings.limits.requests)
     allowed = allowed_files(wanted)
     if allowed >= wanted:
         return []
@@ -128,9 +129,17 @@ def check_open_files(settings: Settings) -> list[Diagnosis]:
 
 
 def check_port(settings: Settings) -> list[Diagnosis]:
-    """Whether the port is free, or it is one of ours who listens there. Blocks."""
-    if not settings.port:
-        return []
+    """Whether the server could listen, or it is one of ours who listens there. Blocks."""
+    try:
+        bind(settings).close()
+    except PortInUse:
+        return _check_listener(settings)
+    except InvalidSettings as problem:
+        return [fail("port", str(problem), "Until then the server does not start.")]
+    return [ok("port", f"{settings.port} is free")] if settings.port else []
+
+
+def _check_listener(settings: Settings) -> list[Diagnosis]:
     host = settings.host.strip("[]")
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - asked, not listened at
     connection = http.client.HTTPConnection(host, settings.port, timeout=HEARING)
@@ -138,8 +147,6 @@ def check_port(settings: Settings) -> list[Diagnosis]:
         connection.request("GET", "/readyz", headers={"Host": f"localhost:{settings.port}"})
         answer = connection.getresponse()
         status = msgspec.json.decode(answer.read(65_536), type=dict[str, str])["status"]
-    except ConnectionRefusedError:
-        return [ok("port", f"{settings.port} is free")]
     except (OSError, http.client.HTTPException, msgspec.MsgspecError, KeyError, UnicodeDecodeError):
         remedy = "End that, or choose another port with --port."
         return [fail("port", f"something else listens at {settings.port}", remedy)]

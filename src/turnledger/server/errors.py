@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import Send
 
 from turnledger import errors
-from turnledger.errors import ModelRefused, TurnledgerError
+from turnledger.errors import ModelRefused, StoreError, TurnledgerError
 from turnledger.server import logs
 
 Headers = Iterable[tuple[bytes, bytes]]
@@ -146,6 +146,10 @@ def error_body(problem: BaseException) -> bytes:
     }
     if isinstance(problem, TurnledgerError):
         error |= {"message": str(problem), "code": problem.code}
+    if isinstance(problem, StoreError):
+        # The words of its class: what it says itself names files of the server, and is for its log.
+        logs.log.error("store_failed", code=problem.code, details=str(problem))
+        error["message"] = str(type(problem)())
     if isinstance(problem, Refused):
         error["param"] = problem.param
     if isinstance(problem, ModelRefused):

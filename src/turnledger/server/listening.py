@@ -14,6 +14,10 @@ VANISHED = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4, "TCP_USER
 there; what was sent to it must be acknowledged within so many milliseconds."""
 
 
+class PortInUse(InvalidSettings):
+    """Somebody else listens there."""
+
+
 def bind(settings: Settings) -> socket.socket:
     """A socket bound to where the settings say; raises InvalidSettings with the remedy if that fails."""
     host, port = settings.host.strip("[]"), settings.port
@@ -29,7 +33,8 @@ def bind(settings: Settings) -> socket.socket:
         listening.bind(address)
     except OSError as problem:
         listening.close()
-        raise InvalidSettings(_not_bound(problem, host, port)) from None
+        told = PortInUse if problem.errno == errno.EADDRINUSE else InvalidSettings
+        raise told(_not_bound(problem, host, port)) from None
     return listening
 
 

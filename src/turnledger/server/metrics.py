@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, values
@@ -11,6 +12,8 @@ from prometheus_client.multiprocess import MultiProcessCollector, mark_process_d
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10)
+FILE_BYTES = 65_536
+"""Room for what a worker counts of one kind, several times over."""
 PATIENT = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
@@ -57,7 +60,9 @@ class Metrics:
     @classmethod
     def shared(cls, folder: Path, part: int) -> Metrics:
         """The counts of a worker, kept in files that all workers of a server read. From now on all metrics of
-        this process are: once for each process, before any other is made."""
+        this process are: once for each process, before any other is made. Raises OSError without room."""
+        for kind in ("counter", "gauge_livesum", "histogram"):
+            _have_room(folder / f"{kind}_{part}.db")
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(folder)
         # By part, not by process: who takes the place of a dead worker counts on in its files.
         values.ValueClass = values.MultiProcessValue(lambda: part)  # type: ignore[no-untyped-call]
@@ -130,3 +135,18 @@ class Metrics:
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"turnledger_{name}", meaning, registry=self._registry, multiprocess_mode="livesum")
+
+
+def _have_room(file: Path) -> None:
+    """Have the disk give all of a new file now. It is written to as memory later, and who finds no room then
+    is killed by the system. Others read it whenever they are asked: it is never there in part."""
+    if file.exists():
+        return
+    making = file.with_suffix(".new")
+    try:
+        making.write_bytes(bytes(FILE_BYTES))
+        making.replace(file)
+    except OSError as problem:
+        with suppress(OSError):
+            making.unlink(missing_ok=True)
+        raise OSError(problem.errno, problem.strerror, str(making)) from None

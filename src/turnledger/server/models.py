@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from turnledger.errors import ModelError, ModelRefused
@@ -13,6 +13,9 @@ from turnledger.server.errors import Refused
 from turnledger.server.settings import ModelTimeouts, Settings
 
 DEMO = "demo"
+
+NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
+"""Fields by which this or that upstream is told which models to ask, in whatever case: some take any."""
 
 
 class Found(NamedTuple):
@@ -46,6 +49,15 @@ class Models:
         known = ", ".join(filter(principal.may_ask, self._named))
         message = f"There is no model {plain(name[:100])!r}. Known: {known}."
         raise Refused(404, "model_not_found", message, param="model")
+
+    def check_fields(self, names: Iterable[str], principal: Principal) -> None:
+        """Raise Refused (403) if who may ask some models only names others in a field beside `model`."""
+        if principal.token is None or not principal.token.models:
+            return
+        for name in names:
+            if name != "model" and name.casefold() in NAMING_MODELS:
+                message = f"{plain(name)}: this token is for some models only. Name one, in `model`."
+                raise Refused(403, "outside_models", message, param=plain(name))
 
     async def listing(self, principal: Principal) -> list[dict[str, Any]]:
         """The models that this one may ask, as objects of the models API. Raises a ModelError if the upstream

@@ -21,6 +21,7 @@ from turnledger.server.pace import Pace
 from turnledger.server.settings import ServerLimits
 
 TURNS, WAITING, STREAMS, REQUESTS = "turns", "waiting", "streams", "requests"
+OTHERS = "other_requests"
 SHARE = 4
 """An owner may have so many times what is free."""
 RETRY_AFTER = 2
@@ -39,6 +40,8 @@ class Bound(NamedTuple):
     code: str
     """Of an owner's refusal."""
     things: str
+    limit: str = ""
+    """The name of the owner's limit in the settings, if it is not that of the kind."""
 
 
 class Place:
@@ -88,6 +91,12 @@ class Quotas:
         self._streams = (
             Bound(STREAMS, limits.streams, limits.owner_streams, "too_many_streams", "streams at once"),
         )
+        others = "requests at once, beside turns and streams,"
+        self._others = (
+            Bound(
+                OTHERS, limits.requests, limits.owner_requests, "too_many_requests", others, "owner_requests"
+            ),
+        )
 
     def turn(self, owner: str, *, is_tokenless: bool) -> Place:
         """Let in a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
@@ -108,6 +117,10 @@ class Quotas:
     def stream(self, owner: str, *, is_tokenless: bool) -> Place:
         """Let in a reader of events, who counts until he leaves. Raises Refused."""
         return self._admit(self._streams, owner, is_tokenless)
+
+    def other(self, owner: str, *, is_tokenless: bool) -> Place:
+        """Let in a request that is neither, which counts until it leaves. Raises Refused."""
+        return self._admit(self._others, owner, is_tokenless)
 
     def look_at_streams(self, owner: str, *, is_tokenless: bool) -> None:
         """Raise Refused if there is no room for another reader now. Counts nothing."""
@@ -146,7 +159,7 @@ class Quotas:
                 continue
             own = self._board.total(bound.kind, owner) + more
             if bound.each is not None and own > bound.each:
-                limit = f"owner_{bound.kind}"
+                limit = bound.limit or f"owner_{bound.kind}"
                 message = f"An owner may have {bound.each} {bound.things} here (`{limit}`), and this one has."
                 raise self._refused(limit, bound.code, f"{message} Try again when one has ended.")
             if own > SHARE * (bound.most - everybody + 1):

@@ -6,8 +6,9 @@ import asyncio
 import gc
 import signal
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 
 import uvicorn
@@ -148,9 +149,22 @@ class Server(uvicorn.Server):
         # A signal may come between any two instructions; what it asks for is done between two callbacks.
         self._loop.call_soon_threadsafe(self.signalled, signal.Signals(sig))
 
-    def signalled(self, _: signal.Signals) -> None:
-        """The process got a signal: the first ends it, the second hurries."""
-        if self._ending is None:
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        with super().capture_signals():
+            if threading.current_thread() is not threading.main_thread() or not _hangs_up():
+                yield
+                return
+            signal.signal(signal.SIGHUP, self.handle_exit)
+            try:
+                yield
+            finally:
+                signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+    def signalled(self, number: signal.Signals) -> None:
+        """The process got a signal: the first ends it, the second hurries. A terminal that is closed may tell
+        more than once."""
+        if self._ending is None or number not in (signal.SIGINT, signal.SIGTERM):
             self.end()
         else:
             log.warning("told_again")
@@ -200,6 +214,11 @@ class Server(uvicorn.Server):
         # The set is uvicorn's, which tells nobody of its changes.
         while self.server_state.connections and self._loop.time() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
+
+
+def _hangs_up() -> bool:
+    """Whether SIGHUP would end this process as it is, without a word; not so under nohup, or in a worker."""
+    return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:

@@ -46,6 +46,9 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Turns of one owner that have not begun."""
     owner_streams: Count | None = 1_000
     """Event streams that one owner may read."""
+    owner_requests: Count | None = 1_000
+    """Other requests that one owner may have open, neither turns nor event streams: their bodies may take
+    their time, too."""
     owner_turns_per_minute: Count | None = None
     """Turns that one owner may ask for within a minute; none is given by default."""
     owner_bytes: Count | None = None

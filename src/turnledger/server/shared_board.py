@@ -171,7 +171,8 @@ class SharedBoard(Board):
         is_full = not is_there and spilled is not None and words[self._own + _NAMES] > self._mask // 2
         if count < 0 or is_full:
             # It was counted, or is now, when there was no room. To spill may move what is in other cells.
-            if spilled is None:
+            # Refused before anything has changed: so far it may be no more than a mistake.
+            if spilled is None or self._read(self._own, spilled) + count < 0:
                 raise ValueError("a count cannot fall below zero")
             if is_there:
                 self._set(place, 0)

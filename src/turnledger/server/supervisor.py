@@ -32,6 +32,9 @@ BEYOND = 5.0
 BACKLOG = 2048
 """Connections that may wait at the socket until a worker takes them."""
 
+# OSError: the system had no room for one more process, file or page just then, and may have it next time.
+_NOT_BEGUN = (TurnledgerError, ModuleNotFoundError, OSError)
+
 Reload = Callable[[], Settings]
 """Reads the settings anew. May raise InvalidSettings."""
 
@@ -79,13 +82,16 @@ class Supervisor:
         """Those that were started, and have not ended."""
         self._serving: set[WorkerProcess] = set()
         """Of these, those that are ready and were not told to end."""
+        self._has_begun = asyncio.Event()
+        """Set when all workers were ready for the first time."""
         self._told_to_end = asyncio.Event()
         self._all_ended = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._rolling: asyncio.Task[None] | None = None
         self._is_to_roll_again = False
         self._young_deaths = 0
-        self._has_terminal = terminal_is_there()
+        # Whoever started this with nohup wants it to outlive the terminal.
+        self._has_terminal = terminal_is_there() and signal.getsignal(signal.SIGHUP) != signal.SIG_IGN
 
     async def run(self, announce: Announce) -> None:
         """Start the workers, announce them when all are ready, and keep them until told to end. Raises what
@@ -104,6 +110,7 @@ class Supervisor:
             await self._unless_told_to_end(starting)
             if not self._told_to_end.is_set():
                 announce(url_of(self._listening), starting.result())
+                self._has_begun.set()
                 await self._told_to_end.wait()
         finally:
             await self._end_all()
@@ -141,23 +148,26 @@ class Supervisor:
         while not self._parts:
             self._part_is_free.clear()
             await self._part_is_free.wait()
-        if self._told_to_end.is_set():
-            raise WorkerFailed("The server ends.")
         part = min(self._parts)
         self._parts.remove(part)
         try:
-            worker = await WorkerProcess.start(self._handover(part), self._environ)
+            worker = await WorkerProcess.start(lambda: self._handover(part), self._environ)
         except BaseException:
             self._parts.add(part)
             raise
         self._living.add(worker)
         models = await worker.ready()
+        if worker not in self._living:
+            raise WorkerFailed(f"A worker died as soon as it could be asked ({worker.code}).")
         if not worker.is_leaving:
             self._serving.add(worker)
         log.info("worker_started", worker=part, pid=worker.pid)
         return models
 
     def _handover(self, part: int) -> Handover:
+        if self._told_to_end.is_set():
+            raise WorkerFailed("The server ends.")
+        keep_folder(self._folder)
         return Handover(
             settings=self._settings,
             part=part,
@@ -217,8 +227,9 @@ class Supervisor:
                 return
             try:
                 await self._start()
-            except (TurnledgerError, ModuleNotFoundError) as problem:
-                log.error("worker_not_started", **_told_of(problem))
+            except _NOT_BEGUN as problem:
+                if not self._told_to_end.is_set():
+                    log.error("worker_not_started", **_told_of(problem))
                 self._young_deaths += 1
             else:
                 self._dismiss_surplus()
@@ -228,16 +239,21 @@ class Supervisor:
     # Replacing all.
 
     async def _roll(self) -> None:
+        await self._has_begun.wait()  # before, there are workers that nobody could replace yet
         self._is_to_roll_again = True
         while self._is_to_roll_again and not self._told_to_end.is_set():
             self._is_to_roll_again = False
+            used = self._settings
             try:
-                self._settings = unmoved(self._reload(), self._settings)
+                self._settings = unmoved(self._reload(), used)
                 await self._replace_all()
-            except (TurnledgerError, ModuleNotFoundError) as problem:
-                log.error("workers_not_replaced", **_told_of(problem))
+            except _NOT_BEGUN as problem:
+                self._settings = used  # with which workers are known to start
+                if not self._told_to_end.is_set():
+                    log.error("workers_not_replaced", **_told_of(problem))
             else:
-                log.info("workers_replaced")
+                if not self._told_to_end.is_set():
+                    log.info("workers_replaced")
 
     async def _replace_all(self) -> None:
         for old in self._by_age():
@@ -299,6 +315,16 @@ def unmoved(read: Settings, used: Settings) -> Settings:
     )
 
 
+def keep_folder(folder: Path) -> None:
+    """Make the folder anew if somebody has cleared away what had not been touched for days. Raises
+    WorkerFailed if another user has put something in its place."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        if folder.lstat().st_uid != os.getuid():
+            raise WorkerFailed(f"{folder} belongs to another user. Restart the server.") from None
+
+
 def terminal_is_there() -> bool:
     """Whether this process has a terminal, which nobody has closed."""
     try:
@@ -318,4 +344,5 @@ def _raise_first(starting: asyncio.Task[list[str]]) -> None:
 
 
 def _told_of(problem: BaseException) -> dict[str, str]:
-    return {"code": getattr(problem, "code", "missing"), "problem": str(problem)}
+    unnamed = "missing" if isinstance(problem, ModuleNotFoundError) else "worker_failed"
+    return {"code": getattr(problem, "code", unnamed), "problem": str(problem)}

@@ -55,6 +55,8 @@ async def _work(end: socket.socket) -> bool:
         channel.send(Failed("missing", str(problem), problem.name))
     except TurnledgerError as problem:
         channel.send(Failed(problem.code, str(problem)))
+    except OSError as problem:
+        channel.send(Failed("worker_failed", f"A worker could not begin: {problem}"))
     finally:
         await channel.close()
     return False

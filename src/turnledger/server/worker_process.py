@@ -7,7 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from turnledger.errors import TurnledgerError
@@ -47,13 +47,19 @@ class WorkerProcess:
         self._deadline: asyncio.TimerHandle | None = None
 
     @classmethod
-    async def start(cls, handover: Handover, environ: Mapping[str, str]) -> Self:
-        """Start the same interpreter with the same path to modules, and hand over to it."""
+    async def start(cls, hand_over: Callable[[], Handover], environ: Mapping[str, str]) -> Self:
+        """Start the same interpreter with the same path to modules, and hand over to it. Raises what
+        `hand_over` does, and OSError; then nothing was started."""
         ours, theirs = socket.socketpair()
         with theirs:
             channel = await Channel.over(ours)
             # From here on nothing waits: whoever is cancelled has a process to look after, or there is none.
-            process = _start(theirs.fileno(), (handover.listening, handover.board), environ)
+            try:
+                handover = hand_over()
+                process = _start(theirs.fileno(), (handover.listening, handover.board), environ)
+            except BaseException:
+                await channel.close()
+                raise
         channel.send(handover)
         return cls(process, channel, handover.part)
 

@@ -109,6 +109,12 @@ def test_the_message_shows_only_the_beginning_of_a_long_text() -> None:
     assert len(str(caught.value)) < 200
 
 
+def test_the_message_does_not_repeat_the_text_of_a_token() -> None:
+    with pytest.raises(InvalidId, match="The text of a token is not a valid id") as refused:
+        ConversationId("tlt_" + "7" * 38)
+    assert "7" not in str(refused.value)
+
+
 def test_every_kind_refuses_the_ids_of_the_others() -> None:
     for kind in KINDS:
         for other in KINDS:

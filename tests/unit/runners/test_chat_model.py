@@ -61,6 +61,8 @@ def test_what_models_leave_out_is_left_out(payload: bytes) -> None:
         b"[]",
         b"[DONE]",
         b"\xff",
+        b'{"x_unknown": "\xff", "choices": []}',
+        b'{"\xff": 1, "choices": []}',
         b'{"choices": 1}',
         b'{"choices": [{"delta": {"content": 1}}]}',
         b"[" * 99_999,
@@ -85,3 +87,15 @@ def test_an_error_within_an_answer_is_told(error: object) -> None:
     failure = failure_of(error)
     assert type(failure) is ModelUnavailable
     assert str(failure) == "The model broke off with an error: It broke."
+
+
+@pytest.mark.parametrize("code", [401, "401", 402, 403, 407])
+def test_an_error_about_the_operators_account_is_not_passed_on(code: object) -> None:
+    told = str(failure_of({"message": "key sk-secret of org-7 is not valid", "code": code}))
+    assert "sk-secret" not in told
+    assert "api_key" in told
+
+
+@pytest.mark.parametrize("code", [None, 429, "rate_limited"])
+def test_other_errors_within_an_answer_are_told(code: object) -> None:
+    assert "too long" in str(failure_of({"message": "too long", "code": code}))

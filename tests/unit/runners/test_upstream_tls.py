@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import subprocess
 from pathlib import Path
@@ -134,3 +135,30 @@ async def test_an_answer_cut_within_tls_is_not_whole(
     async with serving(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
         with pytest.raises(ModelUnavailable, match="cut before"):
             await complete(port)
+
+
+async def test_who_is_cancelled_while_connecting_harms_nobody(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority / "ca.pem"))
+    is_open: set[int] = set()
+
+    async def behave(heard: Heard) -> None:
+        is_open.add(heard.number)
+        try:
+            await saying(OK)(heard)
+        finally:
+            is_open.discard(heard.number)
+
+    async with serving(behave, certified(authority, tmp_path, "IP:127.0.0.1")) as port:
+        for steps in range(60):
+            async with upstream(f"https://127.0.0.1:{port}/v1", retries=NEVER) as model:
+                leaving = [asyncio.create_task(model.complete(ASKED)) for _ in range(2)]
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                for each in leaving:
+                    each.cancel()
+                assert await model.complete(ASKED) == ANSWER
+                await asyncio.gather(*leaving, return_exceptions=True)
+            while is_open:
+                await asyncio.sleep(0)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from turnledger.server.accepting import CONNECTIONS, Accepting
+from turnledger.server.accepting import CONNECTIONS, IN_VAIN, Accepting
 from turnledger.server.shared_board import SharedBoard
 
 
@@ -107,6 +107,29 @@ async def test_one_whose_neighbour_is_busy_takes_all() -> None:
         await here.connect(5)
         await here.counted(5)
         assert len(worker.connections) == 5
+        end(worker)
+
+
+async def test_one_whose_neighbour_is_dead_does_not_step_back_for_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with shared() as here:
+        worker = here.worker(0)
+        await here.connect(1)
+        await here.counted(1)
+        steps_back, step_back = [], worker.accepting._step_back
+
+        def note(seconds: float) -> None:
+            steps_back.append(seconds)
+            step_back(seconds)
+
+        monkeypatch.setattr(worker.accepting, "_step_back", note)
+        # All of them wait before the worker can look.
+        clients = [socket.create_connection(here.listening.getsockname()) for _ in range(30)]
+        await here.counted(31)
+        assert len(steps_back) == IN_VAIN
+        for client in clients:
+            client.close()
         end(worker)
 
 

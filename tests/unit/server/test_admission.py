@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -9,10 +10,11 @@ import pytest
 
 from turnledger import Ledger, Token
 from turnledger.engine.tokens import find, note_uses
+from turnledger.errors import StoreReadOnly
 from turnledger.model.ids import SystemEntropy
 from turnledger.model.token import TokenScope
 from turnledger.model.token_text import new_token_text
-from turnledger.server.admission import NOTE_EVERY, Admission
+from turnledger.server.admission import REMEMBERED_FOR, Admission
 from turnledger.server.errors import Refused
 from turnledger.server.guard import Head
 from turnledger.server.settings import Settings
@@ -125,6 +127,16 @@ async def test_what_cannot_be_a_token_costs_no_look_at_the_store_twice() -> None
         assert here.admission.recall(shown()) == who
 
 
+async def test_who_shows_none_costs_no_look_at_the_store_once_there_is_one() -> None:
+    async with place() as here:
+        await here.token()
+        assert await here.code(shown()) == (401, "missing_token")
+        here.store.trips.clear()
+        for head in (shown(), shown("sk-unused")):
+            assert (await here.code(head))[0] == 401
+        assert here.store.trips == []
+
+
 async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
     async with place() as here:
         _, text = await here.token(lifetime=5)
@@ -138,24 +150,53 @@ async def test_who_was_let_in_is_recalled_until_he_expires() -> None:
         assert refused.value.code == "token_expired"
 
 
-async def test_uses_are_noted_together_and_once_in_a_while() -> None:
-    async with place() as here:
-        (one, first), (two, second) = await here.token(), await here.token()
-        for text in (first, second, first):
-            await here.admission.admit(shown(text))
-        assert {each.used_at for each in await here.ledger.tokens.list()} == {None}
-        here.clock.advance(NOTE_EVERY + 1)
-        await here.admission.admit(shown(first))
-        assert here.admission.noting is not None
-        await here.admission.noting
-        used = {each.id: each.used_at for each in await here.ledger.tokens.list()}
-        now = here.clock.now_ms()
-        assert used == {one.id: now, two.id: now - round((NOTE_EVERY + 1) * 1000)}
-
-
-async def test_uses_that_cannot_be_noted_cost_nobody_his_answer() -> None:
+async def test_who_was_let_in_is_looked_up_again_before_long() -> None:
     async with place() as here:
         _, text = await here.token()
         await here.admission.admit(shown(text))
-        here.store.refuse(note_uses)
-        await here.admission.note_uses()
+        here.clock.advance(REMEMBERED_FOR)
+        assert here.admission.recall(shown(text)) is not None
+        here.clock.advance(1)
+        assert here.admission.recall(shown(text)) is None
+
+
+async def test_who_was_shut_out_is_not_recalled() -> None:
+    async with place() as here:
+        token, text = await here.token()
+        await here.admission.admit(shown(text))
+        await here.ledger.tokens.revoke(token.id)
+        assert await here.code(shown(text)) == (401, "token_revoked")
+        assert here.admission.recall(shown(text)) is None
+
+
+async def test_uses_are_noted_together_and_once_in_a_while() -> None:
+    async with place() as here:
+        admission = Admission(here.ledger.tokens, Settings(), here.clock, note_every=0)
+        (one, first), (two, second) = await here.token(), await here.token()
+        for text in (first, second):
+            await admission.admit(shown(text))
+        await admission.note_uses()
+        for _ in range(2):
+            here.store.trips.clear()
+            for text in (first, second, first):
+                here.clock.advance(1)
+                admission.recall(shown(text))
+            while note_uses.__name__ not in here.store.trips:  # though nobody else comes
+                await asyncio.sleep(0)
+            assert admission.noting is not None
+            await admission.noting
+            assert here.store.trips.count(note_uses.__name__) == 1
+            used = {each.id: each.used_at for each in await here.ledger.tokens.list()}
+            now = here.clock.now_ms()
+            assert used == {one.id: now, two.id: now - 1_000}
+
+
+async def test_uses_that_cannot_be_noted_cost_nobody_his_answer_and_are_noted_later() -> None:
+    async with place() as here:
+        token, text = await here.token()
+        await here.admission.admit(shown(text))
+        here.store.refuse(note_uses, StoreReadOnly())
+        for _ in range(2):
+            await here.admission.note_uses()
+        (found,) = await here.ledger.tokens.list()
+        assert (found.id, found.used_at) == (token.id, here.clock.now_ms())

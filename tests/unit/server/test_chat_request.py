@@ -94,6 +94,30 @@ def test_what_a_conversation_cannot_keep_is_refused_by_name(fields: dict[str, An
     assert asked(**fields).settings.keys() >= fields.keys()
 
 
+@pytest.mark.parametrize("conversation", [{"X-Conversation-Id": "ada"}, {}])
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"tools": [{"type": "function"}, {"type": "mcp", "server_url": "http://evil"}]}, "tools: 'mcp'"),
+        ({"tools": [{"type": "web_search"}]}, "tools: 'web_search'"),
+        ({"web_search_options": {}}, "web_search_options:"),
+    ],
+)
+def test_tools_that_others_would_run_are_refused(
+    conversation: dict[str, str], fields: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidInput, match=named) as refused:
+        asked(conversation, **fields)
+    assert refused.value.code == "unsupported_tool"
+
+
+@pytest.mark.parametrize(
+    "tools", [None, [], [{"type": "function", "function": {"name": "f"}}, {"type": "custom"}]]
+)
+def test_tools_of_the_client_are_passed_on(tools: Any) -> None:
+    assert msgspec.json.decode(asked(tools=tools).settings["tools"]) == tools
+
+
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"model": 1}', b'{"model": "m"}', b'{"messages": []}'])
 def test_what_is_no_request_is_refused(body: bytes) -> None:
     with pytest.raises(Refused) as refused:

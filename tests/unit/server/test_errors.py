@@ -104,6 +104,16 @@ async def test_what_nobody_foresaw_tells_the_client_nothing(caplog: pytest.LogCa
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
+@pytest.mark.parametrize("kind", [each for each in TREE if issubclass(each, errors.StoreError)])
+async def test_where_the_store_is_is_for_the_log_only(
+    kind: type[errors.StoreError], caplog: pytest.LogCaptureFixture
+) -> None:
+    body = (await answered(kind("/home/somebody/chats.db: database or disk is full"))).body
+    assert b"somebody" not in body
+    assert msgspec.json.decode(body)["error"]["message"] == str(kind())
+    assert "/home/somebody/chats.db" in caplog.records[-1].__dict__["details"]
+
+
 async def test_a_refusal_has_its_status_code_param_and_headers() -> None:
     reply = await answered(Refused(400, "bad", "No good.", param="n", headers=[(b"x-a", b"b")]))
     told = {"message": "No good.", "type": "invalid_request_error", "param": "n", "code": "bad"}

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from turnledger.server.metrics import Metrics
+from turnledger.server.metrics import FILE_BYTES, Metrics
 
 
 def test_each_thing_that_happens_is_counted() -> None:
@@ -86,3 +86,11 @@ def test_workers_count_together_and_what_the_dead_have_counted_stays(tmp_path: P
     assert "turnledger_open_streams 1.0" in after
     assert "turnledger_queue_length 7.0" in after
     assert len(list(tmp_path.iterdir())) == 6
+
+
+def test_the_disk_has_given_all_room_before_it_is_written_to_as_memory(tmp_path: Path) -> None:
+    # Of a disk that fills up later, the system would kill the worker that touches what it was not given.
+    worker(tmp_path, 0, "metrics.answered(200)")
+    files = list(tmp_path.iterdir())
+    assert len(files) == 3
+    assert all(file.stat().st_blocks * 512 >= FILE_BYTES for file in files)

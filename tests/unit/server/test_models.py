@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from turnledger import Ledger
 from turnledger.errors import ModelError, ModelRefused, ModelUnavailable
 from turnledger.runners.demo import DemoModel
 from turnledger.runners.upstream import Upstream
@@ -116,3 +117,20 @@ def test_a_name_from_outside_is_cut_and_cannot_reach_a_terminal() -> None:
         Models({}).find("\x1b[2J" + "x" * 1000, ANYBODY)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 200
+
+
+@pytest.mark.parametrize(
+    "name", ["Model", "MODEL", "models", "Models", "model\u017f", "fallbacks", "extra_body"]
+)
+async def test_who_may_ask_some_models_names_no_others_beside(name: str) -> None:
+    models = Models({"fast": Found(named("fast"), "fast")})
+    async with await Ledger.open() as ledger:
+        narrow, _ = await ledger.tokens.create(scopes=["turns:run"], models=["fast"])
+        wide, _ = await ledger.tokens.create(scopes=["turns:run"])
+    fields = ["model", "temperature", name]
+    with pytest.raises(Refused, match="for some models only") as refused:
+        models.check_fields(fields, Principal("ann", narrow.scopes, 0, narrow))
+    assert (refused.value.status, refused.value.code, refused.value.param) == (403, "outside_models", name)
+    models.check_fields(fields[:2], Principal("ann", narrow.scopes, 0, narrow))
+    models.check_fields(fields, Principal("ann", wide.scopes, 0, wide))
+    models.check_fields(fields, ANYBODY)

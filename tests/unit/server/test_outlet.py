@@ -209,6 +209,16 @@ async def test_what_is_done_for_a_client_alone_ends_when_it_goes() -> None:
     assert current.cancelling() == 0
 
 
+async def test_who_goes_after_all_was_done_for_him_cancels_nobody() -> None:
+    client = Client(reads=False)
+    outlet = outlet_to(client)
+    async with outlet.until_gone():
+        outlet.begin(200, [])
+        outlet.end(b"all of it")
+    asyncio.get_running_loop().call_soon(client.leave)
+    assert not await outlet.close(FOR_EVER)
+
+
 async def test_a_cancellation_by_somebody_else_passes_through() -> None:
     client, doing = Client(), asyncio.Event()
     outlet = outlet_to(client)

@@ -54,6 +54,19 @@ def test_an_owner_has_as_many_turns_as_he_may_and_others_have_theirs() -> None:
     turn(by)
 
 
+def test_an_owner_has_as_many_other_requests_as_he_may_and_others_have_theirs() -> None:
+    by = quotas(owner_requests=1, owner_turns=1, owner_streams=1)
+    first = by.other("ann", is_tokenless=False)
+    with pytest.raises(Refused, match="`owner_requests`"):
+        by.other("ann", is_tokenless=False)
+    assert refusal(lambda: by.other("ann", is_tokenless=False)) == ("too_many_requests", "2")
+    by.other("bob", is_tokenless=False)
+    turn(by)
+    by.stream("ann", is_tokenless=False)
+    first.leave()
+    by.other("ann", is_tokenless=False)
+
+
 def test_a_turn_that_has_begun_waits_no_longer() -> None:
     by = quotas(owner_waiting=1)
     first = turn(by)

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from turnledger import Ledger
+from turnledger.errors import LedgerClosed
 from turnledger.server.admission import Principal
 from turnledger.server.staying import Staying, reason_of
 from turnledger.stores.memory import MemoryStore
@@ -82,7 +83,54 @@ async def test_looking_again_lasts_as_long_as_there_are_readers() -> None:
         assert lookers() == 0
 
 
-async def test_who_came_without_a_token_has_none_to_lose() -> None:
+async def test_who_came_without_a_token_stays_until_there_is_one() -> None:
     async with place() as here:
-        with here.staying.stay(Principal("local", frozenset(), 0)):
+        reading = asyncio.create_task(here._read(Principal("local", frozenset(), 0)))
+        await asyncio.sleep(0)
+        await here.staying.look()
+        await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        assert not reading.done()
+        await here.staying.look()
+        assert await reading == "missing_token"
+
+
+async def test_who_is_slow_to_leave_is_shown_the_door_once() -> None:
+    async with place() as here:
+        token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        leaving, told = asyncio.Event(), list[str]()
+
+        async def read() -> None:
+            with here.staying.stay(Principal("ann", token.scopes, 0, token)):
+                try:
+                    await asyncio.Event().wait()
+                except asyncio.CancelledError as cancelled:
+                    told.append(getattr(reason_of(cancelled), "code", ""))
+                await leaving.wait()  # as a client who takes his time for the rest
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0)
+        await here.ledger.tokens.revoke(token.id)
+        for _ in range(3):
             await here.staying.look()
+            await asyncio.sleep(0)
+        leaving.set()
+        await reading
+        assert told == ["token_revoked"]
+
+
+async def test_what_the_store_fails_to_tell_is_asked_again() -> None:
+    async with place() as here:
+        staying = Staying(here.ledger.tokens, here.clock, every=0)
+        looks = 0
+
+        async def look() -> None:
+            nonlocal looks
+            looks += 1
+            raise LedgerClosed
+
+        staying.look = look  # type: ignore[method-assign]
+        token, _ = await here.ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        with staying.stay(Principal("ann", token.scopes, 0, token)):
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert looks > 1

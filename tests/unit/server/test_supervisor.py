@@ -4,12 +4,17 @@ beginning is told."""
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pty
 import re
 import signal
+import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from openai import AsyncOpenAI
@@ -19,8 +24,18 @@ from tests.crash.killed_server import environment
 from tests.crash.served import completion, request
 from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger.cli.main import app
+from turnledger.server.listening import bind
 from turnledger.server.settings import ModelSettings, Settings
-from turnledger.server.supervisor import FIRST_PAUSE, LONGEST_PAUSE, pause_after, unmoved
+from turnledger.server.shared_board import SharedBoard
+from turnledger.server.supervisor import (
+    FIRST_PAUSE,
+    LONGEST_PAUSE,
+    Supervisor,
+    keep_folder,
+    pause_after,
+    unmoved,
+)
+from turnledger.server.worker_process import WorkerFailed, WorkerProcess
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="several workers need POSIX")
 
@@ -185,3 +200,150 @@ def test_it_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_started_with_nohup_it_outlives_its_terminal(tmp_path: Path) -> None:
+    reads, writes = os.pipe()
+    pid, terminal = pty.fork()
+    if not pid:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        for descriptor in (1, 2):
+            os.dup2(writes, descriptor)
+        flags = ["--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
+        os.execve(
+            sys.executable, [sys.executable, "-m", "turnledger", "serve", *flags], environment(tmp_path)
+        )
+    os.close(writes)
+    told = b""
+    with os.fdopen(reads, "rb", 0) as log:
+        for awaited, act in (
+            (b"Turnledger is at", lambda: os.close(terminal)),
+            (b"workers_replaced", lambda: os.kill(pid, signal.SIGTERM)),
+        ):
+            while awaited not in told:
+                piece = log.read(4096)
+                assert piece, told
+                told += piece
+            act()
+        while log.read(4096):
+            pass
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@contextmanager
+def supervisor(folder: Path, reload: Callable[[], Settings]) -> Iterator[Supervisor]:
+    """One in this process, of a server with one worker."""
+    settings = Settings(port=0, workers=1, store=f"sqlite:///{folder / 'chats.db'}")
+    board = SharedBoard.create(parts=2)
+    metrics = folder / "metrics"
+    metrics.mkdir()
+    with bind(settings) as listening:
+        try:
+            yield Supervisor(settings, environment(folder), listening, board, metrics, reload)
+        finally:
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
+                loop.remove_signal_handler(number)
+            board.close()
+
+
+async def test_a_worker_that_dies_as_it_becomes_ready_does_not_count_as_one_that_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    become_ready = WorkerProcess.ready
+
+    async def ready_and_dead(worker: WorkerProcess) -> list[str]:
+        """Its last word is heard after the news of its death."""
+        models = await become_ready(worker)
+        worker.kill()
+        await worker.ended.wait()
+        await asyncio.sleep(0)
+        return models
+
+    monkeypatch.setattr(WorkerProcess, "ready", ready_and_dead)
+    told = pytest.raises(WorkerFailed, match="as soon as it could be asked")
+    with supervisor(tmp_path, Settings) as one, told:
+        await one.run(lambda *_: one.end())
+
+
+async def test_a_worker_is_replaced_once_the_system_has_room_for_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = []
+    start, become_ready = subprocess.Popen, WorkerProcess.ready
+
+    def start_or_not(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        happened.append("start")
+        if len(happened) == 3:
+            raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+        return start(*command, **options)
+
+    async def note_ready(worker: WorkerProcess) -> list[str]:
+        models = await become_ready(worker)
+        happened.append("ready")
+        if len(happened) == 5:
+            one.end()
+        else:
+            asyncio.get_running_loop().call_soon(worker.kill)
+        return models
+
+    monkeypatch.setattr(subprocess, "Popen", start_or_not)
+    monkeypatch.setattr(WorkerProcess, "ready", note_ready)
+    with supervisor(tmp_path, Settings) as one:
+        await one.run(lambda *_: None)
+    assert happened == ["start", "ready", "start", "start", "ready"]
+
+
+async def test_who_hangs_up_before_the_workers_are_there_has_them_replaced_then(tmp_path: Path) -> None:
+    happened = []
+
+    def reload() -> Settings:
+        happened.append("read anew")
+        one.end()
+        return Settings()
+
+    with supervisor(tmp_path, reload) as one:
+        running = asyncio.create_task(one.run(lambda *_: happened.append("announced")))
+        await asyncio.sleep(0)
+        one.hang_up()
+        await running
+    assert happened == ["announced", "read anew"]
+
+
+async def test_settings_with_which_no_worker_starts_are_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[int] = []
+    become_ready = WorkerProcess.ready
+
+    async def note_ready(worker: WorkerProcess) -> list[str]:
+        try:
+            models = await become_ready(worker)
+        except WorkerFailed:
+            if len(started) == 1:
+                os.kill(started[0], signal.SIGKILL)
+                started.append(0)
+            raise
+        started.append(worker.pid)
+        if len(started) == 3:
+            one.end()
+        return models
+
+    def reload() -> Settings:
+        return Settings(models={"m": ModelSettings(upstream="no URL")})
+
+    monkeypatch.setattr(WorkerProcess, "ready", note_ready)
+    with supervisor(tmp_path, reload) as one:
+        await one.run(lambda *_: one.hang_up())
+    assert len(started) == 3
+
+
+def test_a_folder_that_was_cleared_away_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "metrics"
+    for _ in range(2):
+        keep_folder(folder)
+        assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(os, "getuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(WorkerFailed, match="belongs to another user"):
+        keep_folder(folder)

@@ -42,7 +42,11 @@ async def started(folder: Path, settings: Settings, **environ: str) -> AsyncIter
             metrics_folder=str(folder),
             log_format="json",
         )
-        worker = await WorkerProcess.start(handover, {**environment(folder), **environ})
+        try:
+            worker = await WorkerProcess.start(lambda: handover, {**environment(folder), **environ})
+        except OSError:
+            board.close()
+            raise
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGCHLD, worker.poll)
         try:
@@ -137,3 +141,25 @@ def test_modules_in_the_current_folder_are_not_taken_for_ours(tmp_path: Path) ->
         assert "Turnledger is at" in process.stdout.readline()
         process.terminate()
         assert "a stranger" not in process.communicate(timeout=PATIENCE)[1]
+
+
+async def test_one_that_cannot_be_started_leaves_no_descriptor_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no such program"))
+    descriptors = len(os.listdir("/dev/fd"))
+    for _ in range(3):
+        with pytest.raises(FileNotFoundError):
+            async with started(tmp_path, Settings(store=file_in(tmp_path), workers=2)):
+                pass
+    await asyncio.sleep(0)
+    # Of each board and its socket, `started` lets go itself.
+    assert len(os.listdir("/dev/fd")) == descriptors
+
+
+async def test_a_file_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    settings = Settings(store=file_in(tmp_path), workers=2)
+    (tmp_path / "counter_0.new").mkdir()
+    async with started(tmp_path, settings) as worker:
+        with pytest.raises(WorkerFailed, match=r"could not begin: .*counter_0\.new"):
+            await worker.ready()

@@ -19,6 +19,9 @@ SLICE = 256 * 1024
 STALE_AFTER = 1.0
 """Seconds without a request after which a server may just be closing the connection for that."""
 
+_BODILESS = frozenset({204, 304})
+"""Statuses without a body, whatever the headers say: one that comes all the same would be the next answer."""
+
 
 class Limits:
     """How long the phases of one response may take, in seconds."""
@@ -64,6 +67,8 @@ class Connection(asyncio.Protocol):
         self._is_held_up = False
         self._is_over = False
         self._is_used = False
+        self.is_unwanted = False
+        """Whether nobody waits for it any more: then it is closed when it is made."""
         self.is_lost = False
         self.deadline = NEVER
         self.free_since = 0.0
@@ -97,17 +102,21 @@ class Connection(asyncio.Protocol):
 
     async def send(self, request: bytes) -> None:
         """Send the request that was asked with, if that was too long to be sent at once, as fast as it is
-        read. Ends early where the response does not wait for it."""
+        read. Ends early where the response does not wait for it: a success that has only begun does."""
         response, rest = self._response, memoryview(request)
         if self._is_sent or response is None:
             return
         for start in range(0, len(request), SLICE):
-            while self._is_full and self._response is response and not response.has_head:
+            while self._is_full and self._awaits_rest(response):
                 await response.arrival()
-            if self._response is not response or response.has_head:
+            if not self._awaits_rest(response):
                 return
             self._transport.write(rest[start : start + SLICE])
         self._is_sent = True
+
+    def _awaits_rest(self, response: Response) -> bool:
+        # Where it fills the room, who sends has to read first.
+        return self._response is response and response.status in (0, 200) and response.waits <= response.room
 
     def abandon(self) -> None:
         """Nobody waits for the response any more: what is still to come of it must reach nobody else."""
@@ -135,6 +144,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self.is_unwanted:
+            self._transport.abort()
 
     def data_received(self, data: bytes) -> None:
         response = self._response
@@ -213,7 +224,7 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         response = self._response
         if response is not None and response.has_head and not response.is_whole:
-            self._is_over = not self._parser.should_keep_alive()
+            self._is_over = not self._parser.should_keep_alive() or response.status in _BODILESS
             self._give(response)
             response.end()
 

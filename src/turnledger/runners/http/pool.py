@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import deque
+from collections import OrderedDict, deque
 from contextlib import suppress
 
 from turnledger.runners.http.address import Address
@@ -40,7 +40,8 @@ class Pool:
         self._bound = bound
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop)
-        self._free: deque[Connection] = deque()
+        # One that is lost is found without a search.
+        self._free: OrderedDict[Connection, None] = OrderedDict()
         self._open: set[Connection] = set()
         self._dialing = 0
         self._queue: deque[asyncio.Future[Connection | None]] = deque()
@@ -51,7 +52,7 @@ class Pool:
     def take(self) -> Connection | None:
         """A free connection, if there is one."""
         while self._free:
-            connection = self._free.pop()
+            connection, _ = self._free.popitem()
             if not connection.is_closing:
                 return connection
         return None
@@ -94,7 +95,7 @@ class Pool:
             self._dialing += 1
             return None
         if self._free:
-            self._free.popleft().close()  # nobody asks for a new one while there are good ones
+            self._free.popitem(last=False)[0].close()  # nobody asks for a new one while there are good ones
         waiting: asyncio.Future[Connection | None] = self._loop.create_future()
         self._queue.append(waiting)
         try:
@@ -146,15 +147,15 @@ class Pool:
     async def _connected(self) -> Connection:
         address, tls = self._address, self._tls
         dialed = await dial(address.host, address.port)
+        connection = Connection(self._loop, self._deadlines, self._freed, self._lost)
         try:
-            _, connection = await self._loop.create_connection(
-                lambda: Connection(self._loop, self._deadlines, self._freed, self._lost),
-                sock=dialed,
-                ssl=tls,
-                server_hostname=address.host if tls else None,
+            await self._loop.create_connection(
+                lambda: connection, sock=dialed, ssl=tls, server_hostname=address.host if tls else None
             )
         except BaseException:
-            dialed.close()
+            # The socket is its transport's, which may not have begun: closed here, its number would be that
+            # of another connection by the time it does.
+            connection.is_unwanted = True
             raise
         return connection
 
@@ -168,14 +169,13 @@ class Pool:
         if waiting is not None:
             waiting.set_result(connection)
             return
-        self._free.append(connection)
+        self._free[connection] = None
         if self._sweeping is None:
             self._sweeping = self._loop.call_later(IDLE_SECONDS, self._sweep)
 
     def _lost(self, connection: Connection) -> None:
         self._open.discard(connection)
-        if connection in self._free:
-            self._free.remove(connection)
+        self._free.pop(connection, None)
         self._offer_place()
         if not self._open and self._emptied is not None and not self._emptied.done():
             self._emptied.set_result(None)
@@ -184,7 +184,10 @@ class Pool:
         """Close what was left alone for too long."""
         self._sweeping = None
         free, oldest = self._free, self._loop.time() - IDLE_SECONDS
-        while free and free[0].free_since <= oldest:
-            free.popleft().close()
-        if free:
-            self._sweeping = self._loop.call_at(free[0].free_since + IDLE_SECONDS, self._sweep)
+        while free:
+            connection = next(iter(free))
+            if connection.free_since > oldest:
+                self._sweeping = self._loop.call_at(connection.free_since + IDLE_SECONDS, self._sweep)
+                break
+            del free[connection]
+            connection.close()

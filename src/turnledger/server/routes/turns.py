@@ -42,7 +42,8 @@ def endpoints(service: Service) -> list[Endpoint]:
         limits, turn = service.settings.limits, request.path_params["turn"]
         body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
         policy = decode_body(body, _stop_decoder).policy if body.strip() else None
-        who: Principal = request.state.principal
+        # The body may have taken its time, in which the token may have ended.
+        who = await service.admission.admit(request.state.head)
         chat = await service.ledger.chat_of(turn, owner=who.owner, within=who.within)
         return Response(ended_body(await chat.stop(turn, policy=policy)), media_type="application/json")
 

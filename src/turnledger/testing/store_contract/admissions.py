@@ -319,6 +319,20 @@ class Admissions(Contract):
         await soon(second)
         assert await asked(chat) == ["first", "second", "third", "fourth", "fifth"]
 
+    async def test_whose_time_is_over_begins_nothing(self, stage: Stage, chat: Chat) -> None:
+        here, _ = stage._processes
+        now = here.ledger.clock.now_ms()
+        with pytest.raises(AdmissionMoved):
+            await tell(chat.turn("next", admitted_until=now))
+        holder = await stage.hold_lane(chat, "third")
+        waiting = await stage.queue(chat, ScriptedModel(["Yes."]), "fourth", admitted_until=now + 1_000)
+        stage.clock.advance(1)
+        await holder.finish()
+        with pytest.raises(AdmissionMoved):
+            await soon(waiting)
+        assert await stage.tickets(chat) == []
+        assert await asked(chat) == ["first", "second", "third"]
+
     async def test_who_waits_and_is_shut_out_leaves_no_ticket(self, stage: Stage, chat: Chat) -> None:
         here, there = stage._processes
         admitted = await _version(here)

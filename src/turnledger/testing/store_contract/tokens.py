@@ -107,6 +107,7 @@ class TokensKept(Contract):
             {"name": "x" * 513},
             {"name": "\ud800"},
             {"chat_scope": "x" * 513},
+            {"chat_scope": "shop\x02"},
             {"models": [""]},
             {"models": [str(number) for number in range(101)]},
             {"lifetime": 0},

@@ -199,6 +199,21 @@ async def test_what_comes_unasked_is_nobodys_answer(behind: bytes, at_once: bool
         assert pool.take() is None
 
 
+@pytest.mark.parametrize("status", [b"204", b"304"])
+async def test_a_body_that_must_not_be_is_nobodys_answer(status: bytes) -> None:
+    async def behave(heard: Heard) -> None:
+        await heard.request()
+        if heard.number == 0:
+            await heard.say(b"HTTP/1.1 %s No\r\nContent-Length: %d\r\n\r\n" % (status, len(OK)))
+            await heard.request()
+            await heard.say(OK.replace(b"ok", b"no"))
+        await heard.say(OK)
+
+    async with pool_to(behave) as pool:
+        assert await body_of(pool) == b""
+        assert await body_of(pool) == b"ok"
+
+
 @pytest.mark.parametrize(
     "said", [OK.replace(b"\r\n", b"\r\nConnection: close\r\n", 1), OK.replace(b"/1.1", b"/1.0")]
 )
@@ -343,6 +358,50 @@ async def test_who_answers_before_the_request_is_whole_is_heard_and_not_asked_ag
         await response.begun()
         assert (response.status, await response.body(100)) == (413, b"ok")
         assert pool.take() is None
+        assert connection.is_closing
+
+
+@in_both_ways
+@pytest.mark.parametrize("early", [OK[:-2], OK[:-1]])
+async def test_who_begins_to_answer_early_is_told_the_rest(early: bytes, in_pieces: bool) -> None:
+    request = b"POST / HTTP/1.1\r\nContent-Length: 5000000\r\n\r\n" + b"x" * 5_000_000
+
+    async def behave(heard: Heard) -> None:
+        await heard.reader.readuntil(b"\r\n\r\n")
+        await heard.say(early)
+        await heard.reader.readexactly(5_000_000)
+        await heard.say(OK[len(early) :])
+        await saying(OK)(heard)
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection, request, in_pieces=in_pieces)
+        await connection.send(request)
+        await response.begun()
+        assert await response.body(100) == b"ok"
+        assert pool.take() is connection
+
+
+async def test_a_server_that_says_much_before_it_listens_is_heard() -> None:
+    request = b"POST / HTTP/1.1\r\nContent-Length: 50000000\r\n\r\n" + b"x" * 50_000_000
+
+    async def behave(heard: Heard) -> None:
+        await heard.reader.readuntil(b"\r\n\r\n")
+        await heard.say(HEAD + b"Content-Length: 20000000\r\n\r\n", b"x" * 20_000_000)
+        assert await heard.is_closed()
+
+    async with pool_to(behave) as pool:
+        connection = await connection_of(pool)
+        response = asked(connection, request)
+        await connection.send(request)
+        got = 0
+        while not response.is_whole or response.waits:
+            piece = response.take()
+            if piece is None:
+                await response.arrival()
+            else:
+                got += len(piece)
+        assert got == 20_000_000
         assert connection.is_closing
 
 

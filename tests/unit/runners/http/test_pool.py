@@ -120,7 +120,7 @@ async def test_what_a_cancelled_one_was_given_goes_to_the_next(place: str) -> No
 async def test_where_all_may_be_stale_a_free_one_makes_room_for_a_new_one() -> None:
     async with pool_to(saying(OK), bound=1) as pool:
         await body_of(pool)
-        old = pool._free[0]
+        (old,) = pool._free
         assert await pool.connect(None) is not old
         assert old.is_lost
 

@@ -1,0 +1,153 @@
+"""A token that ends while its bearer is on his way does nothing from then on, and costs its owner nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.types import Message
+
+from tests.guarded.test_limits import PATH, House, house
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger.model.token import Token, TokenScope
+
+ALL = tuple(TokenScope)
+GOOD = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": "Hi"}]})
+BAD = (b"{", b'{"model":"nope","messages":[]}', b'{"model":"demo","messages":[7]}', b'{"model":"demo"}')
+
+
+async def bearer(here: House, **asked: Any) -> tuple[Token, list[tuple[bytes, bytes]]]:
+    token, text = await here.ledger.tokens.create(owner="ann", scopes=ALL, **asked)
+    named = (b"x-conversation-id", b"one")
+    return token, [HOST, JSON, (b"authorization", f"Bearer {text}".encode()), named]
+
+
+async def post(here: House, headers: list[tuple[bytes, bytes]], body: bytes = GOOD) -> Reply:
+    return await ask(here.app, PATH, method="POST", headers=headers, parts=(body,))
+
+
+@pytest.mark.parametrize("body", BAD)
+async def test_a_request_that_never_begins_is_told_that_its_token_was_revoked(body: bytes) -> None:
+    async with house() as here:
+        here.model.gate.release()
+        token, headers = await bearer(here)
+        assert (await post(here, headers)).status == 200
+        assert (await post(here, headers, body)).status in (400, 404)
+        await here.ledger.tokens.revoke(token.id)
+        refused = await post(here, headers, body)
+        assert (refused.status, refused.code) == (401, "token_revoked")
+
+
+@pytest.mark.parametrize("body", BAD)
+async def test_a_request_that_never_begins_is_told_that_a_token_is_needed_by_now(body: bytes) -> None:
+    async with house() as here:
+        here.model.gate.release()
+        assert (await here.ask(None, "one")).status == 200
+        await here.ledger.tokens.create(owner="ann", scopes=ALL)
+        refused = await post(here, [HOST, JSON, (b"x-conversation-id", b"one")], body)
+        assert (refused.status, refused.code) == (401, "missing_token")
+
+
+@pytest.mark.parametrize("body", [GOOD, *BAD])
+async def test_a_revoked_token_does_not_use_up_what_its_owner_may_do(body: bytes) -> None:
+    async with house(owner_turns_per_minute=3) as here:
+        here.model.gate.release()
+        token, headers = await bearer(here)
+        assert (await post(here, headers)).status == 200
+        await here.ledger.tokens.revoke(token.id)
+        assert [(await post(here, headers, body)).status for _ in range(5)] == [401] * 5
+        assert (await here.ask("ann", "one")).status == 200
+
+
+async def test_a_revoked_token_holds_none_of_its_owners_places_with_bodies_that_do_not_come() -> None:
+    async with house(owner_turns=1) as here:
+        token, headers = await bearer(here)
+        assert (await post(here, headers, b"{")).status == 400
+        await here.ledger.tokens.revoke(token.id)
+        here.clock.advance(11)
+        slow = Slow(here, PATH, headers)
+        assert await slow.status() == 401
+        assert not slow.awaited.is_set()
+
+
+async def test_a_token_that_expires_in_the_queue_begins_nothing() -> None:
+    async with house() as here:
+        _, headers = await bearer(here, lifetime=10)
+        first = await here.begin("ann", "one")
+        waiting = asyncio.create_task(post(here, headers))
+        while here.ledger.at_work().waiting != 1:
+            await asyncio.sleep(0)
+        here.clock.advance(10)
+        here.model.gate.release()
+        assert (await first).status == 200
+        refused = await waiting
+        assert (refused.status, refused.code) == (401, "token_expired")
+        chat = await here.ledger.conversation(conversation_key="one", owner="ann")
+        assert len(await chat.turns()) == 1
+
+
+async def test_a_token_that_expires_before_the_body_is_there_begins_nothing() -> None:
+    async with house() as here:
+        here.model.gate.release()
+        _, headers = await bearer(here, lifetime=10)
+        slow = Slow(here, PATH, headers)
+        await slow.awaited.wait()
+        here.clock.advance(10)
+        slow.body.put_nowait(GOOD)
+        assert await slow.status() == 401
+        assert await here.ledger.conversations(owner="ann") == []
+
+
+async def test_a_token_that_is_revoked_before_the_body_is_there_stops_nothing() -> None:
+    async with house() as here:
+        token, headers = await bearer(here)
+        running = await here.begin("ann", "one")
+        (turn,) = here.ledger._process.running
+        slow = Slow(here, f"/api/turns/{turn}/stop", headers)
+        await slow.awaited.wait()
+        await here.ledger.tokens.revoke(token.id)
+        slow.body.put_nowait(b"{}")
+        assert await slow.status() == 401
+        here.model.gate.release()
+        assert (await running).status == 200
+
+
+async def test_who_is_answered_by_the_turn_of_another_request_goes_with_his_token() -> None:
+    async with house() as here:
+        token, headers = await bearer(here)
+        first = await here.begin("ann", "one", idempotency_key="once")
+        follower = asyncio.create_task(post(here, [*headers, (b"idempotency-key", b"once")]))
+        await here.until("readers", 1)
+        await here.app.service.staying.look()
+        await here.ledger.tokens.revoke(token.id)
+        await here.app.service.staying.look()
+        refused = await follower
+        assert (refused.status, refused.code) == (401, "token_revoked")
+        assert here.board.sum("readers") == 0
+        here.model.gate.release()
+        assert (await first).status == 200
+
+
+class Slow:
+    """A request whose body comes when it is told to."""
+
+    def __init__(self, here: House, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+        self.awaited = asyncio.Event()
+        self.body: asyncio.Queue[bytes] = asyncio.Queue()
+        self._answers: list[Message] = []
+        declared = [*headers, (b"content-length", b"9")]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": declared, "query_string": b""}
+        self.asking = asyncio.create_task(here.app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        self.awaited.set()
+        return {"type": "http.request", "body": await self.body.get()}
+
+    async def _send(self, message: Message) -> None:
+        self._answers.append(message)
+
+    async def status(self) -> int:
+        await self.asking
+        return int(self._answers[0]["status"])
