@@ -26,8 +26,9 @@ PAGE_SIZE = 8192
 """Holds several turns of 1 to 2 kB without much waste; larger ones make each commit write more."""
 
 BUSY_TIMEOUT = 10.0
-SHORTEST_WAIT, LONGEST_WAIT = 0.0003, 0.01
 """Seconds to wait for a neighbour's write: some hold the lock for over a second."""
+SHORT_WAIT, LONG_WAIT, SHORT_WAITS = 0.0003, 0.01, 100
+"""Seconds between two looks whether it is over: the first hundred times, and then."""
 
 LOG_LIMIT = 64_000_000
 """Bytes that the log shrinks to again, once the reader has left for whose sake it grew."""
@@ -123,8 +124,8 @@ def connect_writer(path: str, vfs: str | None = None) -> apsw.Connection:
 
 
 class Patience:
-    """Waits while another process writes. Its transactions are short: SQLite's own way to wait, which soon looks
-    every few hundredths of a second only, leaves the file idle most of the time when several write much."""
+    """Waits while another process writes. Its transactions are short: SQLite's own way to wait, which soon
+    looks every few hundredths of a second only, leaves the file idle when several write much."""
 
     def __init__(self) -> None:
         self._ends_at = 0.0
@@ -133,7 +134,7 @@ class Patience:
         now = time.monotonic()
         if not tries:
             self._ends_at = now + BUSY_TIMEOUT
-        time.sleep(SHORTEST_WAIT if tries < 100 else LONGEST_WAIT)
+        time.sleep(SHORT_WAIT if tries < SHORT_WAITS else LONG_WAIT)
         return now < self._ends_at
 
 

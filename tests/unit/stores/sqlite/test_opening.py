@@ -24,7 +24,16 @@ from turnledger.errors import (
 from turnledger.model.ids import LeaseId
 from turnledger.stores.sqlite import SqliteStore, opening, path_of
 from turnledger.stores.sqlite.migrations import VERSION
-from turnledger.stores.sqlite.opening import APPLICATION_ID, check_sqlite, prepare
+from turnledger.stores.sqlite.opening import (
+    APPLICATION_ID,
+    BUSY_TIMEOUT,
+    LONG_WAIT,
+    SHORT_WAIT,
+    Patience,
+    check_sqlite,
+    connect_writer,
+    prepare,
+)
 
 NOBODY = 65534
 
@@ -265,3 +274,43 @@ async def test_processes_that_create_one_store_at_once_end_up_with_one(
         await asyncio.to_thread(wait_until_ready, process)
     assert await store.read(beat_of, lease) == 5
     await store.close()
+
+
+class Hours:
+    """Time that passes only while somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_writer_looks_often_at_first_and_gives_up_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = Hours()
+    monkeypatch.setattr(opening, "time", hours)
+    patience = Patience()
+    for _ in range(2):  # each wait has its own time
+        hours.slept.clear()
+        tries = 0
+        while patience(tries):
+            tries += 1
+        assert (hours.slept[0], hours.slept[-1]) == (SHORT_WAIT, LONG_WAIT)
+        assert BUSY_TIMEOUT <= sum(hours.slept) <= BUSY_TIMEOUT + 2 * LONG_WAIT
+
+
+def test_a_writer_waits_for_the_one_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (connect_writer(f"{tmp_path}/x.db") for _ in range(2))
+    first.execute("CREATE TABLE t (x); BEGIN IMMEDIATE; INSERT INTO t VALUES (1)")
+    hours = Hours()
+    monkeypatch.setattr(hours, "sleep", lambda _: first.execute("COMMIT"))
+    monkeypatch.setattr(opening, "time", hours)
+    second.execute("BEGIN IMMEDIATE; INSERT INTO t VALUES (2); COMMIT")
+    assert second.execute("SELECT count(*) FROM t").fetchall() == [(2,)]
+    first.close()
+    second.close()
