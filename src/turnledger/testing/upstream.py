@@ -107,15 +107,21 @@ class ScriptedUpstream:
     """
 
     def __init__(
-        self, *scripts: Sequence[Step], otherwise: Sequence[Step] | None = None, split: int | None = None
+        self,
+        *scripts: Sequence[Step],
+        otherwise: Sequence[Step] | None = None,
+        split: int | None = None,
+        remembers: int | None = None,
     ) -> None:
         self.scripts: deque[Sequence[Step]] = deque(scripts)
         self.otherwise = otherwise
         self.received: list[Received] = []
-        """The requests for chat completions, in order; those for models are not listed."""
+        """The requests for chat completions, in order, those for models left out. Each holds a whole history:
+        for a long load, `remembers` says how many are kept."""
         self.connections = 0
         """How many connections were accepted."""
         self._split = split
+        self._remembers = remembers
         self._port = 0
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
@@ -165,7 +171,8 @@ class ScriptedUpstream:
         if request.path.endswith("/models"):
             await wire.send_whole(200, msgspec.json.encode({"object": "list", "data": [_model()]}))
             return
-        self.received.append(request)
+        if self._remembers is None or len(self.received) < self._remembers:
+            self.received.append(request)
         script = self.scripts.popleft() if self.scripts else self.otherwise
         if script is None:
             script = [Status(500, b'{"error": {"message": "It was asked more often than it has scripts."}}')]

@@ -175,3 +175,13 @@ async def test_it_lists_its_model() -> None:
     ):
         assert [each["id"] for each in (await response.json())["data"]] == ["scripted"]
     assert upstream.received == []
+
+
+async def test_under_a_long_load_it_remembers_only_the_first() -> None:
+    async with ScriptedUpstream(otherwise=["Hi"], remembers=1) as upstream:
+        for text in ("one", "two"):
+            async with aiohttp.ClientSession() as session:
+                asked = {"model": "m", "messages": [{"role": "user", "content": text}]}
+                async with session.post(f"{upstream.url}/chat/completions", json=asked) as answer:
+                    assert answer.status == 200
+        assert [each.body["messages"][0]["content"] for each in upstream.received] == ["one"]
