@@ -126,14 +126,17 @@ class Victim:
     @contextmanager
     def watched(self, *paths: str) -> Iterator[list[Line]]:
         """What the server logs of the requests in the block, complete when it is left, but no sooner than
-        each of the paths was asked for."""
+        each of the paths was asked for. The icon is left out that browsers ask for by themselves, sooner or
+        later, when they show what a server says."""
         seen: list[Line] = []
         begin = self._barrier()
         yield seen
         for path in paths:
             self._wait_for(lambda line, path=path: line.get("path") == path, begin)
         end = self._barrier()
-        seen += [line for line in self._lines[begin : end - 1] if line["event"] == "request"]
+        seen += [
+            line for line in self._lines[begin : end - 1] if line["event"] == "request" and _is_meant(line)
+        ]
 
     def _barrier(self) -> int:
         """How many lines there are once a request of our own, sent now, has been logged."""
@@ -187,3 +190,7 @@ def attacked(folder: Path, *origins: str, program: str = "turnledger") -> Iterat
             yield Victim(server, model, store)
     finally:
         model.close()
+
+
+def _is_meant(line: Line) -> bool:
+    return line["path"] != "/favicon.ico"
