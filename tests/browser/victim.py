@@ -193,4 +193,4 @@ def attacked(folder: Path, *origins: str, program: str = "turnledger") -> Iterat
 
 
 def _is_meant(line: Line) -> bool:
-    return line["path"] != "/favicon.ico"
+    return line["event"] == "request" and line["path"] != "/favicon.ico"
