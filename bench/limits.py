@@ -6,18 +6,14 @@ get the same load at the same time. What is measured is the CPU time of the serv
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import tempfile
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-import uvloop
-
-from bench.http.__main__ import QUESTION, Running, body, line, started
+from bench.http.__main__ import QUESTION, Running, body, line, show, started
 from bench.http.load import Client, connect, request
 from bench.http.upstream import CHUNKS
 from turnledger import Ledger
@@ -204,14 +200,5 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.limits", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        print("\n".join(uvloop.run(measure(Path(folder).resolve(), quick=options.quick))))
-
-
 if __name__ == "__main__":
-    main()
+    show("bench.limits", __doc__, measure)

@@ -9,12 +9,10 @@ second ratio is taken from the CPU times alone, and holds on a busy machine, too
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,9 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import cast
 
-import uvloop
-
-from bench.http.__main__ import CLIENTS, Running, line, started
+from bench.http.__main__ import CLIENTS, Running, line, show, started
 from bench.http.load import request
 
 EXCHANGES = 20
@@ -220,14 +216,5 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
         ]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.workers", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
-    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
-        print("\n".join(uvloop.run(measure(Path(folder).resolve(), quick=options.quick))))
-
-
 if __name__ == "__main__":
-    main()
+    show("bench.workers", __doc__, measure)

@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import uvloop
 
@@ -163,8 +164,13 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
     return lines
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.http", description=__doc__)
+Measure = Callable[..., Coroutine[Any, Any, list[str]]]
+"""Called with a folder and `quick`; returns the lines of a table."""
+
+
+def show(module: str, meaning: str | None, measure: Measure) -> None:
+    """Measure by what the command line says, in a folder that goes afterwards, and print the table."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=meaning)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rounds, to see that it runs")
     parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
     options = parser.parse_args()
@@ -173,4 +179,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    show("bench.http", __doc__, measure)
