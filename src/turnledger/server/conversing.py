@@ -36,11 +36,12 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
-from turnledger.server.chat_request import ChatRequest, OnDisconnect
+from turnledger.server.chat_request import ChatRequest
 from turnledger.server.chat_wire import Chunks, completion
 from turnledger.server.quotas import Place
 from turnledger.server.service import Service
 from turnledger.server.staying import shown_out
+from turnledger.server.turn_headers import OnDisconnect
 from turnledger.server.wire_json import encode
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
