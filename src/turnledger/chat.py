@@ -320,9 +320,11 @@ class Chat:
         request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
         return await self._process.store.read(in_force, request)
 
-    async def attempts(self, *, limit: int = 50) -> list[SetAside]:
-        """The attempts that are not in the history: running, failed, discarded; newest first."""
-        return await self._process.store.read(attempts_page, self._page(None, limit))
+    async def attempts(self, *, limit: int = 50, most_bytes: int | None = None) -> list[SetAside]:
+        """The attempts that are not in the history: running, failed, discarded; newest first. With
+        `most_bytes` they end before they are larger, but never without one."""
+        page = replace(self._page(None, limit), most_bytes=most_bytes)
+        return await self._process.store.read(attempts_page, page)
 
     def _page(self, before: int | None, limit: int) -> PageRequest:
         return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.now_ms())

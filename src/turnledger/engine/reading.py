@@ -114,8 +114,17 @@ class SetAside:
 async def attempts_page(tables: Tables, request: PageRequest) -> list[SetAside]:
     """The attempts of a conversation that run or were kept aside, newest first."""
     conversation = await _live(tables, request.owner, request.conversation, request.now)
-    found = await tables.attempts(conversation.id, request.limit)
-    return [SetAside(each, Journal.of(await tables.journal(each.id))) for each in found]
+    page: list[SetAside] = []
+    room = request.most_bytes
+    for attempt in await tables.attempts(conversation.id, request.limit):
+        records = await tables.journal(attempt.id)
+        if room is not None:
+            told = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
+            room -= sum(map(len, told))
+            if room < 0 and page:
+                break
+        page.append(SetAside(attempt, Journal.of(records)))
+    return page
 
 
 @dataclass(frozen=True)

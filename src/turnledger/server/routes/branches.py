@@ -67,7 +67,9 @@ _METADATA: Schema = {
 FORK: Schema = an_object(
     {},
     optional={
-        "turn": or_null({**id_of(TurnId), "description": "The last turn to share; the last of all if left out."}),
+        "turn": or_null(
+            {**id_of(TurnId), "description": "The last turn to share; the last of all if left out."}
+        ),
         "title": or_null({"type": "string", "maxLength": TEXT_LENGTH}),
         "metadata": or_null(_METADATA),
         "conversation_key": or_null(NAME),
@@ -85,7 +87,9 @@ RESET: Schema = an_object(
     {"conversation_key": NAME},
     optional={
         "scope": or_null(SCOPE),
-        "replaces": or_null({**id_of(ConversationId), "description": "Only if the key still names this chat."}),
+        "replaces": or_null(
+            {**id_of(ConversationId), "description": "Only if the key still names this chat."}
+        ),
     },
 )
 
@@ -178,7 +182,7 @@ class BranchRoutes:
         limit = number_of(query.get("limit"), "limit", PAGE)
         chat = await self._chat(request, who)
         found = await chat.branches(before=query.get("before"), limit=limit)
-        following = found[-1].branch.id if len(found) == limit and found[-1].base is not None else None
+        following = found[-1].branch.id if len(found) == limit else None
         return _told({"data": [branch_shown(each) for each in found], "next": following})
 
     async def siblings(self, request: Request) -> Response:
@@ -189,9 +193,7 @@ class BranchRoutes:
         found = await chat.siblings(turn, limit=limit)
         return _told({"data": [sibling_shown(each, turn) for each in found]})
 
-    async def _asked(
-        self, request: Request, decoder: msgspec.json.Decoder[Body]
-    ) -> tuple[Body, Principal]:
+    async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
         """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
         limits = self._service.settings.limits
         body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
