@@ -193,7 +193,7 @@ class Chat:
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
-        place = divergence_of(self._process, None, regenerates=turn or True)
+        place = divergence_of(self._process, None, regenerates=True if turn is None else turn)
         request = begin_request(self._process, self._target, (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
@@ -235,7 +235,7 @@ class Chat:
         not taken back, nor left behind, unless `forget` says so. Raises TurnNotFound if there is no turn to
         take back, and what a turn with these options raises.
         """
-        name = TurnId(turn) if turn else None
+        name = TurnId(turn) if turn is not None else None
         return await self._move(Undo(self._process.ids.new(BranchId), forget, name), options)
 
     async def switch(self, branch: str, **options: Unpack[MoveOptions]) -> Branch:
@@ -250,7 +250,7 @@ class Chat:
     async def branches(self, *, before: str | None = None, limit: int = 50) -> list[Line]:
         """The branches of the conversation, the last made first; `before` is the last id of the page
         before. Raises BranchNotFound for one that is none of them."""
-        process, cursor = self._process, BranchId(before) if before else None
+        process, cursor = self._process, BranchId(before) if before is not None else None
         request = BranchesRequest(self.owner, self.id, cursor, check_limit(limit), process.clock.now_ms())
         return await process.store.read(branches, request)
 
@@ -273,7 +273,7 @@ class Chat:
         that is shown, or of another. They are given whole; see `flags` for what is hidden of them. With
         `most_bytes` the page ends before it is larger, but never without a turn. Raises BranchNotFound."""
         page = self._page(before, limit)
-        of = BranchId(branch) if branch else None
+        of = BranchId(branch) if branch is not None else None
         return await self._process.store.read(turns_page, replace(page, most_bytes=most_bytes, branch=of))
 
     async def history(self) -> list[Item]:

@@ -203,7 +203,7 @@ class Ledger:
         target = target_of(process, None, conversation_key, owner, scope=scope, within=within)
         fresh, scope = target.fresh, target.scope
         assert fresh is not None  # noqa: S101 - for the type checker
-        seen = ConversationId(replaces) if replaces else None
+        seen = ConversationId(replaces) if replaces is not None else None
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
         now = process.clock.now_ms()

@@ -69,23 +69,31 @@ class Place:
         self.ids |= await self._chat("there")
         chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
         await chat.delete()
+        self.bodies = {
+            "/api/tokens": {"scopes": ["admin"]},
+            "/api/turns/{turn}/stop": {},
+            "/api/chats/{chat}/fork": {},
+            "/api/chats/{chat}/switch": {"branch": self.ids["branch"]},
+            "/api/chats/{chat}/undo": {},
+            "/api/chats/reset": {"conversation_key": "there"},
+        }
         if self.endpoint.body is not None:
             self.say("Hi")
-            if self.endpoint.path == "/api/tokens":
-                self.body = {"scopes": ["admin"]}
         if self.is_chat:
             self.headers[b"x-conversation-id"] = self.ids["chat"].encode()
 
     async def _chat(self, conversation_key: str) -> dict[str, str]:
         async with self.ledger.turn("Hi", conversation_key=conversation_key, owner="alice") as turn:
             turn.emit("Hello")
-        return {"chat": str(turn.conversation.id), "turn": str(turn.id)}
+        branch = str(turn.branch.id)
+        return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
 
     def say(self, text: str) -> None:
+        if not self.is_chat:
+            self.body = self.bodies[self.endpoint.path]
+            return
         self.body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
         self.headers[b"x-conversation-messages"] = b"new"
-        if not self.is_chat:
-            del self.headers[b"x-conversation-messages"]
 
     async def ask(self) -> Reply:
         path = path_of(self.endpoint).format(**self.ids)
@@ -144,6 +152,8 @@ async def name_what_is_not_there(place: Place) -> None:
         "model": "none",
     }
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
+    if place.endpoint.path == "/api/chats/reset":
+        place.body["replaces"] = place.ids["chat"]
 
 
 async def keep_the_body_back(place: Place) -> None:
@@ -151,7 +161,7 @@ async def keep_the_body_back(place: Place) -> None:
 
 
 async def be_in_the_way(place: Place) -> None:
-    if place.is_chat:
+    if place.is_chat or "X-Turn-On-Busy" in place.endpoint.headers:
         place.headers[b"x-turn-on-busy"] = b"reject"
         block = place.ledger.turn("Hi", conversation=place.ids["chat"], owner="alice")
         await block.__aenter__()
@@ -176,8 +186,10 @@ async def send_a_form(place: Place) -> None:
 
 async def use_a_key_twice(place: Place) -> None:
     place.headers[b"idempotency-key"] = b"once"
-    assert (await place.ask()).status == 200
+    assert (await place.ask()).status in (200, 201)
     place.say("Something else")
+    if not place.is_chat:
+        place.body = {**place.body, **OTHERWISE[place.endpoint.path]}
 
 
 async def be_one_too_many(place: Place) -> None:
@@ -209,6 +221,11 @@ async def store_too_much(place: Place) -> None:
         turn.emit("Hello " * 10_000)
 
 
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "/api/chats/{chat}/fork": {"title": "Another"},
+    "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},
+    "/api/chats/{chat}/undo": {"forget": True},
+}
 MODELS = Models({"demo": Found(DemoModel(pace=0, patience=0), "demo")})
 PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     200: go_well,

@@ -127,15 +127,15 @@ def target_of(
 def divergence_of(process: Process, replaces: str | None, regenerates: str | bool) -> Divergence | None:
     """Where a turn goes that takes the place of another: of one that is named, or of the last one, whose
     input is asked again. None for a turn that goes behind the head."""
-    if replaces is None and not regenerates:
+    if replaces is None and regenerates is False:
         return None
-    if replaces is not None and regenerates:
+    if replaces is not None and regenerates is not False:
         raise InvalidInput("A turn is replaced by other input, or generated again from its own; not both.")
     named = replaces if isinstance(regenerates, bool) else regenerates
     return Divergence(
         branch=process.ids.new(BranchId),
-        replaces=TurnId(named) if named else None,
-        regenerates=bool(regenerates),
+        replaces=TurnId(named) if named is not None else None,
+        regenerates=regenerates is not False,
     )
 
 
@@ -309,7 +309,7 @@ def fork_request(
 ) -> ForkRequest:
     """A request for a conversation that begins as another one does."""
     assert source.id is not None  # noqa: S101 - it is that of a Chat
-    base = TurnId(turn) if turn else None
+    base = TurnId(turn) if turn is not None else None
     details = (fresh.conversation_key, fresh.title, sorted(fresh.metadata.items()), fresh.internal)
     return ForkRequest(
         source.owner,

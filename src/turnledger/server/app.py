@@ -68,6 +68,7 @@ class App:
             for route, endpoint in self._routes
             if "{" not in endpoint.path
         }
+        self._apart = {endpoint.path for endpoint in endpoints if endpoint.is_apart}
         self._open: set[asyncio.Task[object]] = set()
         self._somebody_left = asyncio.Event()
         self._hurries = False
@@ -220,6 +221,8 @@ class App:
     def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:
         allowed: set[str] = set()
         for route, endpoint in self._routes:
+            if scope["path"] in self._apart and endpoint.path != scope["path"]:
+                continue
             match, child_scope = route.matches(scope)
             if match is Match.FULL:
                 scope.update(child_scope)

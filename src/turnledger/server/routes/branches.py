@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from turnledger.chat import Chat
 from turnledger.engine.admitting import Readmit
-from turnledger.engine.asking import METADATA_PAIRS, TEXT_LENGTH
+from turnledger.engine.asking import METADATA_PAIRS, TEXT_LENGTH, MoveOptions
+from turnledger.engine.moving import Sibling
+from turnledger.engine.reading import Line
 from turnledger.model.attempt import OnBusy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.server.endpoint import Parameter
-from turnledger.server.routes.chats import TURN, about
+from turnledger.model.token import TokenScope
+from turnledger.server.admission import Principal
+from turnledger.server.body import decode_body, read_body
+from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.query import number_of
+from turnledger.server.routes.chats import CHAT_INFO, PAGE, TURN, about, turn_shown
 from turnledger.server.schemas import (
+    NAME,
     NUMBER,
+    PAGE_SIZE,
+    SCOPE,
+    TEXT,
     Schema,
     a_list,
     an_object,
@@ -25,6 +38,7 @@ from turnledger.server.schemas import (
 )
 from turnledger.server.service import Service
 from turnledger.server.turn_headers import KEY, OF_FORKS, OF_MOVES, named_among, policies_of, text_of
+from turnledger.server.wire_json import encode
 
 _JSON = "application/json"
 CHAT = {"chat": Parameter("The id of a conversation.", id_of(ConversationId))}
@@ -64,32 +78,35 @@ _METADATA: Schema = {
     "additionalProperties": {"type": "string", "maxLength": TEXT_LENGTH},
     "maxProperties": METADATA_PAIRS,
 }
-FORK: Schema = an_object(
+
+
+def _only(fields: Mapping[str, Schema], *, optional: Mapping[str, Schema] | None = None) -> Schema:
+    """An object of these fields and no others: one that is misspelt must not be passed over."""
+    return {**an_object(fields, optional=optional), "additionalProperties": False}
+
+
+FORK: Schema = _only(
     {},
     optional={
-        "turn": or_null(
-            {**id_of(TurnId), "description": "The last turn to share; the last of all if left out."}
-        ),
+        "turn": or_null({**id_of(TurnId), "description": "The last turn that both have."}),
         "title": or_null({"type": "string", "maxLength": TEXT_LENGTH}),
         "metadata": or_null(_METADATA),
         "conversation_key": or_null(NAME),
     },
 )
-SWITCH: Schema = an_object({"branch": id_of(BranchId)})
-UNDO: Schema = an_object(
+SWITCH: Schema = _only({"branch": id_of(BranchId)})
+UNDO: Schema = _only(
     {},
     optional={
         "turn": or_null({**id_of(TurnId), "description": "Only if this is the last turn."}),
         "forget": {"type": "boolean", "description": "Whether it goes with what its tools did."},
     },
 )
-RESET: Schema = an_object(
+RESET: Schema = _only(
     {"conversation_key": NAME},
     optional={
         "scope": or_null(SCOPE),
-        "replaces": or_null(
-            {**id_of(ConversationId), "description": "Only if the key still names this chat."}
-        ),
+        "replaces": or_null({**id_of(ConversationId), "description": "Only if the key names this one."}),
     },
 )
 
@@ -246,7 +263,7 @@ def _told(answer: Any) -> Response:
 def endpoints(service: Service) -> list[Endpoint]:
     """`/api/chats/{chat}/fork`, `switch`, `undo`, `branches`, `turns/{turn}/siblings`; `/api/chats/reset`."""
     routes = BranchRoutes(service)
-    return [*_moves(routes), *_looks(routes)]
+    return [*_looks(routes), *_moves(routes)]
 
 
 def _moves(routes: BranchRoutes) -> list[Endpoint]:
@@ -257,7 +274,7 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
             path="/api/chats/{chat}/fork",
             answer=routes.fork,
             needs=TokenScope.CHATS_WRITE,
-            summary="Make a chat that begins as this one does, up to a turn or to its end. It copies nothing.",
+            summary="Make a chat that begins as this one does, up to a turn or to its end.",
             tag="branches",
             in_path=CHAT,
             headers={"Idempotency-Key": ONCE},
@@ -297,6 +314,7 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
         Endpoint(
             method="POST",
             path="/api/chats/reset",
+            is_apart=True,
             answer=routes.reset,
             needs=TokenScope.CHATS_WRITE,
             summary="Give a conversation_key to a fresh chat. The old one stays, under its id.",

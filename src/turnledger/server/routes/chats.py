@@ -99,13 +99,12 @@ def endpoints(service: Service) -> list[Endpoint]:
         turns = await chat.turns(
             before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
         )
+        aside = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES)
         shown = {
             **about(await chat.info()),
             "turns": [turn_shown(turn) for turn in turns],
             "before": turns[0].number if turns and turns[0].number > 1 else None,
-            "attempts": [
-                aside_shown(each) for each in await chat.attempts(limit=limit, most_bytes=PAGE_BYTES)
-            ],
+            "attempts": [aside_shown(each) for each in aside],
         }
         return Response(encode(shown), media_type="application/json")
 
