@@ -216,7 +216,7 @@ async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_o
     assert request.key is not None
     assert request.key.text == claimed_as("i", Within("shop"))
     request = begin_request(chat._process, target, "Hello", retry=Retry(b"digest"))
-    assert request.retry == retry_within(Retry(b"digest"), "shop")
+    assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
 
 
 async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) -> None:
