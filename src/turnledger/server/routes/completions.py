@@ -95,8 +95,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             answers={
                 200: "A chat completion, or a stream of its chunks.",
                 404: "No such conversation or model.",
-                409: "The conversation is busy, its history diverged, or the turn was stopped; or it is kept, and"
-                " this turn is not to be.",
+                409: "The conversation is busy, its history diverged, or the turn was stopped; or it is kept,"
+                " and this turn is not to be.",
                 410: "The conversation was deleted or has expired.",
                 422: "The Idempotency-Key was used with another request.",
                 502: "The model gave no whole answer. The history is as it was.",
