@@ -22,6 +22,7 @@ from turnledger.server.turn_headers import (
     SCOPE,
     Policies,
     RawHeaders,
+    asks_not_to_keep,
     count_of,
     must_exist,
     named_in,
@@ -99,6 +100,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     scope: str | None = None
     """The scope of chats that it names, if it does."""
     must_exist: bool = False
+    says_no: bool = False
+    """Whether it asks that nothing of it be kept."""
     policies: Policies = NO_POLICIES
     idempotency_key: str | None = None
     retry: int | None = None
@@ -123,7 +126,10 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     named = named_in(headers)
     given = text_of(named, CONVERSATION)
     conversation, conversation_key = _conversation(given)
-    if conversation is not None or conversation_key is not None:
+    says_no = asks_not_to_keep(named)
+    if says_no:
+        pass  # what that leaves it, is said where it is known who else says no
+    elif conversation is not None or conversation_key is not None:
         check_keepable(known)
     elif len(named) > (COUNT in named):
         raise InvalidInput(f"{words_of(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
@@ -142,6 +148,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         conversation_key=conversation_key,
         scope=text_of(named, SCOPE),
         must_exist=must_exist(named),
+        says_no=says_no,
         policies=policies_of(named),
         idempotency_key=text_of(named, KEY),
         retry=retry,

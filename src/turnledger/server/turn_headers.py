@@ -41,7 +41,7 @@ class Policies(msgspec.Struct, frozen=True):
 NO_POLICIES = Policies()
 BUSY, KEY = b"x-turn-on-busy", b"idempotency-key"
 EXPECT, COUNT = b"x-conversation-expect", b"x-stainless-retry-count"
-CONVERSATION, SCOPE = b"x-conversation-id", b"x-conversation-scope"
+CONVERSATION, SCOPE, KEEP = b"x-conversation-id", b"x-conversation-scope", b"x-conversation-keep"
 
 _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
     BUSY: ("on_busy", OnBusy),
@@ -51,7 +51,7 @@ _POLICIES: Mapping[bytes, tuple[str, type[StrEnum]]] = {
     b"x-turn-on-disconnect": ("on_disconnect", OnDisconnect),
     b"x-conversation-messages": ("sent", Sent),
 }
-_LOOKED_AT = frozenset({*_POLICIES, CONVERSATION, EXPECT, SCOPE, KEY, COUNT})
+_LOOKED_AT = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, COUNT})
 
 OF_MOVES = frozenset({BUSY, KEY})
 """Those that something which moves a conversation, and runs no turn, understands."""
@@ -104,6 +104,15 @@ def must_exist(named: Named) -> bool:
     if expected not in (None, b"continued"):
         raise InvalidInput("x-conversation-expect has one value: continued.")
     return expected is not None
+
+
+def asks_not_to_keep(named: Named) -> bool:
+    """Whether nothing of the request shall be kept."""
+    given = named.get(KEEP)
+    if given not in (None, b"no"):
+        # Whether chats are kept is for the server to say; a request can only ask for less.
+        raise InvalidInput("x-conversation-keep has one value: no.")
+    return given is not None
 
 
 def policies_of(named: Named) -> Policies:

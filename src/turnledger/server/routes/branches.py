@@ -185,7 +185,7 @@ class BranchRoutes:
         chat = await self._service.ledger.reset(
             asked.conversation_key,
             owner=who.owner,
-            scope=asked.scope or who.within or "",
+            scope=asked.scope or "",
             within=who.within,
             replaces=asked.replaces,
             admitted=who.version,
