@@ -28,7 +28,7 @@ from turnledger.server.settings import ServerLimits, Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 
-CHAT = "/v1/chat/completions"
+CHAT, TURNS = "/v1/chat/completions", "/api/turns"
 UNKNOWN = "01890000000070008000000000000000"
 
 
@@ -89,6 +89,9 @@ class Place:
         return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
 
     def say(self, text: str) -> None:
+        if self.endpoint.path == TURNS:
+            self.body = {"model": "demo", "chat": self.ids["chat"], "input": text}
+            return
         if not self.is_chat:
             self.body = self.bodies[self.endpoint.path]
             return
@@ -152,8 +155,8 @@ async def name_what_is_not_there(place: Place) -> None:
         "model": "none",
     }
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
-    if place.endpoint.path == "/api/chats/reset":
-        place.body["replaces"] = place.ids["chat"]
+    if place.endpoint.path in NAMED:
+        place.body[NAMED[place.endpoint.path]] = place.ids["chat"]
 
 
 async def keep_the_body_back(place: Place) -> None:
@@ -161,7 +164,7 @@ async def keep_the_body_back(place: Place) -> None:
 
 
 async def be_in_the_way(place: Place) -> None:
-    if place.is_chat or "X-Turn-On-Busy" in place.endpoint.headers:
+    if "X-Turn-On-Busy" in place.endpoint.headers:
         place.headers[b"x-turn-on-busy"] = b"reject"
         block = place.ledger.turn("Hi", conversation=place.ids["chat"], owner="alice")
         await block.__aenter__()
@@ -172,6 +175,8 @@ async def be_in_the_way(place: Place) -> None:
 
 async def name_what_was_deleted(place: Place) -> None:
     place.ids |= place.gone
+    if place.endpoint.path == TURNS:
+        place.body["chat"] = place.ids["chat"]
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
 
 
@@ -188,7 +193,7 @@ async def use_a_key_twice(place: Place) -> None:
     place.headers[b"idempotency-key"] = b"once"
     assert (await place.ask()).status in (200, 201)
     place.say("Something else")
-    if not place.is_chat:
+    if place.endpoint.path in OTHERWISE:
         place.body = {**place.body, **OTHERWISE[place.endpoint.path]}
 
 
@@ -198,15 +203,17 @@ async def be_one_too_many(place: Place) -> None:
 
 
 async def fail(place: Place) -> None:
-    if place.is_chat:
+    is_turn = "X-Turn-On-Busy" in place.endpoint.headers
+    if is_turn:
         place.say("/fail")
-    place.app.service.models = Models({}, Failing(ModelRefused(404))) if not place.is_chat else MODELS
+    place.app.service.models = MODELS if is_turn else Models({}, Failing(ModelRefused(404)))
 
 
 async def take_too_long(place: Place) -> None:
-    if place.is_chat:
+    is_turn = "X-Turn-On-Busy" in place.endpoint.headers
+    if is_turn:
         place.say("/stall")
-    place.app.service.models = Models({}, Failing(ModelTimeout())) if not place.is_chat else MODELS
+    place.app.service.models = MODELS if is_turn else Models({}, Failing(ModelTimeout()))
 
 
 async def come_too_late(place: Place) -> None:
@@ -221,6 +228,7 @@ async def store_too_much(place: Place) -> None:
         turn.emit("Hello " * 10_000)
 
 
+NAMED = {TURNS: "chat", "/api/chats/reset": "replaces"}
 OTHERWISE: dict[str, dict[str, Any]] = {
     "/api/chats/{chat}/fork": {"title": "Another"},
     "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},

@@ -20,6 +20,7 @@ OPERATIONS = [
     CHAT,
     "GET /v1/models",
     "GET /v1/models/{model}",
+    "POST /api/turns",
     "POST /api/turns/{turn}/stop",
     "GET /api/turns/{turn}/events",
     "GET /api/chats/{chat}/branches",

@@ -133,6 +133,7 @@ def chat_body(text: str) -> dict[str, Any]:
 
 BODIES: dict[str, Any] = {
     "POST /v1/chat/completions": chat_body("Hello"),
+    "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/turns/{turn}/stop": {},
     "POST /api/chats/{chat}/fork": {},
     "POST /api/chats/{chat}/switch": {},
