@@ -1,4 +1,4 @@
-"""A turn asked for at /api/turns: whole or by its events, in a named chat or a new one, instead of another turn."""
+"""A turn asked for at /api/turns: whole or by its events, in a chat or a new one, instead of another."""
 
 from __future__ import annotations
 
