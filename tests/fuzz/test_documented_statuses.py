@@ -22,9 +22,10 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.answering import all_answers
 from turnledger.server.app import App, make_app
 from turnledger.server.endpoint import Endpoint
+from turnledger.server.keeping import Keeping
 from turnledger.server.models import Found, Models
 from turnledger.server.openapi import path_of
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.settings import ChatSettings, ServerLimits, Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 
@@ -168,6 +169,9 @@ async def be_in_the_way(place: Place) -> None:
         place.headers[b"x-turn-on-busy"] = b"reject"
         block = place.ledger.turn("Hi", conversation=place.ids["chat"], owner="alice")
         await block.__aenter__()
+        return
+    if place.endpoint.path != "/api/tokens":
+        place.app.service.keeping = Keeping(ChatSettings(keep=False), place.ledger)
         return
     for _ in range(2):
         await place.ledger.tokens.create(owner="alice", scopes=["admin"])

@@ -20,7 +20,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
-from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.query import number_of
 from turnledger.server.routes.chats import CHAT_INFO, PAGE, TURN, about, turn_shown
 from turnledger.server.schemas import (
@@ -57,6 +57,7 @@ REPLAYED = {
         "`true`: it was done before, and is told again.", {"type": "string", "enum": ["true"]}
     )
 }
+UNKEPT = "Chats of this scope are not kept here."
 OTHERWISE = "The Idempotency-Key was used with another request."
 BRANCH = an_object(
     {
@@ -151,6 +152,7 @@ class BranchRoutes:
         asked, who = await self._asked(request, _forks)
         key = text_of(named_among(request.scope["headers"], OF_FORKS), KEY)
         chat = await self._chat(request, who)
+        self._service.keeping.check(chat.scope)
         made = await chat.fork(
             asked.turn,
             title=asked.title,
@@ -182,6 +184,7 @@ class BranchRoutes:
         asked, who = await self._asked(request, _resets)
         named_among(request.scope["headers"], frozenset())
         who.check_chat_scope(asked.scope)
+        self._service.keeping.check(asked.scope or who.within.scope or "")
         chat = await self._service.ledger.reset(
             asked.conversation_key,
             owner=who.owner,
@@ -267,8 +270,9 @@ def endpoints(service: Service) -> list[Endpoint]:
 
 
 def _moves(routes: BranchRoutes) -> list[Endpoint]:
-    busy = "A turn runs there, or another one is the last by now."
     return [
+        _move("switch", routes.switch, SWITCH, "Show another branch of the chat, and go on there."),
+        _move("undo", routes.undo, UNDO, "Take back the last turn: the chat shows a branch without it."),
         Endpoint(
             method="POST",
             path="/api/chats/{chat}/fork",
@@ -282,34 +286,7 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
             needs_body=False,
             answer_headers=REPLAYED,
             content={201: {_JSON: CHAT_INFO}},
-            answers={201: "The chat that was made.", **GONE, 422: OTHERWISE},
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/switch",
-            answer=routes.switch,
-            needs=TokenScope.CHATS_WRITE,
-            summary="Show another branch of the chat, and go on there.",
-            tag="branches",
-            in_path=CHAT,
-            headers=MOVE_HEADERS,
-            body=SWITCH,
-            content={200: {_JSON: CHAT_INFO}},
-            answers={200: "The chat as it is now.", **GONE, 409: busy, 422: OTHERWISE},
-        ),
-        Endpoint(
-            method="POST",
-            path="/api/chats/{chat}/undo",
-            answer=routes.undo,
-            needs=TokenScope.CHATS_WRITE,
-            summary="Take back the last turn: the chat shows a branch without it.",
-            tag="branches",
-            in_path=CHAT,
-            headers=MOVE_HEADERS,
-            body=UNDO,
-            needs_body=False,
-            content={200: {_JSON: CHAT_INFO}},
-            answers={200: "The chat as it is now.", **GONE, 409: busy, 422: OTHERWISE},
+            answers={201: "The chat that was made.", **GONE, 409: UNKEPT, 422: OTHERWISE},
         ),
         Endpoint(
             method="POST",
@@ -324,9 +301,33 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
             answers={
                 200: "The chat that the conversation_key names from now on.",
                 404: "There is no such chat to replace.",
+                409: UNKEPT,
             },
         ),
     ]
+
+
+def _move(name: str, answer: Answering, body: Schema, summary: str) -> Endpoint:
+    """What shows other turns of the same chat."""
+    return Endpoint(
+        method="POST",
+        path=f"/api/chats/{{chat}}/{name}",
+        answer=answer,
+        needs=TokenScope.CHATS_WRITE,
+        summary=summary,
+        tag="branches",
+        in_path=CHAT,
+        headers=MOVE_HEADERS,
+        body=body,
+        needs_body=bool(body["required"]),
+        content={200: {_JSON: CHAT_INFO}},
+        answers={
+            200: "The chat as it is now.",
+            **GONE,
+            409: "A turn runs there, or another one is the last by now.",
+            422: OTHERWISE,
+        },
+    )
 
 
 def _looks(routes: BranchRoutes) -> list[Endpoint]:
