@@ -40,6 +40,7 @@ PARTS = (
     "instructions",
     "keyless_retries",
     "metadata",
+    "moved_once",
     "moving",
     "once",
     "one_at_a_time",
@@ -85,6 +86,12 @@ from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
+from turnledger.testing.store_contract.moved_once import (  # noqa: E402
+    ChangedByWhoIsLetIn,
+    ForkedOnce,
+    SwitchedOnce,
+    UndoneOnce,
+)
 from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
@@ -118,6 +125,7 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    ChangedByWhoIsLetIn,
     ContextShown,
     Flagged,
     EventEnds,
@@ -125,6 +133,7 @@ class StoreContract(
     Counting,
     Crossing,
     Editing,
+    ForkedOnce,
     Forks,
     Everything,
     NothingForgotten,
@@ -149,7 +158,9 @@ class StoreContract(
     Scopes,
     Stops,
     Superseding,
+    SwitchedOnce,
     TokensKept,
+    UndoneOnce,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,
