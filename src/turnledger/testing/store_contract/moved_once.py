@@ -25,7 +25,7 @@ from turnledger.errors import (
 from turnledger.ledger import OWNER
 from turnledger.model.ids import BranchId
 from turnledger.model.token import TokenScope
-from turnledger.testing.gates import Fate
+from turnledger.testing.gates import Fate, When
 from turnledger.testing.store_contract.stage import (
     Contract,
     Process,
@@ -74,6 +74,7 @@ class UndoneOnce(Contract):
         await chain(chat, 3)
         holder = await stage.hold_lane(chat, "q4")
         undoing = [await stage.line_up(chat, each.undo(**ONCE)) for each in (chat, same, chat)]
+        assert len(await stage.tickets(chat)) == 3
         await holder.finish()
         made = {(await soon(each)).id for each in undoing}
         assert len(made) == 1
@@ -340,13 +341,11 @@ class ChangedByWhoIsLetIn(Contract):
         chat = await here.chat(conversation_key="k")
         await chain(chat, 2)
         operation, change = CHANGES[name]
-        here.store.lose_answer(operation, Fate.WRITTEN)
         admitted = await version(here)
-        with here.store.hold(operation) as gate:
+        with here.store.hold(operation, When.AFTER) as gate:
+            here.store.lose_answer(operation, Fate.WRITTEN)
             task = stage.start(change(here, chat, {"admitted": admitted}))
             await stage.reach(gate, task)
-            gate.release()
-            await stage.until_run(here, operation, 1)
             await revoke_one(there)
         made = await soon(task)
         assert made.is_new
