@@ -183,6 +183,12 @@ class Ledger:
         request = HomeRequest(owner, TurnId(turn), process.clock.now_ms(), within)
         return Chat(process, await process.store.read(home_of, request), within=within)
 
+    async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
+        """Look whether a conversation_key names a conversation that is there; changes nothing, and makes
+        none."""
+        request = NamedRequest(owner, scope, conversation_key)
+        return await self._process.store.read(named_by, request) is not None
+
     async def reset(
         self,
         conversation_key: str,
