@@ -53,6 +53,7 @@ from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
+from turnledger.shares import Shares
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
 
@@ -66,7 +67,9 @@ class Ledger:
     def __init__(self, process: Process, secret_bits: RandomBits | None = None) -> None:
         self._process = process
         # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
-        self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
+        secrets = secret_bits or SystemEntropy(bulk=0)
+        self._tokens = Tokens(process, secrets, OWNER)
+        self._shares = Shares(process, secrets, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -352,6 +355,11 @@ class Ledger:
     def tokens(self) -> Tokens:
         """The tokens that let callers in, for servers: made, found, listed and revoked here."""
         return self._tokens
+
+    @property
+    def shares(self) -> Shares:
+        """The links that let visitors in: made, exchanged for tokens, listed and revoked here."""
+        return self._shares
 
     @property
     def clock(self) -> Clock:
