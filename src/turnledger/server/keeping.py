@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from turnledger.engine.matching import Sent
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import OnFailure, OnStop
+from turnledger.model.within import Within
 from turnledger.server.chat_request import ChatRequest, OnDisconnect
 from turnledger.server.errors import NO_RETRY, Refused
 from turnledger.server.settings import ChatSettings
@@ -44,7 +45,7 @@ class Keeping:
             told = f"{self._who(scope)}. Ask at /v1/chat/completions, with all messages of the chat."
             raise Refused(409, NOT_KEPT, told, headers=(NO_RETRY,))
 
-    async def is_kept(self, asked: ChatRequest, owner: str, within: str | None) -> bool:
+    async def is_kept(self, asked: ChatRequest, owner: str, within: Within) -> bool:
         """Whether this turn is kept. Raises Refused if it is not, and asks for something that would have to
         be; and ConversationUnavailable if it names one whose scope decides, and which is not there."""
         if not asked.says_no and not asked.has_conversation:
@@ -63,12 +64,12 @@ class Keeping:
             raise Refused(409, IS_KEPT, message, param="X-Conversation-Id", headers=(NO_RETRY,))
         return False
 
-    async def _scope_of(self, asked: ChatRequest, owner: str, within: str | None) -> str:
+    async def _scope_of(self, asked: ChatRequest, owner: str, within: Within) -> str:
         if asked.conversation is not None and not self._is_same_for_all:
             # It stays in the scope that it was made in, whatever the request says.
             chat = await self._ledger.conversation(asked.conversation, owner=owner, within=within)
             return chat.scope
-        return asked.scope or within or ""
+        return asked.scope or within.scope or ""
 
     async def _is_named(self, asked: ChatRequest, scope: str, owner: str) -> bool:
         """Whether the conversation_key names a chat that is there: its client may count on what was said in

@@ -10,6 +10,7 @@ import pytest
 
 from turnledger import Ledger
 from turnledger.errors import ConversationNotFound
+from turnledger.model.within import Within
 from turnledger.server.chat_request import ChatRequest, chat_request
 from turnledger.server.errors import Refused
 from turnledger.server.keeping import Keeping
@@ -38,7 +39,7 @@ def asked(**headers: str) -> ChatRequest:
 
 
 async def is_kept(ledger: Ledger, settings: ChatSettings, within: str | None = None, **headers: str) -> bool:
-    return await Keeping(settings, ledger).is_kept(asked(**headers), "ada", within)
+    return await Keeping(settings, ledger).is_kept(asked(**headers), "ada", Within(within))
 
 
 async def refused(ledger: Ledger, settings: ChatSettings, **headers: str) -> Refused:
