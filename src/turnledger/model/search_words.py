@@ -20,7 +20,7 @@ WORDS_SOUGHT = 32
 """Words that are looked for at once; what is typed beyond them is passed over."""
 
 _ACCENTS = 10
-"""The combining class from which marks are accents, points and tones; below are vowels and parts of letters."""
+"""The combining class from which marks are accents, points and tones; below are parts of letters."""
 _SPACELESS = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF)),  # Thai and Lao, Burmese, Khmer
     *((0x3005, 0x3007), (0x3040, 0x312F), (0x31F0, 0x31FF)),  # kana and bopomofo
@@ -126,7 +126,7 @@ def sought_in(typed: str) -> tuple[Phrase, ...]:
 
 
 def _chunks(typed: str) -> Iterator[tuple[str, bool]]:
-    """The parts of what was typed, and whether more may follow: quoted ones, and what stands between spaces."""
+    """What was typed, in parts: what is quoted, and what stands between spaces; and whether it may go on."""
     *closed, last = _QUOTES.split(typed)
     is_quoted = False
     for part in closed:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection
 
-from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.turn import Turn
 
 _SPOKEN = ("user", "assistant")
 
 
-def seen_texts(turn: Turn, flags: Mapping[int, Flags]) -> list[str]:
-    """The texts of the messages of user and assistant that are shown to the user, in order. Tools,
-    reasoning and instructions have no part in them."""
+def seen_texts(turn: Turn, hidden: Collection[int]) -> list[str]:
+    """The texts of the messages of user and assistant, in order, without the items at the places that are
+    hidden from the user. Tools, reasoning and instructions have no part in them."""
     return [
         item.text
         for place, item in enumerate(turn.items)
-        if item.role in _SPOKEN and item.type == "message" and flags.get(place, SHOWN).to_user and item.text
+        if item.type == "message" and item.role in _SPOKEN and place not in hidden and item.text
     ]

@@ -51,6 +51,7 @@ PARTS = (
     "resuming",
     "rows",
     "scopes",
+    "search",
     "stage",
     "stops",
     "superseded",
@@ -94,6 +95,7 @@ from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
+from turnledger.testing.store_contract.search import Search  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
@@ -144,6 +146,7 @@ class StoreContract(
     Rows,
     ScopedOnce,
     Scopes,
+    Search,
     Stops,
     Superseding,
     TokensKept,
