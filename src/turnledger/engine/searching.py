@@ -23,6 +23,7 @@ from turnledger.model.search_words import Phrase
 from turnledger.model.seen_text import seen_texts
 from turnledger.model.snippet import Snippet, snippet_of
 from turnledger.model.turn import Turn
+from turnledger.model.within import EVERYWHERE, Within
 
 AT_ONCE = 64
 """Turns and titles that one step makes findable: the writer does nothing else meanwhile."""
@@ -67,6 +68,18 @@ class SearchRequest(Struct, frozen=True):
     before: int | None
     limit: int
     now: int
+    within: Within = EVERYWHERE
+
+    def shows(self, conversation: Conversation) -> bool:
+        """Whether who asks would see the conversation in a list."""
+        return (
+            conversation.state is ConversationState.LIVE
+            and not conversation.internal
+            and conversation.is_listed
+            and not conversation.is_expired(self.now)
+            and self.scope in (None, conversation.scope)
+            and self.within.sees(conversation)
+        )
 
 
 async def search(tables: Tables, request: SearchRequest) -> SearchPage:
@@ -112,7 +125,7 @@ async def _hit(
 
 
 def _title_hit(home: Conversation, request: SearchRequest) -> Hit | None:
-    if not is_shown(home, request.now) or not home.title or home.named_by is NamedBy.WORDS:
+    if not request.shows(home) or not home.title or home.named_by is NamedBy.WORDS:
         return None
     snippet = snippet_of([home.title], request.sought)
     return _hit_of(home, None, home.branch, snippet) if snippet is not None else None
@@ -123,25 +136,15 @@ def _hit_of(conversation: Conversation, turn: TurnId | None, branch: BranchId, s
     return Hit(own, turn, branch, snippet.text, snippet.marks)
 
 
-def is_shown(conversation: Conversation, now: int) -> bool:
-    """Whether its owner sees the conversation in lists."""
-    return (
-        conversation.state is ConversationState.LIVE
-        and not conversation.internal
-        and conversation.is_listed
-        and not conversation.is_expired(now)
-    )
-
-
 async def _where_shown(
     tables: Tables, request: SearchRequest, home: Conversation, turn: Turn
 ) -> tuple[Conversation, BranchId] | None:
-    """The chat that shows a turn: its own, or the first living one that was made from it."""
-    if is_shown(home, request.now):
+    """The chat that shows a turn: its own, or the first one to be seen that was made from it."""
+    if request.shows(home):
         return home, await _branch_with(tables, home, turn, turn.branch)
     for id, branch in await tables.shown_elsewhere(turn.branch, turn.number, MOST_FORKS):
         fork = await tables.conversation(request.owner, id)
-        if fork is not None and is_shown(fork, request.now) and request.scope in (None, fork.scope):
+        if fork is not None and request.shows(fork):
             return fork, await _branch_with(tables, fork, turn, branch)
     return None
 

@@ -8,7 +8,9 @@ import pytest
 
 from turnledger.engine.searching import Hit, index_some
 from turnledger.errors import InvalidInput
+from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item, message
+from turnledger.model.within import Within
 from turnledger.testing.scripted_model import ScriptedModel, Step
 from turnledger.testing.store_contract.stage import Contract, Process, Stage
 
@@ -116,10 +118,23 @@ class Search(Contract):
         assert await snippets(here, "otters", owner="ann") == both
         assert await snippets(here, "otters", owner="ben", scope="shop") == ["Otters ben"]
         assert await snippets(here, "otters", owner="ben", scope="") == []
-        assert await snippets(here, '"otter of', owner="ann", within="shop") == ["Otter of ann in shop."]
+        assert await snippets(here, '"otter of', owner="ann", within=Within("shop")) == [
+            "Otter of ann in shop."
+        ]
         assert await snippets(here, '"otter of', owner="ann", scope="") == ["Otter of ann in ."]
         for stranger in ("an", "annn", "cat", "ANN"):
             assert await found(here, "otters", owner=stranger) == []
+
+    async def test_who_sees_one_chat_only_finds_what_it_shows(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(title="Owls")
+        shared = await chat.run(says("A tawny owl."), "Which?")
+        fork = await chat.fork()
+        await chat.run(says("A barn owl."), "And?")
+        for seen, texts in ((chat, ["Owls"]), (fork, ["A tawny owl."])):
+            assert await snippets(here, "owl", within=Within(chat=ConversationId(seen.id))) == texts
+        [hit] = await found(here, "tawny", within=Within(chat=ConversationId(fork.id)))
+        assert (hit.conversation.id, hit.turn) == (fork.id, shared.id)
 
     async def test_nothing_but_what_people_say_to_each_other_is_found(self, stage: Stage) -> None:
         here = await stage.process()
