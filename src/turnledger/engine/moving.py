@@ -14,10 +14,12 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.branching import Divergence, fork_at, last_turn, open_branch, place_of, turn_on
+from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import settle
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, InvalidInput, Superseded
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Origin
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.pairing import left_open
@@ -135,6 +137,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
     await _begin_as(tables, request, fresh, lane)
+    await tell(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     return fresh
 
 

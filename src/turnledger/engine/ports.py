@@ -7,11 +7,12 @@ in one go, while a networked one awaits its database. `Tables` reads and writes 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from turnledger.model.attempt import Attempt
+from turnledger.model.change import Change, Position
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -256,6 +257,33 @@ class Tables(Protocol):
 
     async def raise_admission(self, owner: str) -> None:
         """Make who was let in before be looked at again."""
+        ...
+
+    # Changes: what owners are told of. A store numbers them in the order in which their transactions become
+    # visible, without gaps, and never gives a number again: who has read up to one has missed nothing below.
+    async def add_change(self, change: Change) -> None:
+        """Insert with the next number. The chat of it is not stored."""
+        ...
+
+    async def changes(
+        self, after: int, owners: Collection[str], limit: int
+    ) -> tuple[list[Change], Position | None]:
+        """Of the next so many changes those of these owners, in order; and the position of the last one that
+        was looked at, if there was any."""
+        ...
+
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[Change]:
+        """The next ones of one owner, in order."""
+        ...
+
+    async def change_position(self, number: int | None) -> Position | None:
+        """The position of the change of this number, or of the newest; None if it is not kept. Before the
+        first one is 0, which is kept while no change was removed."""
+        ...
+
+    async def purge_changes(self, before: int, keep: int, limit: int) -> int:
+        """Remove those before a time and those beyond so many, looking at the oldest `limit`; never the newest.
+        Return how many."""
         ...
 
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that
