@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.ports import Tables
-from turnledger.model.change import ABOUT_CHATS, Change, ChangeKind, Position
+from turnledger.model.change import ABOUT_CHATS, ChangeKind, LiveChange, Position
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.turn import Turn
 
 PURGED_AT_ONCE = 20_000
-"""Changes removed in one step: they lie side by side, and more come with each turn than rows of other kinds."""
+"""Changes removed in one step: they lie side by side, and each turn brings several."""
 
 
 async def tell(
@@ -35,7 +35,7 @@ async def tell(
     if conversation.internal:
         return
     await tables.add_change(
-        Change(
+        LiveChange(
             kind=kind,
             owner=conversation.owner,
             conversation=conversation.id,
@@ -94,7 +94,7 @@ class ResumeRequest:
 class Page:
     """Changes in order, and up to where that is all of them."""
 
-    changes: list[Change]
+    changes: list[LiveChange]
     through: Position
     is_whole: bool
     """Whether nothing is missing before them: else the position is not known any more, and the page begins
@@ -148,9 +148,9 @@ async def _is_kept(tables: Tables, position: Position) -> bool:
     return await tables.change_position(position.number) == position
 
 
-async def _with_chats(tables: Tables, changes: list[Change]) -> list[Change]:
+async def _with_chats(tables: Tables, changes: list[LiveChange]) -> list[LiveChange]:
     chats: dict[ConversationId, Conversation | None] = {}
-    told: list[Change] = []
+    told: list[LiveChange] = []
     for change in changes:
         id = change.conversation
         if change.kind in ABOUT_CHATS and id is not None:

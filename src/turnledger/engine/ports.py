@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from turnledger.model.attempt import Attempt
-from turnledger.model.change import Change, Position
+from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -261,18 +261,18 @@ class Tables(Protocol):
 
     # Changes: what owners are told of. A store numbers them in the order in which their transactions become
     # visible, without gaps, and never gives a number again: who has read up to one has missed nothing below.
-    async def add_change(self, change: Change) -> None:
+    async def add_change(self, change: LiveChange) -> None:
         """Insert with the next number. The chat of it is not stored."""
         ...
 
     async def changes(
         self, after: int, owners: Collection[str], limit: int
-    ) -> tuple[list[Change], Position | None]:
+    ) -> tuple[list[LiveChange], Position | None]:
         """Of the next so many changes those of these owners, in order; and the position of the last one that
         was looked at, if there was any."""
         ...
 
-    async def changes_of(self, owner: str, after: int, limit: int) -> list[Change]:
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
         """The next ones of one owner, in order."""
         ...
 
@@ -282,8 +282,12 @@ class Tables(Protocol):
         ...
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
-        """Remove those before a time and those beyond so many, looking at the oldest `limit`; never the newest.
-        Return how many."""
+        """Remove those before a time and those beyond so many, looking at the oldest `limit`; never the
+        newest. Return how many."""
+        ...
+
+    async def owner_of_ticket(self, attempt: TurnId) -> str | None:
+        """Whose conversation it waits for: he is told when a dead process waits no more."""
         ...
 
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that

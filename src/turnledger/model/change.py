@@ -60,7 +60,7 @@ class Position(msgspec.Struct, frozen=True):
         return cls(int(match[1], 16), int(match[2], 16)) if match else None
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class LiveChange(msgspec.Struct, frozen=True, kw_only=True):
     """One change, always thin. Follow it up by its ids for more."""
 
     kind: ChangeKind

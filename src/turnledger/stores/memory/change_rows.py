@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.model.change import Change, Position, mark_of
+from turnledger.model.change import LiveChange, Position, mark_of
+from turnledger.model.ids import TurnId
 from turnledger.stores.memory.undo_log import UndoLog
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ class ChangeRows(UndoLog):
 
     _db: Database
 
-    async def add_change(self, change: Change) -> None:
+    async def add_change(self, change: LiveChange) -> None:
         assert change.conversation is not None  # noqa: S101 - only changes of conversations are stored
         number = self._newest() + 1
         mark = mark_of(change.at, change.conversation.raw, change.turn.raw if change.turn else None)
@@ -28,12 +29,12 @@ class ChangeRows(UndoLog):
 
     async def changes(
         self, after: int, owners: Collection[str], limit: int
-    ) -> tuple[list[Change], Position | None]:
+    ) -> tuple[list[LiveChange], Position | None]:
         found = self._behind(after, limit)
         return [each for each in found if each.owner in owners], found[-1].position if found else None
 
-    async def changes_of(self, owner: str, after: int, limit: int) -> list[Change]:
-        behind = self._behind(after, len(self._db.changes))
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
+        behind = self._behind(after, self._newest())
         return [each for each in behind if each.owner == owner][:limit]
 
     async def change_position(self, number: int | None) -> Position | None:
@@ -48,16 +49,23 @@ class ChangeRows(UndoLog):
         newest = self._newest()
         oldest = [self._db.changes[number] for number in sorted(self._db.changes)[:limit]]
         old = [
-            each.position.number for each in oldest if each.at < before or each.position.number <= newest - keep
+            each.position.number
+            for each in oldest
+            if each.at < before or each.position.number <= newest - keep
         ]
         for number in old:
             if number != newest:
                 self._remove(self._db.changes, number)
         return len(old) - (newest in old)
 
+    async def owner_of_ticket(self, attempt: TurnId) -> str | None:
+        ticket = self._db.tickets.get(attempt)
+        found = self._db.conversations.get(ticket.conversation) if ticket else None
+        return found.owner if found else None
+
     def _newest(self) -> int:
         return self._db.last_change.get(None, 0)
 
-    def _behind(self, after: int, limit: int) -> list[Change]:
+    def _behind(self, after: int, limit: int) -> list[LiveChange]:
         rows, through = self._db.changes, min(self._newest(), after + limit)
         return [rows[number] for number in range(after + 1, through + 1) if number in rows]

@@ -8,7 +8,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from turnledger.model.attempt import Attempt
-from turnledger.model.change import Change
+from turnledger.model.change import LiveChange
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -50,7 +50,7 @@ class Database:
     tokens: dict[TokenId, Token] = field(default_factory=dict)
     by_digest: dict[bytes, TokenId] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
-    changes: dict[int, Change] = field(default_factory=dict)
+    changes: dict[int, LiveChange] = field(default_factory=dict)
     last_change: dict[None, int] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

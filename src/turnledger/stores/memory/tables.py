@@ -55,7 +55,8 @@ class MemoryTables(TokenRows, ChangeRows, Overview):
             (
                 each
                 for each in self._db.conversations.values()
-                if each.owner == owner and not each.internal and each.state is ConversationState.LIVE
+                if each.owner == owner and not each.internal and each.is_listed
+                if each.state is ConversationState.LIVE
                 if scope in (None, each.scope)
             ),
             key=_place,
@@ -109,12 +110,13 @@ class MemoryTables(TokenRows, ChangeRows, Overview):
 
     def _end(self, conversation: Conversation) -> None:
         """Keep the row as a tombstone, and only so many of those."""
-        if conversation.state is ConversationState.DELETED and conversation.conversation_key is not None:
+        if conversation.is_deleted and conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)
         self._put(self._db.conversations, conversation.id, conversation)
-        self._put(self._db.ended, conversation.id, None)
+        if conversation.state is not ConversationState.DELETED:  # which can be restored
+            self._put(self._db.ended, conversation.id, None)
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
         found = self._db.conversations.get(id)

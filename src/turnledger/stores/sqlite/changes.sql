@@ -1,6 +1,7 @@
 -- What owners are told of, by name. Numbers rise in the order of commits: there is one writer at a time.
 
 -- name: add_change
+-- At the end.
 INSERT INTO change (at, owner, scope, kind, conversation, turn, branch, detail)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?);
 
@@ -21,27 +22,32 @@ ORDER BY number
 LIMIT ?;
 
 -- name: newest_change
+-- The last one, by which a position is known.
 SELECT number, at, conversation, turn
 FROM change
-ORDER BY number DESC
-LIMIT 1;
+WHERE number = (SELECT max(number) FROM change);
 
 -- name: change
+-- One, by which a position is known.
 SELECT number, at, conversation, turn
 FROM change
 WHERE number = ?;
 
 -- name: oldest_change
-SELECT number
-FROM change
-ORDER BY number
-LIMIT 1;
+-- The first that is kept.
+SELECT min(number) FROM change;
 
 -- name: purge_changes
 -- Of the oldest ones, those that are older than this time or further behind the newest than so many.
 DELETE FROM change
 WHERE number IN (
     SELECT number
-    FROM (SELECT number, at FROM change ORDER BY number LIMIT ?)
+    FROM (SELECT number, at FROM change WHERE number > 0 ORDER BY number LIMIT ?)
     WHERE number < ? AND (at < ? OR number <= ?)
 );
+
+-- name: owner_of_ticket
+-- Whose conversation somebody waits for.
+SELECT conversation.owner
+FROM ticket JOIN conversation ON conversation.id = ticket.conversation
+WHERE ticket.attempt = ?;

@@ -7,14 +7,14 @@ from types import ModuleType
 import apsw
 import pytest
 
-from turnledger.stores.sqlite import tables, token_rows
+from turnledger.stores.sqlite import change_rows, tables, token_rows
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
 
 SMALL = {"leases", "attempts", "running_of", "mark_swept"}
 """Queries that read a table of few rows, or a part of one, from end to end."""
 
-ALL_QUERIES = {**QUERIES, **token_rows.QUERIES}
+ALL_QUERIES = {**QUERIES, **token_rows.QUERIES, **change_rows.QUERIES}
 
 
 def shape(connection: apsw.Connection) -> set[tuple[str, str, str]]:
@@ -70,9 +70,9 @@ def test_a_store_of_the_first_version_keeps_its_rows() -> None:
     migrate(connection, ":memory:")
     assert connection.execute("SELECT owner, bytes FROM owner").fetchall() == [("ann", 2 * 16_384)]
     [found] = connection.execute(QUERIES["conversation_by_key"], ("ann", "", "k"))
-    assert (found[0], found[-1]) == (b"conversation", "")
+    assert (found[0], found[14]) == (b"conversation", "")
     [row] = connection.execute(QUERIES["branch"], (b"branch",))
-    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386)
+    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386, "")
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
 
 
@@ -104,10 +104,12 @@ def test_a_failed_migration_leaves_neither_tables_nor_version(monkeypatch: pytes
     assert connection.pragma("user_version") == 0
 
 
-@pytest.mark.parametrize(("module", "file"), [(tables, "queries.sql"), (token_rows, "tokens.sql")])
+@pytest.mark.parametrize(
+    ("module", "file"), [(tables, "queries.sql"), (token_rows, "tokens.sql"), (change_rows, "changes.sql")]
+)
 def test_each_query_has_a_sentence_and_is_used(module: ModuleType, file: str) -> None:
     source = Path(str(module.__file__)).read_text("utf-8")
-    used = set(re.findall(r'_(?:rows?|run|ask)\(\s*"(\w+)"', source))
+    used = set(re.findall(r'_(?:rows?|run|ask|look)\(\s*"(\w+)"', source))
     assert set(module.QUERIES) == used
     assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text(file), re.MULTILINE)) == len(used)
 
