@@ -338,7 +338,7 @@ class Ledger:
         return await TurnBlock(self._process, request, on_event).run(runner)
 
     async def changes(
-        self, *, owner: str = OWNER, within: str | None = None, after: str | None = None
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
     ) -> AsyncIterator[LiveChange]:
         """Follow what happens to the chats of an owner, in whichever process, in order and without polling.
 
@@ -352,13 +352,12 @@ class Ledger:
                 for change in await following.next_batch():
                     yield change
 
-    def follow(self, *, owner: str = OWNER, within: str | None = None, after: str | None = None) -> Following:
+    def follow(
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
+    ) -> Following:
         """As `changes`, in batches, and with the position in between: for servers."""
 
-        def sees(change: LiveChange) -> bool:
-            return within is None or change.scope == within
-
-        return Following(self._process, owner, sees, after)
+        return Following(self._process, owner, within, after)
 
     async def position(self, *, owner: str = OWNER) -> str:
         """Where `changes` has to go on from, so that nothing is missed that happens from now on."""

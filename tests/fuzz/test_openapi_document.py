@@ -23,6 +23,7 @@ OPERATIONS = [
     "POST /api/turns/{turn}/stop",
     "GET /api/turns/{turn}/events",
     "GET /api/chats/{chat}",
+    "GET /api/events",
     "POST /api/tokens",
     "GET /api/tokens",
     "GET /api/tokens/self",
@@ -33,6 +34,7 @@ OPERATIONS = [
     "GET /openapi.json",
 ]
 TAKE_ANYTHING = {
+    "GET /api/events",
     "GET /v1/models",
     "GET /v1/models/{model}",
     "GET /api/tokens/self",

@@ -24,6 +24,7 @@ from turnledger.engine.ports import Operation, Request, Result, Store, Sync
 from turnledger.errors import LedgerClosed, StoreError, TooManyReaders
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import LeaseId
+from turnledger.model.within import Within
 
 if TYPE_CHECKING:
     from turnledger.engine.process import Process
@@ -45,13 +46,11 @@ WOKEN_AT_ONCE = 64
 class Following:
     """One who follows the changes of an owner. Used by one task, as a context manager."""
 
-    def __init__(
-        self, process: Process, owner: str, sees: Callable[[LiveChange], bool], after: str | None
-    ) -> None:
+    def __init__(self, process: Process, owner: str, within: Within, after: str | None) -> None:
         self._process = process
         self._feed = process.feed
         self.owner = owner
-        self._sees = sees
+        self._within = within
         self._is_first = after is None
         self._is_unknown = after is not None and Position.of(after) is None
         self.position = (Position.of(after) if after else None) or Position()
@@ -61,6 +60,7 @@ class Following:
         self._coming: deque[Sequence[LiveChange]] = deque()
         self._count = 0
         self._bell = asyncio.Event()
+        self._is_woken = False
 
     def __enter__(self) -> Following:
         process = self._process
@@ -95,12 +95,14 @@ class Following:
         self._bell.set()
 
     def wake(self) -> None:
+        """Have who waits look around, though there is nothing new."""
+        self._is_woken = True
         self._bell.set()
 
     async def next_batch(self, timeout: float | None = None) -> Sequence[LiveChange]:
-        """The next changes, as soon as there are any; nothing if there are none for so many seconds.
-        Cancelled, it has taken none.
-        Raises LedgerClosed, and StoreErrors: who asks again goes on where he was."""
+        """The next changes, as soon as there are any; nothing if there are none for so many seconds, or if
+        it was woken. Cancelled, it has taken none. Raises LedgerClosed, and StoreErrors: who asks again
+        goes on where he was."""
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while not self._process.is_closed:
             batch = await self._catch_up() if self._is_behind else self._at_hand()
@@ -108,6 +110,9 @@ class Following:
                 return batch
             if self._is_behind or self._coming:
                 continue
+            if self._is_woken:
+                self._is_woken = False
+                return ()
             self._bell.clear()
             try:
                 async with asyncio.timeout_at(until):
@@ -157,6 +162,9 @@ class Following:
         if self._is_first or self._is_unknown:
             return Page([], await store.read(newest_position, None), is_whole=self._is_first)
         return await store.read(resume, ResumeRequest(self.owner, self.position, PAGE))
+
+    def _sees(self, change: LiveChange) -> bool:
+        return change.conversation is not None and self._within.reaches(change.scope, change.conversation)
 
     def _now(self) -> int:
         return self._process.clock.now_ms()

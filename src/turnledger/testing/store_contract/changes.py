@@ -16,6 +16,7 @@ from turnledger.errors import LedgerClosed, NoNewInput, TooManyReaders
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
+from turnledger.model.within import Within
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import IDS, begun, conversation, do, read, write
 from turnledger.testing.store_contract.stage import (
@@ -223,13 +224,21 @@ class Changes(Contract):
 
     async def test_who_is_confined_to_a_scope_is_told_of_that_only(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
-        async with following(process, within="shop") as heard:
+        async with following(process, within=Within("shop")) as heard:
             start = await process.ledger.position()
             await exchange(await process.chat(scope="desk"), "hello")
             shop = await process.chat(scope="shop")
             assert (await heard.next()).conversation == shop.id
-        async with following(process, within="shop", after=start) as heard:
+        async with following(process, within=Within("shop"), after=start) as heard:
             assert (await heard.next()).conversation == shop.id
+
+    async def test_who_is_confined_to_one_chat_is_told_of_that_only(self, stage: Stage) -> None:
+        [process] = await stage.processes(1)
+        first, second = await process.chat(), await process.chat()
+        async with following(process, within=Within(chat=second.id)) as heard:
+            await exchange(first, "hello")
+            turn = await exchange(second, "hello")
+            assert (await heard.next()).turn == turn.id
 
     async def test_who_was_cut_off_goes_on_where_he_was(self, stage: Stage) -> None:
         here, there = await stage.processes()
