@@ -16,25 +16,27 @@ from msgspec.structs import replace
 from turnledger.engine import closing, conversations, idempotency, retries
 from turnledger.engine.admitting import Readmit
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
+from turnledger.engine.changes import tell
 from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
-from turnledger.engine.lane import Dead, is_dead, queue_before
+from turnledger.engine.lane import Dead, beat_of, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, check_move, move, moved_before, moved_under
 from turnledger.engine.ports import Tables
+from turnledger.engine.resuming import can_resume, take_up
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk, Seen
 from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, check_resent, not_told_by, open_calls
-from turnledger.model.reset_policy import NEVER
 
 
 class BeginRequest(Struct, frozen=True, kw_only=True):
@@ -163,7 +165,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             # What was kept of the dead one lies on a branch of its own, and that is current now.
             conversation = replace(conversation, branch=branch.id)
     if branch.running is not None or branch.last_ticket:
-        queued = await _must_wait(tables, branch, request, verdict)
+        queued = await _must_wait(tables, conversation, branch, request, verdict)
         if queued is not None:
             return queued
     if request.move is not None:
@@ -260,7 +262,9 @@ async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Att
     return await tables.attempt(request.target.owner, branch.running) if branch.running else None
 
 
-async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verdict: Fresh) -> Queued | None:
+async def _must_wait(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
+) -> Queued | None:
     """None if the lane is free for this request; else its ticket, made if it has none."""
     front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     before, own = await queue_before(
@@ -274,12 +278,13 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
         if running is not None and front:
             await _check_before_stopping(tables, branch, running, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
+        if request.move is None:
+            await tell(tables, ChangeKind.TURN_QUEUED, conversation, request.now, turn=own.attempt)
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
         await tables.save_attempt(replace(running, stop=policy))
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
-    found = [(lease, await tables.lease(lease)) for lease in dict.fromkeys(leases)]
-    seen = [(lease, row.beat if row else None) for lease, row in found]
+    seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
     return Queued(own, tuple(seen), running.id if running and front else None)
 
 
@@ -315,6 +320,8 @@ async def _move(
     await tables.touch_conversation(conversation.id, request.now)
     if request.key is not None:
         await tables.save_claim(idempotency.claim_of(request.key, conversation, moved.branch.id, request.now))
+    if moved.branch.id != branch.id:
+        await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, request.now, branch=moved.branch.id)
     return moved
 
 
@@ -361,11 +368,12 @@ async def _take_lane(
         attempt = replace(attempt, fork=place.fork)
     journal = Journal()
     if resumed is not None:
-        branch, journal, count = await _take_up(tables, branch, resumed, attempt.id)
+        branch, journal, count = await take_up(tables, branch, resumed, attempt.id)
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
-    if request.is_interaction and _has_time(conversation):
+    await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.now, turn=attempt.id)
+    if request.is_interaction and conversation.has_time:
         # Begun is an interaction: the time without one does not run out under a long turn's feet.
         await tables.touch_conversation(conversation.id, request.now)
     if request.is_repeated:
@@ -380,22 +388,6 @@ async def _take_lane(
 def _check_seen(branch: Branch, request: BeginRequest) -> None:
     if request.reread is not None and (request.seen is None or not request.seen.is_still(branch)):
         raise HistoryMoved(branch.conversation)
-
-
-def _has_time(conversation: Conversation) -> bool:
-    """Whether anything becomes of a conversation that is left alone."""
-    return conversation.expires_after is not None or conversation.reset_policy is not NEVER
-
-
-def can_resume(branch: Branch, earlier: Attempt) -> bool:
-    """Whether a retry may take up the journal: only on the head it ran on, or the chain would break; so not
-    while the effects of another attempt wait to be settled there first."""
-    return (
-        earlier.state is AttemptState.FAILED
-        and earlier.journaled > 0
-        and earlier.base == branch.head
-        and branch.unsettled in (None, earlier.id)
-    )
 
 
 async def _ready(
@@ -458,19 +450,6 @@ async def _instructions_there(
     """Those that the turn brought along whose place is taken: they stay with the place."""
     instead_of = await replaced(tables, request.target.owner, branch, wish)
     return given_to(instead_of) if instead_of is not None else None
-
-
-async def _take_up(
-    tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
-) -> tuple[Branch, Journal, int]:
-    """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome. From now
-    on the effects are the retry's: nothing waits to be settled."""
-    journal = Journal.taken_up(await tables.journal(earlier.id))
-    journal.items += closing.resumed(journal)
-    await tables.drop_journal(earlier.id)
-    await tables.save_attempt(replace(earlier.moved(AttemptState.RESUMED), journaled=0))
-    await tables.add_records(attempt, 0, journal.records)
-    return replace(branch, unsettled=None), journal, len(journal.records)
 
 
 def _attempt(
