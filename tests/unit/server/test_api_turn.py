@@ -42,7 +42,8 @@ class Place:
             return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
 
     async def get(self, path: str) -> Any:
-        return (await ask(self.app, path)).json
+        path, _, query = path.partition("?")
+        return (await ask(self.app, path, query=query.encode())).json
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, Tu
 from turnledger.model.turn import TurnKind
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
-from turnledger.server.completing import renamed
 from turnledger.server.conversing import outcome_of
 from turnledger.server.models import Found, Models
 from turnledger.server.settings import Settings
@@ -62,14 +61,6 @@ async def test_a_commit_that_goes_through_is_not_denied_by_a_shutdown(stream: bo
 )
 def test_how_a_turn_ended_is_counted_in_a_word(problem: BaseException, word: str) -> None:
     assert outcome_of(problem) == word
-
-
-def test_only_the_id_of_an_answer_changes() -> None:
-    assert renamed([b'{"id":"a", "x":"a"}'], "a", "turn_1") == [b'{"id":"turn_1", "x":"a"}']
-    assert renamed([b'{"id":"a","x":{"id":"a"}}'], "a", "turn_1") == [b'{"id":"turn_1","x":{"id":"a"}}']
-    assert renamed([b'{"x":"a", "id":"a"}'], "a", "turn_1") == [b'{"x":"a", "id":"turn_1"}']
-    assert renamed([], "a", "turn_1") == []
-    assert msgspec.json.decode(renamed([b'{"x":"a"}'], "", "turn_1")[0]) == {"id": "turn_1", "x": "a"}
 
 
 @pytest.mark.parametrize("stream", [False, True])
