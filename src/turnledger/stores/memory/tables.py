@@ -217,6 +217,14 @@ class MemoryTables(TokenRows, ShareRows, Overview):
                 return await self.branch(branch.id)
         return None
 
+    async def branches(
+        self, conversation: ConversationId, before: BranchId | None, limit: int
+    ) -> list[Branch]:
+        made = [each.id for each in self._db.branches.values() if each.conversation == conversation]
+        made = made if before is None else made[: made.index(before)]
+        found = [await self.branch(id) for id in made[: -limit - 1 : -1]]
+        return [each for each in found if each is not None]
+
     async def add_origin(self, origin: Origin) -> None:
         self._put(self._db.origins, origin.branch, origin)
 

@@ -179,6 +179,13 @@ class SqliteTables(TokenRows, ShareRows, Overview):
         row = self._row("first_branch", conversation.raw)
         return None if row is None else self._branch_of(BranchId.trusted(row[0]), row[1:])
 
+    async def branches(
+        self, conversation: ConversationId, before: BranchId | None, limit: int
+    ) -> list[Branch]:
+        below = END_OF_TIME if before is None else self._ref(before)
+        rows = self._rows("branches", conversation.raw, below, limit)
+        return [self._branch_of(BranchId.trusted(row[0]), row[1:]) for row in rows]
+
     async def add_origin(self, origin: Origin) -> None:
         source = origin.line[0] if origin.line else None
         self._run(
