@@ -327,6 +327,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/api/shares/exchange",
             answer=routes.exchange,
             is_public=True,
+            is_apart=True,
             summary="Follow a link: exchange its code for a token; for a minute, each nonce for the same.",
             tag="shares",
             body=BROUGHT,

@@ -204,6 +204,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 201: "The token; its text is told now, and never again.",
                 404: "The owner has no such chat.",
                 409: "The owner has as many tokens as there may be.",
+                410: "The chat was deleted or has expired.",
             },
         ),
         Endpoint(
