@@ -41,6 +41,7 @@ from turnledger.server.chat_wire import Chunks, completion
 from turnledger.server.quotas import Place
 from turnledger.server.service import Service
 from turnledger.server.staying import shown_out
+from turnledger.server.titles import Titles
 from turnledger.server.wire_json import encode
 
 _messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
@@ -61,6 +62,7 @@ class Conversing:
     ) -> None:
         self._ledger = service.ledger
         self._metrics = service.metrics
+        self._titles = service.titles
         self._audience = service.audience
         self._admission = service.admission
         self._staying = service.staying
@@ -202,6 +204,13 @@ class Conversing:
             self._answer.done(renamed(runner.held, runner.answer_id, self._turn))
         else:
             self._answer.whole(renamed([runner.completion], runner.answer_id, self._turn)[0])
+        if self._titles is not None:
+            self._have_named(self._titles)
+
+    def _have_named(self, titles: Titles) -> None:
+        turn = None if self._running is None else self._running.turn
+        if self._running is not None and turn is not None and turn.number == 1:
+            titles.consider(self._running.conversation, turn)
 
     def _replay(self, turn: Turn) -> None:
         if self._asked.stream:
