@@ -21,6 +21,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
+from turnledger.engine.searching import Hit, SearchPage
 from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
@@ -55,6 +56,7 @@ __all__ = [
     "Ended",
     "Finding",
     "Flags",
+    "Hit",
     "Item",
     "ItemDone",
     "Ledger",
@@ -70,6 +72,7 @@ __all__ = [
     "Rule",
     "Runner",
     "RunningTurn",
+    "SearchPage",
     "Sent",
     "SetAside",
     "Share",

@@ -24,6 +24,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
+from turnledger.stores.memory.search_rows import SearchRows
 from turnledger.stores.memory.share_rows import ShareRows
 from turnledger.stores.memory.token_rows import TokenRows
 
@@ -31,7 +32,7 @@ KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, ShareRows, Overview):
+class MemoryTables(TokenRows, ShareRows, SearchRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -70,6 +71,7 @@ class MemoryTables(TokenRows, ShareRows, Overview):
         if conversation.expires_after is None:
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
+        self._give_place(conversation.id)
         if conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             if name in self._db.by_key:
@@ -169,6 +171,7 @@ class MemoryTables(TokenRows, ShareRows, Overview):
             left -= len(line[number].body) + len(self._db.turn_logs.get(line[number].id, b""))
             self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
+            self._remove(self._db.places, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
         if unneeded:
@@ -194,6 +197,7 @@ class MemoryTables(TokenRows, ShareRows, Overview):
         self._remove(self._db.switches, conversation.id)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
+        self._remove(self._db.places, conversation.id)
         if conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
@@ -281,6 +285,7 @@ class MemoryTables(TokenRows, ShareRows, Overview):
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
+        self._give_place(turn.id)
         if log:
             self._put(self._db.turn_logs, turn.id, log)
 

@@ -21,6 +21,7 @@ from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
+from turnledger.stores.sqlite.search_rows import SearchRows
 from turnledger.stores.sqlite.share_rows import ShareRows
 from turnledger.stores.sqlite.token_rows import TokenRows
 
@@ -44,7 +45,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(TokenRows, ShareRows, Overview):
+class SqliteTables(TokenRows, ShareRows, SearchRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
