@@ -304,6 +304,7 @@ class RunningTurn:
             now=now,
             log=self._log_of(output),
             is_flushed=self._flushes > 0,
+            home=self.conversation,
         )
 
     def _packed_details(self) -> bytes:
