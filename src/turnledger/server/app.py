@@ -126,6 +126,8 @@ class App:
             return False
         finally:
             timer.cancel()
+            if self.service.titles is not None:
+                await self.service.titles.close()
             await self.service.admission.note_uses()
         return True
 
