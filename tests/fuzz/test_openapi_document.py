@@ -23,6 +23,7 @@ OPERATIONS = [
     "POST /api/turns/{turn}/stop",
     "GET /api/turns/{turn}/events",
     "GET /api/chats/{chat}",
+    "GET /api/search",
     "POST /api/tokens",
     "GET /api/tokens",
     "GET /api/tokens/self",
