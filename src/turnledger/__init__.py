@@ -34,9 +34,11 @@ from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.token import Token, TokenScope
+from turnledger.model.transfer_report import ImportReport
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
 from turnledger.tokens import Tokens
+from turnledger.transfer import Transfer
 
 # A library is silent unless its user configures logging.
 logging.getLogger("turnledger").addHandler(logging.NullHandler())
@@ -52,6 +54,7 @@ __all__ = [
     "Ended",
     "Finding",
     "Flags",
+    "ImportReport",
     "Item",
     "ItemDone",
     "Ledger",
@@ -74,6 +77,7 @@ __all__ = [
     "Token",
     "TokenScope",
     "Tokens",
+    "Transfer",
     "Turn",
     "TurnBlock",
     "TurnFinished",

@@ -51,6 +51,7 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
+from turnledger.transfer import Transfer
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
@@ -63,6 +64,7 @@ class Ledger:
         self._process = process
         # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
         self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
+        self._transfer = Transfer(process, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -332,6 +334,11 @@ class Ledger:
     def tokens(self) -> Tokens:
         """The tokens that let callers in, for servers: made, found, listed and revoked here."""
         return self._tokens
+
+    @property
+    def transfer(self) -> Transfer:
+        """Chats as lines of JSON: exported and imported here."""
+        return self._transfer
 
     @property
     def clock(self) -> Clock:

@@ -50,6 +50,11 @@ class Limits:
     """Tokens of one owner that are neither revoked nor expired."""
     tokens_kept: float = 30 * 24 * 3600.0
     """How long revoked and expired tokens are listed."""
+    import_line_bytes: int = 32 * 1024 * 1024
+    """Bytes of one line that is imported."""
+    import_chat_bytes: int = 64 * 1024 * 1024
+    """Bytes of all lines of one chat that is imported: it is written in one step, and held in memory until
+    then."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
 

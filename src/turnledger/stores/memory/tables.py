@@ -25,12 +25,13 @@ from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
 from turnledger.stores.memory.token_rows import TokenRows
+from turnledger.stores.memory.transfer_rows import TransferRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, Overview):
+class MemoryTables(TokenRows, TransferRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:

@@ -55,6 +55,7 @@ PARTS = (
     "stops",
     "superseded",
     "tokens",
+    "transfer",
     "unfinished_edits",
     "unknown_outcome",
     "usage",
@@ -98,6 +99,7 @@ from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # n
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
 from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
+from turnledger.testing.store_contract.transfer import Transferred  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
@@ -147,6 +149,7 @@ class StoreContract(
     Stops,
     Superseding,
     TokensKept,
+    Transferred,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,
