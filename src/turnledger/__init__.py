@@ -37,6 +37,7 @@ from turnledger.model.token import Token, TokenScope
 from turnledger.model.transfer_report import ImportReport
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
+from turnledger.model.within import Within
 from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 
@@ -84,6 +85,7 @@ __all__ = [
     "TurnKind",
     "TurnStarted",
     "Usage",
+    "Within",
     "errors",
     "items_of_messages",
     "messages_of",
