@@ -6,7 +6,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable
 
 import msgspec
 
-from turnledger.engine.asking import check_name, check_scope, scope_in
+from turnledger.engine.asking import check_may_make, check_name, check_scope, scope_in
 from turnledger.engine.exporting import (
     PAGE,
     ExportRequest,
@@ -23,6 +23,7 @@ from turnledger.engine.process import Process
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
 from turnledger.model.ids import ConversationId
 from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.within import EVERYWHERE, Within
 
 CHATS = 100
 """Chats that are looked up at once."""
@@ -36,7 +37,7 @@ class Transfer:
         self._owner = owner
 
     async def export(
-        self, chat: str, *, owner: str | None = None, within: str | None = None
+        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
     ) -> AsyncIterator[bytes]:
         """Tell one chat: a line for itself, then one for each turn of all its branches, parents first.
 
@@ -57,11 +58,11 @@ class Transfer:
             lines = await process.store.read(page_of, PageRequest(outline, told))
 
     async def export_all(
-        self, *, owner: str | None = None, scope: str | None = None, within: str | None = None
+        self, *, owner: str | None = None, scope: str | None = None, within: Within = EVERYWHERE
     ) -> AsyncIterator[bytes]:
         """Tell all chats of an owner that lists show, of one scope or of all: each as `export` does, one that
         is deleted before its turn comes not at all. The longest unused come first."""
-        if scope is not None or within is not None:
+        if scope is not None or within.scope is not None:
             scope = scope_in(scope or "", within)
         owner = owner or self._owner
         told: set[ConversationId] = set()
@@ -70,7 +71,7 @@ class Transfer:
             request = OwnedRequest(owner, scope, after, CHATS)
             page = await self._process.store.read(owned, request)
             for chat in page:
-                if chat.id in told:
+                if chat.id in told or not within.sees(chat):
                     continue
                 told.add(chat.id)
                 try:
@@ -88,7 +89,7 @@ class Transfer:
         *,
         owner: str | None = None,
         scope: str | None = None,
-        within: str | None = None,
+        within: Within = EVERYWHERE,
     ) -> AsyncIterator[ImportReport]:
         """Put chats into the store, and report what was done, line by line.
 
@@ -100,7 +101,8 @@ class Transfer:
         """
         if owner is not None:
             check_name("owner", owner)
-        if within is not None:
+        check_may_make(within)
+        if within.scope is not None:
             scope = scope_in(scope or "", within)
         elif scope is not None:
             check_scope("scope", scope)
@@ -114,7 +116,7 @@ class Transfer:
                 yield report
 
     async def _told(
-        self, found: ReadChat | ImportReport, owner: str, scope: str | None, within: str | None
+        self, found: ReadChat | ImportReport, owner: str, scope: str | None, within: Within
     ) -> list[ImportReport]:
         if isinstance(found, ImportReport):
             return [found]
@@ -122,7 +124,7 @@ class Transfer:
         return sorted((*found.reports, *reports), key=lambda report: report.line)
 
     async def _import(
-        self, found: ReadChat, owner: str, scope: str | None, within: str | None
+        self, found: ReadChat, owner: str, scope: str | None, within: Within
     ) -> list[ImportReport]:
         process = self._process
         if found.header is None or found.refused is not None:

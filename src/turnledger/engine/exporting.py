@@ -24,6 +24,7 @@ from turnledger.model.instructions import instructed_after
 from turnledger.model.journal import Journal
 from turnledger.model.transfer import BranchLine, chat_line, encoded, turn_line
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.model.within import EVERYWHERE, Within
 
 PAGE = 50
 """Turns that are read at once."""
@@ -55,14 +56,14 @@ class ExportRequest:
     owner: str
     conversation: ConversationId
     now: int
-    within: str | None = None
+    within: Within = EVERYWHERE
 
 
 async def outline_of(tables: Tables, request: ExportRequest) -> Outline:
     """Look at a live conversation as a whole. Raises ConversationNotFound, also to anybody but its owner,
     ConversationDeleted and ConversationExpired."""
     found = await tables.conversation(request.owner, request.conversation)
-    if found is not None and request.within not in (None, found.scope):
+    if found is not None and not request.within.sees(found):
         raise ConversationNotFound
     return await outline(tables, await check_live(tables, found, request.now))
 

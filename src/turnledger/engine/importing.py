@@ -24,6 +24,7 @@ from turnledger.model.pairing import left_open
 from turnledger.model.transfer import BranchLine, chat_line, encoded, turn_line
 from turnledger.model.transfer_report import Did, ImportReport
 from turnledger.model.turn import Turn
+from turnledger.model.within import EVERYWHERE, Within
 
 TRIES = 8
 """Ids that are tried for a chat whose own is taken, or names one that is gone."""
@@ -38,7 +39,7 @@ class ImportRequest:
 
     plan: Plan
     now: int
-    within: str | None = None
+    within: Within = EVERYWHERE
     owner_bytes: int | None = None
 
 
@@ -75,7 +76,7 @@ async def import_chat(tables: Tables, request: ImportRequest) -> Imported:
     for tried in range(TRIES):
         id = _name(wanted, tried)
         found = await tables.conversation(wanted.owner, id)
-        if found is not None and request.within not in (None, found.scope):
+        if found is not None and not request.within.sees(found):
             continue  # it does not exist for who asks, and cannot be told from somebody else's
         if found is None and await tables.is_taken(id):
             continue

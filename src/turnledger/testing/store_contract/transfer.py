@@ -16,6 +16,7 @@ from turnledger.engine.importing import import_chat
 from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.model.transfer_report import ENDS, Did, ImportReport
+from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import Fate
@@ -35,16 +36,16 @@ async def elsewhere() -> AsyncIterator[Ledger]:
         yield ledger
 
 
-async def exported(ledger: Ledger, chat: str, **options: str) -> bytes:
+async def exported(ledger: Ledger, chat: str, **options: Any) -> bytes:
     """The file of one chat."""
     return b"".join([line async for line in ledger.transfer.export(chat, **options)])
 
 
-async def all_exported(ledger: Ledger, **options: str) -> bytes:
+async def all_exported(ledger: Ledger, **options: Any) -> bytes:
     return b"".join([line async for line in ledger.transfer.export_all(**options)])
 
 
-async def imported(ledger: Ledger, file: bytes, **options: str) -> list[ImportReport]:
+async def imported(ledger: Ledger, file: bytes, **options: Any) -> list[ImportReport]:
     """Import a file, in two pieces."""
     middle = len(file) // 2
     pieces = (file[:middle], file[middle:])
@@ -190,22 +191,22 @@ class Transferred(Contract):
         await exchange(await here.conversation(owner="ben"), "secret")
         assert _chats(await all_exported(here)) == [chat.id for chat in mine]
         assert _chats(await all_exported(here, scope="s")) == [chat.id for chat in mine[1:]]
-        assert _chats(await all_exported(here, within="s")) == [chat.id for chat in mine[1:]]
+        assert _chats(await all_exported(here, within=Within("s"))) == [chat.id for chat in mine[1:]]
         with pytest.raises(InvalidInput):
-            await all_exported(here, scope="t", within="s")
+            await all_exported(here, scope="t", within=Within("s"))
         with pytest.raises(ConversationNotFound):
-            await exported(here, mine[0].id, within="s")
+            await exported(here, mine[0].id, within=Within("s"))
 
     async def test_who_sees_one_scope_imports_into_it(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
         chat = await here.conversation(scope="s")
         await exchange(chat, "hi")
         file = await exported(here, chat.id)
-        reports = await imported(here, file, within="t")
+        reports = await imported(here, file, within=Within("t"))
         assert end_of(reports).did is Did.IMPORTED
-        [name] = _chats(await all_exported(here, within="t"))
+        [name] = _chats(await all_exported(here, within=Within("t")))
         assert end_of(reports).chat == name != chat.id
-        assert done(await imported(here, file, within="t")) == [Did.UNCHANGED]
+        assert done(await imported(here, file, within=Within("t"))) == [Did.UNCHANGED]
         assert await here.check() == []
 
     async def test_a_conversation_key_that_is_taken_stays_where_it_is(self, stage: Stage) -> None:
