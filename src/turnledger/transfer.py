@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from dataclasses import replace
 
 import msgspec
 
@@ -12,9 +13,11 @@ from turnledger.engine.exporting import (
     ExportRequest,
     OwnedRequest,
     PageRequest,
+    ShownRequest,
     begin_of,
     owned,
     page_of,
+    shown_part,
 )
 from turnledger.engine.import_lines import ChatReader, ReadChat
 from turnledger.engine.import_plan import planned
@@ -22,6 +25,7 @@ from turnledger.engine.importing import ImportRequest, import_chat
 from turnledger.engine.process import Process
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
 from turnledger.model.ids import ConversationId
+from turnledger.model.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer_report import Did, ImportReport
 from turnledger.model.within import EVERYWHERE, Within
 
@@ -56,6 +60,23 @@ class Transfer:
             if len(lines) < PAGE:
                 return
             lines = await process.store.read(page_of, PageRequest(outline, told))
+
+    async def markdown(
+        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
+    ) -> AsyncIterator[str]:
+        """Tell what people see of one chat, for reading: the branch that it shows, as Markdown in which no
+        word of the chat is more than text. It cannot be imported. Raises as `export` does."""
+        process = self._process
+        now, after = process.clock.now_ms(), 0
+        request = ShownRequest(owner or self._owner, ConversationId(chat), now, within)
+        part = await process.store.read(shown_part, request)
+        yield markdown_head(part.conversation)
+        while part.turns:
+            for turn in part.turns:
+                yield markdown_turn(turn, part.hidden.get(turn.id, ()))
+            after += len(part.turns)
+            request = replace(request, branch=part.branch, after=after)
+            part = await process.store.read(shown_part, request)
 
     async def export_all(
         self, *, owner: str | None = None, scope: str | None = None, within: Within = EVERYWHERE

@@ -102,7 +102,7 @@ def test_tokens_can_do_this() -> None:
 
 
 def test_a_transfer_can_do_this() -> None:
-    assert public(Transfer) == {"export", "export_all", "import_lines"}
+    assert public(Transfer) == {"export", "export_all", "import_lines", "markdown"}
 
 
 def test_a_chat_can_do_this() -> None:

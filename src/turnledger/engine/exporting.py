@@ -18,7 +18,7 @@ from turnledger.engine.ending import input_on
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, ConversationDeleted, ConversationNotFound
 from turnledger.model.conversation import Branch, Conversation, Stretch
-from turnledger.model.flags import Flags
+from turnledger.model.flags import Flags, Hidden, hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructed_after
 from turnledger.model.journal import Journal
@@ -207,6 +207,43 @@ async def all_lines(tables: Tables, conversation: Conversation) -> list[bytes]:
     for first in range(0, count, PAGE):
         lines += await page_of(tables, PageRequest(found, first))
     return lines
+
+
+@dataclass(frozen=True)
+class ShownRequest:
+    """Ask for a part of what people see of a chat."""
+
+    owner: str
+    conversation: ConversationId
+    now: int
+    within: Within = EVERYWHERE
+    branch: Branch | None = None
+    """The branch as it was at the first look."""
+    after: int = 0
+
+
+class ShownPart(Struct, frozen=True):
+    """Turns of the branch that a conversation shows, from the first on."""
+
+    conversation: Conversation
+    branch: Branch
+    turns: list[Turn]
+    hidden: Hidden
+    """The places of their items that people are not shown."""
+
+
+async def shown_part(tables: Tables, request: ShownRequest) -> ShownPart:
+    """The next turns of the branch that was current at the first look. Raises as `outline_of` does."""
+    found = await tables.conversation(request.owner, request.conversation)
+    if found is not None and not request.within.sees(found):
+        raise ConversationNotFound
+    found = await check_live(tables, found, request.now)
+    branch = request.branch or await tables.branch(found.branch)
+    if branch is None:
+        raise BranchNotFound
+    turns = await line.turns_of(tables, branch, request.after, request.after + PAGE, PAGE)
+    flags = await tables.flags(request.owner, tuple(turn.id for turn in turns))
+    return ShownPart(found, branch, turns, hidden_from_user(flags))
 
 
 @dataclass(frozen=True)

@@ -197,5 +197,5 @@ def instructions_of(line: TurnLine) -> tuple[msgspec.Raw, ...] | None:
 
 
 def decoded(raw: bytes, kind: Any) -> Any:
-    """A line of this kind. Raises ValueError with what is wrong."""
+    """A line of this kind. Raises msgspec.DecodeError with what is wrong."""
     return msgspec.json.decode(raw, type=kind)

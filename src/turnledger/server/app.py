@@ -18,7 +18,7 @@ from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import chats, completions, health, models, tokens, turns
+from turnledger.server.routes import chats, completions, health, models, tokens, transfer, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
@@ -44,6 +44,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *models.endpoints(service),
             *turns.endpoints(service),
             *chats.endpoints(service),
+            *transfer.endpoints(service),
             *tokens.endpoints(service),
             *health.endpoints(service),
         ]
