@@ -21,6 +21,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
+from turnledger.engine.searching import Hit, SearchPage
 from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
@@ -33,11 +34,13 @@ from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.share import Share, ShareKind
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.transfer_report import ImportReport
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
 from turnledger.model.within import Within
+from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 
@@ -55,6 +58,7 @@ __all__ = [
     "Ended",
     "Finding",
     "Flags",
+    "Hit",
     "ImportReport",
     "Item",
     "ItemDone",
@@ -71,8 +75,12 @@ __all__ = [
     "Rule",
     "Runner",
     "RunningTurn",
+    "SearchPage",
     "Sent",
     "SetAside",
+    "Share",
+    "ShareKind",
+    "Shares",
     "Sibling",
     "TextDelta",
     "Token",
@@ -85,6 +93,7 @@ __all__ = [
     "TurnKind",
     "TurnStarted",
     "Usage",
+    "Visit",
     "Within",
     "errors",
     "items_of_messages",

@@ -26,6 +26,7 @@ def test_these_names_are_exported() -> None:
         "Ended",
         "Finding",
         "Flags",
+        "Hit",
         "ImportReport",
         "Item",
         "ItemDone",
@@ -42,6 +43,7 @@ def test_these_names_are_exported() -> None:
         "Rule",
         "Runner",
         "RunningTurn",
+        "SearchPage",
         "Sent",
         "SetAside",
         "Sibling",
@@ -90,6 +92,7 @@ def test_a_ledger_can_do_this() -> None:
         "resent",
         "reset",
         "run",
+        "search",
         "tokens",
         "transfer",
         "turn",
@@ -108,6 +111,7 @@ def test_a_transfer_can_do_this() -> None:
 def test_a_chat_can_do_this() -> None:
     assert public(Chat) == {
         "attempts",
+        "branches",
         "conversation_key",
         "delete",
         "edit",

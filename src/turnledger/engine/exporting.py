@@ -74,7 +74,7 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
     waiting: list[Waiting] = []
     heads: list[BranchLine] = []
     covered: dict[BranchId, int] = {}
-    for branch in await _branches(tables, conversation.id):
+    for branch in await branches_of(tables, conversation.id):
         own = await _not_covered(tables, branch, covered)
         covered.update({each.branch: each.through for each in own})
         stretches += own
@@ -95,17 +95,18 @@ async def outline(tables: Tables, conversation: Conversation) -> Outline:
     )
 
 
-async def _branches(tables: Tables, conversation: ConversationId) -> list[Branch]:
+async def branches_of(tables: Tables, conversation: ConversationId) -> list[Branch]:
+    """The branches of a conversation, in the order of making."""
     found: list[Branch] = []
     while True:
-        after = found[-1].id if found else None
-        page = await tables.branches_made(conversation, after, BRANCHES)
+        before = found[-1].id if found else None
+        page = await tables.branches(conversation, before, BRANCHES)
         found += page
         if len(page) < BRANCHES:
             break
     if not found:
         raise BranchNotFound
-    return found
+    return found[::-1]
 
 
 async def _not_covered(tables: Tables, branch: Branch, covered: dict[BranchId, int]) -> list[Stretch]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import line
-from turnledger.engine.exporting import all_lines
+from turnledger.engine.exporting import all_lines, branches_of
 from turnledger.engine.import_plan import Plan, Planned
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import check_room, store_turn
@@ -111,7 +111,7 @@ async def _compare(tables: Tables, plan: Plan, found: Conversation) -> Imported:
     wanted = replace(plan.conversation, id=found.id)
     if found.conversation_key is None:
         wanted = replace(wanted, conversation_key=None)
-    made = await tables.branches_made(found.id, None, len(plan.branches) + 1)
+    made = await branches_of(tables, found.id)
     ids = _turns_called(plan, found.id, there)
     branches = {
         id: each.id

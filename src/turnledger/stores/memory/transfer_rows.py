@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnledger.model.conversation import Branch, Conversation, ConversationState
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.stores.memory.undo_log import UndoLog
 
 if TYPE_CHECKING:
@@ -16,14 +16,6 @@ class TransferRows(UndoLog):
     """The part of `Tables` that is for whole chats."""
 
     _db: Database
-
-    async def branches_made(
-        self, conversation: ConversationId, after: BranchId | None, limit: int
-    ) -> list[Branch]:
-        made = [each for each in self._db.branches.values() if each.conversation == conversation]
-        ids = [each.id for each in made]
-        first = ids.index(after) + 1 if after in ids else 0
-        return made[first : first + limit]
 
     async def untouched(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int

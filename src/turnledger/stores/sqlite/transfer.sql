@@ -1,14 +1,5 @@
 -- What exports and imports ask of a SQLite store, by name.
 
--- name: branches_made
--- Those of a conversation, the first made first, behind one.
-SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
-       instructed, bytes, preview
-FROM branch
-WHERE conversation = ?1 AND ref > coalesce((SELECT ref FROM branch WHERE id = ?2), 0)
-ORDER BY ref
-LIMIT ?3;
-
 -- name: untouched
 -- A page of all that an owner has listed, the longest untouched first: the index of lists, backwards.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,

@@ -6,8 +6,8 @@ from typing import Any
 
 import apsw
 
-from turnledger.model.conversation import Branch, Conversation
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
@@ -23,12 +23,6 @@ class TransferRows:
 
     def _found(self, query: str, *bindings: Any) -> list[Row]:
         return self._cursor.execute(QUERIES[query], bindings).fetchall()
-
-    async def branches_made(
-        self, conversation: ConversationId, after: BranchId | None, limit: int
-    ) -> list[Branch]:
-        rows = self._found("branches_made", conversation.raw, records.raw_or_none(after), limit)
-        return [records.branch_of(BranchId.trusted(row[0]), row[1:], conversation) for row in rows]
 
     async def untouched(
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
