@@ -16,6 +16,7 @@ from turnledger.engine.asking import (
     details_of,
     move_request,
     resent_request,
+    tags_of,
     target_of,
 )
 from turnledger.engine.awaiting import outcome_in
@@ -45,7 +46,15 @@ from turnledger.engine.moving import (
 )
 from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
-from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
+from turnledger.engine.reading import (
+    InfoRequest,
+    PageRequest,
+    SetAside,
+    attempts_page,
+    info,
+    summary,
+    turns_page,
+)
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.showing import in_force, whole_history
 from turnledger.engine.stopping import stop_turn
@@ -58,6 +67,7 @@ from turnledger.model.event import Event
 from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 
 
@@ -339,18 +349,41 @@ class Chat:
         request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
         return await self._process.store.read(info, request)
 
+    async def summary(self) -> Listed:
+        """The conversation as a list shows it: with its number of turns, its preview, and whether a turn
+        runs."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(summary, request)
+
     async def update(
         self,
         *,
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        tags: Iterable[str] | None = None,
+        pinned: bool | None = None,
+        archived: bool | None = None,
         revision: int | None = None,
     ) -> Conversation:
-        """Set title or metadata; with the revision that was read, only if nobody did so since, or to the
-        very same. Never disturbs a running turn. Raises RevisionConflict."""
+        """Set what is given, in one step; with the revision that was read, only if nobody did so since, or to
+        the very same. Never disturbs a running turn. Raises RevisionConflict.
+
+        A title given here is never replaced by an automatic one; an empty one takes the name back, and the
+        conversation is called by its first words again. Pinned ones are never removed by retention; archived
+        ones are listed apart.
+        """
         check_details(title, metadata)
-        now = self._process.clock.now_ms()
-        request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
+        request = UpdateRequest(
+            owner=self.owner,
+            id=self.id,
+            title=title,
+            metadata=metadata,
+            tags=None if tags is None else tags_of(tags),
+            pinned=pinned,
+            archived=archived,
+            revision=revision,
+            now=self._process.clock.now_ms(),
+        )
         return await self._process.persist(update, request)
 
     async def delete(self) -> None:

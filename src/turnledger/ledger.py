@@ -8,6 +8,7 @@ from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
 
+from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
 from turnledger.engine.asking import (
     Input,
@@ -16,15 +17,12 @@ from turnledger.engine.asking import (
     check_limit,
     details_of,
     resent_request,
-    scope_in,
     target_of,
 )
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
-    ListRequest,
     ResolveRequest,
-    list_page,
     resolve_now,
     resolve_settled,
 )
@@ -43,7 +41,6 @@ from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
-from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
@@ -63,6 +60,7 @@ class Ledger:
         self._process = process
         # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
         self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
+        self._catalogue = Catalogue(process, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -206,23 +204,6 @@ class Ledger:
         found = await process.persist(reset_key, request)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
-    async def conversations(
-        self,
-        *,
-        owner: str = OWNER,
-        scope: str | None = None,
-        within: str | None = None,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Conversation]:
-        """List the owner's conversations, of one scope or of all that there are, the last used first;
-        `before` is the last id of the page before."""
-        if scope is not None or within is not None:
-            scope = scope_in(scope or "", within)
-        cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms())
-        return await self._process.store.read(list_page, request)
-
     def turn(
         self,
         input: Input,
@@ -253,6 +234,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         return TurnBlock(self._process, begin_request(self._process, target, input, **options), on_event)
 
@@ -283,6 +265,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = resent_request(self._process, target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
@@ -320,6 +303,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
@@ -327,6 +311,11 @@ class Ledger:
     async def usage(self, *, owner: str = OWNER) -> Usage:
         """Tell how much is stored for an owner; see Limits.owner_bytes."""
         return await self._process.store.read(usage, owner)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The lists of an owner's conversations."""
+        return self._catalogue
 
     @property
     def tokens(self) -> Tokens:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.branching import open_branch, place_of
 from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
+from turnledger.engine.entry import enter
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import store_turn
 from turnledger.errors import Superseded
@@ -18,6 +19,7 @@ from turnledger.model.conversation import Branch
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.preview import preview_of
 from turnledger.model.turn import Turn, TurnKind
 
 
@@ -39,6 +41,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None
     journaled: int
     is_interaction: bool
+    is_entered: bool = True
+    """Whether the list of chats has nothing to learn from it but that its chat was used."""
     now: int
     log: bytes = b""
     """The events of the turn, as they are kept with it."""
@@ -78,7 +82,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     stored = await store_turn(tables, request.owner, branch, turn, request.log)
     if asked:
         await tables.save_flags(request.owner, turn.id, asked)
-    await tables.save_branch(behind(branch, request, stored))
+    await tables.save_branch(behind(branch, request, stored, asked))
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
@@ -88,14 +92,18 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
-    if request.is_interaction:
+    if not request.is_entered:
+        at = request.now if request.is_interaction else None
+        await enter(tables, request.owner, request.conversation, branch, turn, at)
+    elif request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
     return turn
 
 
-def behind(branch: Branch, request: CommitRequest, stored: int) -> Branch:
+def behind(branch: Branch, request: CommitRequest, stored: int, asked: Mapping[int, Flags]) -> Branch:
     """The branch with the turn as its head, its lane free, and so many bytes in all."""
     turn = request.turn
+    hidden = [place for place, flags in asked.items() if not flags.to_user] if asked else ()
     return replace(
         branch,
         head=turn.id,
@@ -104,6 +112,7 @@ def behind(branch: Branch, request: CommitRequest, stored: int) -> Branch:
         pending=request.pending,
         instructed=request.instructed,
         bytes=stored,
+        preview=preview_of(turn, hidden) or branch.preview,
     )
 
 

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import closing
 from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
+from turnledger.engine.entry import enter, preview_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.usage import store_turn
@@ -161,6 +162,7 @@ async def _keep(
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log)
     if place is not None and place.asked:
         await tables.save_flags(attempt.owner, turn.id, place.asked)
+    branch = await _entered(tables, branch, attempt, turn)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -191,10 +193,17 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch, turn = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
     if place is not None and place.asked:
         await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, told.input))
+    branch = await _entered(tables, branch, attempt, turn)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
     return replace(branch, unsettled=None, settled=branch.length)
+
+
+async def _entered(tables: Tables, branch: Branch, attempt: Attempt, turn: Turn) -> Branch:
+    """Note in the list of chats what was added to the history; return the branch with its preview."""
+    await enter(tables, attempt.owner, attempt.conversation, branch, turn)
+    return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
 
 
 def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:

@@ -1,0 +1,54 @@
+"""The catalogue as programs use it: an owner's chats, a page at a time."""
+
+from __future__ import annotations
+
+from turnledger.engine.asking import check_limit, check_name, scope_in, tag_of
+from turnledger.engine.catalogue import ListRequest, list_page
+from turnledger.engine.process import Process
+from turnledger.model.listing import Page, Position, Wanted
+
+
+class Catalogue:
+    """The lists of a ledger's conversations."""
+
+    def __init__(self, process: Process, tokenless: str) -> None:
+        self._process = process
+        self._tokenless = tokenless
+
+    async def list(
+        self,
+        *,
+        owner: str | None = None,
+        scope: str | None = None,
+        within: str | None = None,
+        tag: str | None = None,
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        deleted: bool = False,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """A page of the owner's chats, the last used first, of one scope or of all that there are.
+
+        `tag`, `archived` and `pinned` choose among them, where None means any; `deleted` lists those that can
+        be restored instead, archived or not. `cursor` is `next` of the page before. It names a place, not a chat: whatever is
+        used, changed or deleted meanwhile, no chat comes twice, and each that stays as it is comes once. What
+        is used while somebody reads on moves to the front, where they have been. Raises InvalidInput for what
+        is no cursor.
+        """
+        owner = self._tokenless if owner is None else owner
+        check_name("owner", owner)
+        if scope is not None or within is not None:
+            scope = scope_in(scope or "", within)
+        wanted = Wanted(
+            owner=owner,
+            scope=scope,
+            tag=None if tag is None else tag_of(tag),
+            archived=None if deleted else archived,
+            pinned=pinned,
+            deleted=deleted,
+        )
+        after = None if cursor is None else Position.of(cursor)
+        process = self._process
+        request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms())
+        return await process.store.read(list_page, request)

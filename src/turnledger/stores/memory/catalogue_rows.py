@@ -1,0 +1,37 @@
+"""The lists of chats of a memory store."""
+
+from __future__ import annotations
+
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.listing import Listed, Position, Wanted
+from turnledger.stores.memory.database import Database
+
+
+class CatalogueRows:
+    """The part of `Tables` that lists conversations."""
+
+    _db: Database
+
+    async def listed(self, wanted: Wanted, after: Position | None, limit: int) -> list[Listed]:
+        found = [each for each in self._db.conversations.values() if _is_wanted(each, wanted)]
+        behind = [each for each in found if after is None or (each.touched_at, each.id) < (after.at, after.id)]
+        behind.sort(key=lambda each: (each.touched_at, each.id), reverse=True)
+        return [self._listed(each) for each in behind[:limit]]
+
+    def _listed(self, conversation: Conversation) -> Listed:
+        branch = self._db.branches[conversation.branch]
+        return Listed(conversation, branch.length, branch.preview, branch.running is not None)
+
+
+def _is_wanted(each: Conversation, wanted: Wanted) -> bool:
+    state = ConversationState.DELETED if wanted.deleted else ConversationState.LIVE
+    return (
+        each.owner == wanted.owner
+        and each.state is state
+        and each.is_listed
+        and not each.internal
+        and wanted.scope in (None, each.scope)
+        and (wanted.tag is None or wanted.tag in each.tags)
+        and wanted.archived in (None, each.archived)
+        and wanted.pinned in (None, each.pinned)
+    )
