@@ -27,7 +27,7 @@ from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk, Seen
 from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Conversation, ConversationState, Lease, Ticket
+from turnledger.model.conversation import Branch, Conversation, Lease, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
@@ -206,7 +206,7 @@ async def _where_it_waits(tables: Tables, target: Target, ticket: Ticket) -> Tar
     """A request that waits goes on where it stands in line, though its conversation_key may have been given
     to another conversation since. From a deleted one it moves on."""
     found = await tables.conversation(target.owner, ticket.conversation)
-    if found is None or found.state is ConversationState.DELETED:
+    if found is None or found.is_deleted:
         return target
     return target.at(found.id)
 

@@ -27,7 +27,7 @@ from turnledger.engine.check_tokens import check_token
 from turnledger.engine.idempotency import scope_claimed_in
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
-from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
+from turnledger.model.conversation import Claim, Conversation, Ticket
 from turnledger.model.finding import Finding, Rule
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
@@ -131,7 +131,7 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
 async def _check_key(audit: Audit, place: Place, found: Conversation) -> None:
     if found.conversation_key is None:
         return
-    if found.state is ConversationState.DELETED:
+    if found.is_deleted:
         audit.found(Rule.KEY, place, f"It is deleted, but keeps {found.conversation_key!r}: nobody else can.")
         return
     named = await audit.tables.conversation_by_key(found.owner, found.scope, found.conversation_key)

@@ -66,7 +66,7 @@ class Target(Struct, frozen=True):
             self.conversation_key is not None
             and self.conversation_key == conversation.conversation_key
             and self.scope == conversation.scope
-            and conversation.state is not ConversationState.DELETED
+            and not conversation.is_deleted
             and conversation.reset_policy is NEVER
             and self.reset_policy is None
         )
@@ -169,7 +169,7 @@ async def check_live(tables: Tables, found: Conversation | None, now: int) -> Co
     """Return the conversation if it is there and live; while a turn runs on it, it does not expire."""
     if found is None:
         raise ConversationNotFound
-    if found.state is ConversationState.DELETED:
+    if found.is_deleted:
         raise ConversationDeleted
     if found.is_expired(now):
         branch = await tables.branch(found.branch)
@@ -266,9 +266,9 @@ async def delete(tables: Tables, request: DeleteRequest) -> BranchId:
     found = await tables.conversation(request.owner, request.id)
     if found is None:
         raise ConversationNotFound
-    if found.state is not ConversationState.DELETED:
+    if not found.is_deleted:
         await tables.save_conversation(
-            replace(found, state=ConversationState.DELETED, title=None, metadata={})
+            replace(found, state=ConversationState.PURGED, title=None, metadata={})
         )
         await _close_lane(tables, found, request.now)
     return found.branch

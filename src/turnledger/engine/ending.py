@@ -16,7 +16,7 @@ from turnledger.engine.usage import store_turn
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
-from turnledger.model.conversation import Branch, ConversationState
+from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructed_after
 from turnledger.model.item import Item
@@ -80,7 +80,7 @@ async def end(tables: Tables, request: EndRequest) -> Ended:
 async def _why_gone(tables: Tables, branch: Branch | None, request: EndRequest) -> Failure | None:
     """Why nothing is left of an attempt: its conversation was deleted, or nobody knows."""
     conversation = await tables.conversation(request.owner, branch.conversation) if branch else None
-    is_deleted = conversation is not None and conversation.state is ConversationState.DELETED
+    is_deleted = conversation is not None and conversation.is_deleted
     return DELETED if is_deleted else request.failure
 
 

@@ -143,7 +143,7 @@ def claim_for(key: Key, attempt: Attempt) -> Claim:
 async def live_conversation_of(tables: Tables, claim: Claim) -> Conversation:
     """The conversation of what was claimed; raises ConversationDeleted or ConversationExpired."""
     conversation = await tables.conversation(claim.owner, claim.conversation)
-    if conversation is None or conversation.state is ConversationState.DELETED:
+    if conversation is None or conversation.is_deleted:
         raise ConversationDeleted
     if conversation.state is ConversationState.EXPIRED:
         raise ConversationExpired

@@ -11,7 +11,6 @@ from turnledger.engine.ports import Tables
 from turnledger.engine.recovery import Left
 from turnledger.errors import Superseded, TurnFailed, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
-from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 
@@ -84,7 +83,7 @@ async def sought(tables: Tables, request: SoughtRequest) -> Ended | Running | Wa
 
 async def _is_deleted(tables: Tables, request: OutcomeRequest) -> bool:
     found = await tables.conversation(request.owner, request.conversation)
-    return found is None or found.state is ConversationState.DELETED
+    return found is None or found.is_deleted
 
 
 def committed(ended: Ended) -> Turn:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from turnledger.engine.conversations import check_live, insert, keys_of, succeed
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationExpired, ConversationNotFound, InvalidInput
-from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 
 
@@ -62,7 +62,7 @@ async def _check_had_key(tables: Tables, request: ResetRequest, id: Conversation
     if named is None or request.within not in (None, named.scope):
         raise ConversationNotFound
     # A deleted one does not tell any more which key it had.
-    is_told = named.state is not ConversationState.DELETED
+    is_told = not named.is_deleted
     if named.scope != request.scope or (is_told and request.conversation_key not in keys_of(named)):
         raise InvalidInput(f"{id} never had the conversation_key {request.conversation_key!r}.")
 

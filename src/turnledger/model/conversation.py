@@ -13,16 +13,25 @@ from turnledger.model.reset_policy import NEVER, ResetPolicy
 
 class ConversationState(StrEnum):
     LIVE = "live"
-    DELETED = "deleted"  # its conversation_key is free again
+    DELETED = "deleted"  # its conversation_key is free again; it can be restored until `purge_at`
+    PURGED = "purged"  # for good: its turns are being removed, or are gone
     EXPIRED = "expired"  # its conversation_key stays taken until it is reset
+
+
+class NamedBy(StrEnum):
+    """Who gave a conversation its title."""
+
+    PERSON = "person"  # nothing but a person changes it
+    WORDS = "words"  # the first ones of its first turn
+    MODEL = "model"
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """What a person or program calls one chat. Times are milliseconds since 1970.
 
     `touched_at` is the last interaction: a turn that began or was committed. Reading, renaming and
-    tagging never move it, nor do turns that are no interaction. `revision` is the version of title and
-    metadata.
+    tagging never move it, nor do turns that are no interaction. `revision` is the version of what people
+    say about it: title, metadata, tags, pinned, archived.
     """
 
     id: ConversationId
@@ -45,6 +54,20 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = ""
     """The application it belongs to; empty for none. Set when it is made, and never changed: a
     conversation_key is one among those of its owner and scope."""
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+    named_by: NamedBy | None = None
+    """None while it has no title."""
+    is_listed: bool = True
+    """False where a turn made it, until one is committed."""
+    purge_at: int | None = None
+    """When one that is deleted goes for good."""
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether somebody deleted it, restorable or not."""
+        return self.state is ConversationState.DELETED or self.state is ConversationState.PURGED
 
     def is_expired(self, now: int) -> bool:
         if self.state is ConversationState.EXPIRED:
@@ -77,6 +100,8 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     """Number of the turn whose instructions are in force at the head; 0 for none."""
     bytes: int = 0
     """Of the bodies and logs of its own turns; see model.usage."""
+    preview: str = ""
+    """The beginning of the last text at the head that a person sees; empty before the first turn."""
     last_ticket: int = 0
     """The number of the last ticket that its queue gave out. The store keeps it: saving a branch does not."""
 

@@ -54,7 +54,8 @@ class MemoryTables(TokenRows, Overview):
             (
                 each
                 for each in self._db.conversations.values()
-                if each.owner == owner and not each.internal and each.state is ConversationState.LIVE
+                if each.owner == owner and not each.internal and each.is_listed
+                if each.state is ConversationState.LIVE
                 if scope in (None, each.scope)
             ),
             key=_place,
@@ -108,7 +109,7 @@ class MemoryTables(TokenRows, Overview):
 
     def _end(self, conversation: Conversation) -> None:
         """Keep the row as a tombstone, and only so many of those."""
-        if conversation.state is ConversationState.DELETED and conversation.conversation_key is not None:
+        if conversation.is_deleted and conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)

@@ -7,7 +7,15 @@ import apsw
 from turnledger.errors import StoreTooNew
 from turnledger.stores.sqlite.queries import sql_text
 
-MIGRATIONS = ("0001_first_tables.sql", "0002_tokens.sql", "0003_scopes.sql")
+MIGRATIONS = (
+    "0001_first_tables.sql",
+    "0002_tokens.sql",
+    "0003_scopes.sql",
+    "0004_catalogue.sql",
+    "0005_changes.sql",
+    "0006_shares.sql",
+    "0007_search.sql",
+)
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 
 VERSION = len(MIGRATIONS)

@@ -3,64 +3,72 @@
 -- name: conversation
 -- One of this owner's, by id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope
+       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
+       listed, purge_at
 FROM conversation
 WHERE id = ? AND owner = ?;
 
 -- name: conversation_by_key
 -- The one that a conversation_key of this owner and scope names.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope
+       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
+       listed, purge_at
 FROM conversation
 WHERE owner = ? AND scope = ? AND conversation_key = ?;
 
 -- name: first_conversations
 -- The first page of an owner's list.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope
+       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
+       listed, purge_at
 FROM conversation
-WHERE owner = ? AND state = 'live' AND internal = 0
+WHERE owner = ? AND state = 'live' AND internal = 0 AND listed = 1
 ORDER BY touched_at DESC, id DESC
 LIMIT ?;
 
 -- name: next_conversations
 -- A further page: what comes after this time and id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope
+       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
+       listed, purge_at
 FROM conversation
-WHERE owner = ? AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+WHERE owner = ? AND state = 'live' AND internal = 0 AND listed = 1 AND (touched_at, id) < (?, ?)
 ORDER BY touched_at DESC, id DESC
 LIMIT ?;
 
 -- name: conversations_in_scope
 -- A page of those of one scope, which have an index of their own: what comes after this time and id.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope
+       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
+       listed, purge_at
 FROM conversation
-WHERE owner = ? AND scope = ? AND scope <> '' AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+WHERE owner = ? AND scope = ? AND scope <> '' AND state = 'live' AND internal = 0 AND listed = 1 AND (touched_at, id) < (?, ?)
 ORDER BY touched_at DESC, id DESC
 LIMIT ?;
 
 -- name: conversations_in_no_scope
 -- A page of those of no scope, passing over the others.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope
+       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
+       listed, purge_at
 FROM conversation
-WHERE owner = ? AND scope = '' AND state = 'live' AND internal = 0 AND (touched_at, id) < (?, ?)
+WHERE owner = ? AND scope = '' AND state = 'live' AND internal = 0 AND listed = 1 AND (touched_at, id) < (?, ?)
 ORDER BY touched_at DESC, id DESC
 LIMIT ?;
 
 -- name: add_conversation
 -- The unique index refuses a second one of the same conversation_key and scope.
 INSERT INTO conversation (id, owner, scope, branch, conversation_key, state, internal, title, metadata, revision,
-                          created_at, touched_at, expires_after, reset_policy, former_conversation_key)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                          created_at, touched_at, expires_after, reset_policy, former_conversation_key, tags, pinned,
+                          archived, named_by, listed, purge_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_conversation
 -- Whatever was swept before must be looked through again, should it come back and end once more.
 UPDATE conversation
 SET branch = ?, conversation_key = ?, state = ?, internal = ?, title = ?, metadata = ?, revision = ?,
-    created_at = ?, touched_at = ?, expires_after = ?, reset_policy = ?, former_conversation_key = ?, swept = 0
+    created_at = ?, touched_at = ?, expires_after = ?, reset_policy = ?, former_conversation_key = ?, tags = ?,
+    pinned = ?, archived = ?, named_by = ?, listed = ?, purge_at = ?, swept = 0
 WHERE id = ?;
 
 -- name: touch_conversation
@@ -82,7 +90,8 @@ UPDATE conversation SET switches = ? WHERE id = ?;
 -- name: lapsed_conversations
 -- Live ones whose time is over, unless a turn is running.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope
+       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
+       listed, purge_at
 FROM conversation
 WHERE state = 'live' AND expires_after IS NOT NULL AND touched_at + expires_after <= ?
   AND NOT EXISTS (
@@ -92,7 +101,7 @@ LIMIT ?;
 
 -- name: unswept_conversations
 -- Ended ones that may still have turns and attempts.
-SELECT ref, id, owner FROM conversation WHERE state <> 'live' AND swept = 0 ORDER BY ref LIMIT ?;
+SELECT ref, id, owner FROM conversation WHERE state IN ('purged', 'expired') AND swept = 0 ORDER BY ref LIMIT ?;
 
 -- name: uncleared_branches
 -- Branches of an ended conversation that may still have turns, the last made first: what was made from a
@@ -139,14 +148,14 @@ WHERE ref = ?
 -- name: branch
 -- One by id.
 SELECT ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket, instructed,
-       bytes
+       bytes, preview
 FROM branch
 WHERE id = ?;
 
 -- name: first_branch
 -- The one that a conversation was created with.
 SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
-       instructed, bytes
+       instructed, bytes, preview
 FROM branch
 WHERE conversation = ?
 ORDER BY ref
@@ -157,9 +166,10 @@ LIMIT 1;
 -- changed flags, and how often it has changed who is let in. Short names: the statement is looked up by its text
 -- for each begin.
 SELECT c.id, c.owner, c.branch, c.conversation_key, c.state, c.internal, c.title, c.metadata, c.revision,
-       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope,
+       c.created_at, c.touched_at, c.expires_after, c.reset_policy, c.former_conversation_key, c.scope, c.tags,
+       c.pinned, c.archived, c.named_by, c.listed, c.purge_at,
        b.ref, b.conversation, b.fence, b.head, b.length, b.running, b.unsettled, b.pending, b.start, b.settled,
-       b.last_ticket, b.instructed, b.bytes,
+       b.last_ticket, b.instructed, b.bytes, b.preview,
        EXISTS (SELECT 1 FROM lease WHERE id = ?3), o.flag_version, o.admission
 FROM conversation AS c JOIN branch AS b ON b.id = c.branch LEFT JOIN owner AS o ON o.owner = ?2
 WHERE c.id = ?1 AND c.owner = ?2;
@@ -171,14 +181,14 @@ SELECT ref FROM branch WHERE id = ?;
 -- name: add_branch
 -- A line of turns, as given.
 INSERT INTO branch (id, conversation, start, fence, head, length, running, unsettled, pending, settled, instructed,
-                    bytes)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                    bytes, preview)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: save_branch
 -- No index names these columns, so this writes one page.
 UPDATE branch
 SET fence = ?, head = ?, length = ?, running = ?, unsettled = ?, pending = ?, settled = ?, instructed = ?,
-    bytes = ?
+    bytes = ?, preview = ?
 WHERE ref = ?;
 
 -- name: add_origin

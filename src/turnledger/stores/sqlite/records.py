@@ -13,7 +13,15 @@ import msgspec
 from turnledger.errors import StoreCorrupt
 from turnledger.model import codec
 from turnledger.model.attempt import Attempt, AttemptBody, AttemptState, Failure, Fork, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Stretch, Ticket
+from turnledger.model.conversation import (
+    Branch,
+    Claim,
+    Conversation,
+    ConversationState,
+    NamedBy,
+    Stretch,
+    Ticket,
+)
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TokenId, TurnId
 from turnledger.model.item import Item
@@ -71,15 +79,20 @@ def conversation_of(row: Row) -> Conversation:
         reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
         former_conversation_key=row[13],
         scope=row[14],
+        tags=tuple(msgspec.json.decode(row[15], type=list[str])) if row[15] else (),
+        pinned=bool(row[16]),
+        archived=bool(row[17]),
+        named_by=None if row[18] is None else NamedBy(row[18]),
+        is_listed=bool(row[19]),
+        purge_at=row[20],
     )
 
 
 def columns_of_conversation(conversation: Conversation) -> Row:
     """All columns but id, owner and scope, which never change."""
-    deleted = conversation.state is ConversationState.DELETED
     return (
         conversation.branch.raw,
-        None if deleted else conversation.conversation_key,
+        None if conversation.is_deleted else conversation.conversation_key,
         conversation.state.value,
         int(conversation.internal),
         conversation.title,
@@ -90,6 +103,12 @@ def columns_of_conversation(conversation: Conversation) -> Row:
         conversation.expires_after,
         None if conversation.reset_policy == NEVER else codec.encode(conversation.reset_policy),
         conversation.former_conversation_key,
+        msgspec.json.encode(conversation.tags).decode() if conversation.tags else None,
+        int(conversation.pinned),
+        int(conversation.archived),
+        None if conversation.named_by is None else conversation.named_by.value,
+        int(conversation.is_listed),
+        conversation.purge_at,
     )
 
 
@@ -109,6 +128,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
         last_ticket,
         instructed,
         bytes,
+        preview,
     ) = row
     return Branch(
         id=id,
@@ -124,6 +144,7 @@ def branch_of(id: BranchId, row: Row, conversation: ConversationId | None = None
         last_ticket=last_ticket,
         instructed=instructed,
         bytes=bytes,
+        preview=preview,
     )
 
 
@@ -139,6 +160,7 @@ def columns_of_branch(branch: Branch) -> Row:
         branch.settled,
         branch.instructed,
         branch.bytes,
+        branch.preview,
     )
 
 

@@ -12,7 +12,7 @@ CREATE TABLE conversation (
     owner TEXT NOT NULL,
     branch BLOB NOT NULL,           -- the current one
     conversation_key TEXT,          -- none, or freed by deletion or reset: NULL
-    state TEXT NOT NULL,            -- live, deleted, expired
+    state TEXT NOT NULL,            -- live, deleted, purged, expired
     internal INTEGER NOT NULL,
     title TEXT,
     metadata TEXT,                  -- a JSON object; NULL when empty
@@ -24,7 +24,14 @@ CREATE TABLE conversation (
     reset_policy BLOB,              -- a JSON document; NULL for never
     former_conversation_key TEXT,   -- the one that named it until a reset
     switches BLOB,                  -- the ids of the last few switches between branches; NULL for none
-    scope TEXT NOT NULL DEFAULT ''  -- the application it is for; never changed
+    scope TEXT NOT NULL DEFAULT '', -- the application it is for; never changed
+    tags TEXT,                      -- a JSON list; NULL for none
+    pinned INTEGER NOT NULL DEFAULT 0,
+    archived INTEGER NOT NULL DEFAULT 0,
+    named_by TEXT,                  -- who gave it its title: person, words, model; NULL while it has none
+    listed INTEGER NOT NULL DEFAULT 1,      -- 0 where a turn made it, until one is committed
+    purge_at INTEGER,               -- when one that is deleted goes for good
+    title_due INTEGER NOT NULL DEFAULT 0    -- 1 while a search does not know its title as it is
 ) STRICT;
 
 -- One conversation_key of a scope, one conversation.
@@ -32,12 +39,26 @@ CREATE UNIQUE INDEX conversation_by_key ON conversation (owner, scope, conversat
     WHERE conversation_key IS NOT NULL;
 
 -- The list that an owner sees, the last touched first.
-CREATE INDEX conversation_listed ON conversation (owner, touched_at DESC, id DESC)
-    WHERE state = 'live' AND internal = 0;
+CREATE INDEX conversation_listed ON conversation (owner, archived, touched_at DESC, id DESC)
+    WHERE state = 'live' AND internal = 0 AND listed = 1;
 
 -- The list that one application sees: only those that are of a scope pay for it.
-CREATE INDEX conversation_listed_in_scope ON conversation (owner, scope, touched_at DESC, id DESC)
-    WHERE state = 'live' AND internal = 0 AND scope <> '';
+CREATE INDEX conversation_listed_in_scope ON conversation (owner, scope, archived, touched_at DESC, id DESC)
+    WHERE state = 'live' AND internal = 0 AND listed = 1 AND scope <> '';
+
+-- Those that are pinned, which are few.
+CREATE INDEX conversation_pinned ON conversation (owner, touched_at DESC, id DESC)
+    WHERE state = 'live' AND pinned = 1;
+
+-- Deleted ones, by owner and by when they go for good.
+CREATE INDEX conversation_deleted ON conversation (owner, touched_at DESC, id DESC)
+    WHERE state = 'deleted';
+CREATE INDEX conversation_to_purge ON conversation (purge_at)
+    WHERE state = 'deleted';
+
+-- Begun, and nothing was committed yet.
+CREATE INDEX conversation_unlisted ON conversation (touched_at)
+    WHERE state = 'live' AND listed = 0;
 
 -- When conversations lapse: only those that can pay for it.
 CREATE INDEX conversation_lapsing ON conversation (touched_at + expires_after)
@@ -45,7 +66,18 @@ CREATE INDEX conversation_lapsing ON conversation (touched_at + expires_after)
 
 -- Ended conversations that still have something to remove.
 CREATE INDEX conversation_unswept ON conversation (ref)
-    WHERE state <> 'live' AND swept = 0;
+    WHERE state IN ('purged', 'expired') AND swept = 0;
+
+-- Titles that a search does not know yet.
+CREATE INDEX conversation_title_due ON conversation (ref) WHERE title_due = 1;
+
+-- The tags of conversations, the other way round.
+CREATE TABLE conversation_tag (
+    owner TEXT NOT NULL,
+    tag TEXT NOT NULL,
+    conversation BLOB NOT NULL,
+    PRIMARY KEY (owner, tag, conversation)
+) STRICT, WITHOUT ROWID;
 
 -- A line of turns, with its lane, its fence and its head.
 CREATE TABLE branch (
@@ -63,7 +95,8 @@ CREATE TABLE branch (
     last_ticket INTEGER NOT NULL DEFAULT 0,
     cleared INTEGER NOT NULL DEFAULT 0,     -- 1 when its conversation has ended and its turns are gone
     instructed INTEGER NOT NULL DEFAULT 0,  -- number of the turn whose instructions are in force at the head
-    bytes INTEGER NOT NULL DEFAULT 0        -- of the bodies and logs of its own turns
+    bytes INTEGER NOT NULL DEFAULT 0,       -- of the bodies and logs of its own turns
+    preview TEXT NOT NULL DEFAULT ''        -- the beginning of the last text at its head
 ) STRICT;
 
 CREATE INDEX branch_of_conversation ON branch (conversation);
@@ -135,7 +168,9 @@ CREATE TABLE token (
     expires_at INTEGER,
     revoked_at INTEGER,
     used_at INTEGER,
-    parent BLOB                     -- the token that made it; NULL for none
+    parent BLOB,                    -- the token that made it; NULL for none
+    conversation BLOB,              -- the only one that it is for; NULL for all
+    share BLOB                      -- the link that it was got by; NULL for none
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX token_of_owner ON token (owner, id);
@@ -237,3 +272,60 @@ CREATE TABLE lease (
     id BLOB PRIMARY KEY,
     beat INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
+
+-- What owners are told of as it happens, in the order of commits. The newest row is never removed: numbers go on.
+CREATE TABLE change (
+    number INTEGER PRIMARY KEY,
+    owner TEXT NOT NULL,
+    scope TEXT NOT NULL,
+    kind INTEGER NOT NULL,
+    conversation BLOB NOT NULL,
+    turn BLOB,
+    at INTEGER NOT NULL,
+    details TEXT                    -- a JSON object; NULL for none
+) STRICT;
+
+CREATE INDEX change_of_owner ON change (owner, number);
+
+-- Links that let visitors in. Of the code in them there is only the digest.
+CREATE TABLE share (
+    id BLOB PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,    -- SHA-256
+    owner TEXT NOT NULL,            -- who made it
+    name TEXT NOT NULL,
+    chat_scope TEXT NOT NULL,
+    conversation BLOB,              -- the one chat that it shows; NULL: it lets into the scope
+    models TEXT,                    -- a JSON list; NULL for all
+    max_uses INTEGER,
+    uses INTEGER NOT NULL DEFAULT 0,
+    per_minute INTEGER,
+    visitor_lifetime INTEGER,       -- milliseconds that a visitor's token is good for
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    parent BLOB                     -- the token that made it; NULL for none
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX share_of_owner ON share (owner, id);
+CREATE INDEX token_of_share ON token (share) WHERE share IS NOT NULL;
+
+-- Who came by which link a moment ago: the same page may ask again.
+CREATE TABLE share_use (
+    share BLOB NOT NULL,
+    nonce BLOB NOT NULL,            -- its SHA-256
+    token BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (share, nonce)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX share_use_by_time ON share_use (at);
+
+-- The words of what people see, to be found. Nothing of the texts themselves is kept here.
+CREATE VIRTUAL TABLE turn_words USING fts5(place, words, content='', contentless_delete=1, tokenize='ascii');
+CREATE VIRTUAL TABLE title_words USING fts5(place, words, content='', contentless_delete=1, tokenize='ascii');
+
+-- Turns up to this one can be found.
+CREATE TABLE search_mark (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    turn INTEGER NOT NULL
+) STRICT;

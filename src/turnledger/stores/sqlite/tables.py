@@ -39,7 +39,7 @@ RUNNING, ENDED = 0, 1
 END_OF_TIME = 2**63 - 1
 
 
-CONVERSATION_COLUMNS = 15
+CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 

@@ -17,7 +17,7 @@ from turnledger.engine.recording import RecordRequest
 from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
-from turnledger.model.conversation import ConversationState, Ticket
+from turnledger.model.conversation import Ticket
 from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
@@ -44,7 +44,7 @@ async def _noted(tables: Tables, operation: Operation[Any, Any], request: Any, w
     if isinstance(request, CommitRequest):
         result = await _fenced(tables, operation, request, request.lane, request.turn.id, world)
         found = await tables.conversation(request.owner, request.conversation)
-        if found is None or found.state is ConversationState.DELETED:
+        if found is None or found.is_deleted:
             world.intrusions.append(f"{request.turn.id} was committed to a deleted conversation")
         return result
     if isinstance(request, TakeOverRequest | EndRequest | DoubtRequest | AbandonRequest):

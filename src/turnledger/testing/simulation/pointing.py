@@ -73,7 +73,7 @@ async def meant_by(tables: Tables, request: BeginRequest) -> Conversation | None
         return await tables.conversation(target.owner, sent_to)
     ticket = request.ticket or await tables.ticket(request.attempt)
     waits = await tables.conversation(target.owner, ticket.conversation) if ticket else None
-    if waits is not None and waits.state is not ConversationState.DELETED:
+    if waits is not None and not waits.is_deleted:
         return waits
     if target.conversation_key is None:
         return None

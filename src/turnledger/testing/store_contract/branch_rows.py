@@ -245,7 +245,7 @@ class BranchRows(Contract):
         assert await read(stores[1], do("origin", fork.id)) is None
 
     async def _end(self, store: Store, found: Conversation, limit: int) -> None:
-        await write(store, do("save_conversation", replace(found, state=ConversationState.DELETED)))
+        await write(store, do("save_conversation", replace(found, state=ConversationState.PURGED)))
         for _ in range(20):
             [removed] = await write(store, do("purge_ended", limit))
             assert removed <= limit

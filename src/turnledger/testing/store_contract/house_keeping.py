@@ -78,7 +78,7 @@ class HouseKeeping(Contract):
                 await write(store, do("add_turn", turn(each.branch, number)))
         await write(
             store,
-            do("save_conversation", replace(deleted, state=ConversationState.DELETED)),
+            do("save_conversation", replace(deleted, state=ConversationState.PURGED)),
             do("save_conversation", replace(expired, state=ConversationState.EXPIRED)),
         )
         removed = 0
@@ -99,7 +99,7 @@ class HouseKeeping(Contract):
         [first] = await grow(store, found.branch, 1)
         line = (Stretch(found.branch, 0, 1),)
         made = [(await branch_off(store, found, first, *line))[0].id for _ in range(10)]
-        await write(store, do("save_conversation", replace(found, state=ConversationState.DELETED)))
+        await write(store, do("save_conversation", replace(found, state=ConversationState.PURGED)))
         removed = [(await write(stores[step % 2], do("purge_ended", 3)))[0] for step in range(5)]
         assert removed == [3, 3, 3, 2, 0]
         for branch in made:

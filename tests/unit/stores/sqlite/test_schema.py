@@ -70,9 +70,9 @@ def test_a_store_of_the_first_version_keeps_its_rows() -> None:
     migrate(connection, ":memory:")
     assert connection.execute("SELECT owner, bytes FROM owner").fetchall() == [("ann", 2 * 16_384)]
     [found] = connection.execute(QUERIES["conversation_by_key"], ("ann", "", "k"))
-    assert (found[0], found[-1]) == (b"conversation", "")
+    assert (found[0], found[14]) == (b"conversation", "")
     [row] = connection.execute(QUERIES["branch"], (b"branch",))
-    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386)
+    assert row == (1, b"conversation", 3, None, 2, None, None, None, 0, 0, 0, 0, 16_386, "")
     assert connection.execute("SELECT * FROM item_flag").fetchall() == []
 
 

@@ -152,7 +152,7 @@ async def test_a_conversation_key_names_one_conversation_until_it_is_deleted(tab
         await tables.add_conversation(second)
     await tables.save_conversation(replace(first, state=ConversationState.EXPIRED))
     assert (await tables.conversation_by_key("ada", "", "k")).id == first.id
-    await tables.save_conversation(replace(first, state=ConversationState.DELETED))
+    await tables.save_conversation(replace(first, state=ConversationState.PURGED))
     await tables.add_conversation(second)
     assert (await tables.conversation_by_key("ada", "", "k")).id == second.id
     assert (await tables.conversation("ada", first.id)).conversation_key is None
@@ -163,7 +163,7 @@ async def test_the_list_shows_live_ones_the_last_touched_first(tables: Any) -> N
     hidden = [
         a_conversation(internal=True),
         a_conversation("bob"),
-        a_conversation(state=ConversationState.DELETED),
+        a_conversation(state=ConversationState.PURGED),
     ]
     for each in (*listed, *hidden):
         await tables.add_conversation(each)
@@ -337,13 +337,13 @@ async def test_what_ended_conversations_leave_is_removed_by_and_by(tables: Any) 
         await tables.add_attempt(attempt)
         await tables.add_records(attempt.id, 0, [b"1"])
     assert await tables.purge_ended(10) == 0
-    await tables.save_conversation(replace(gone, state=ConversationState.DELETED))
+    await tables.save_conversation(replace(gone, state=ConversationState.PURGED))
     assert [await tables.purge_ended(2) for _ in range(3)] == [2, 2, 0]
     assert await tables.turns(gone.branch, 0, 9, 9) == []
     assert await tables.attempts(gone.id, 9) == []
     assert len(await tables.turns(kept.branch, 0, 9, 9)) == 3
     assert len(await tables.attempts(kept.id, 9)) == 1
-    assert (await tables.conversation("ada", gone.id)).state is ConversationState.DELETED
+    assert (await tables.conversation("ada", gone.id)).state is ConversationState.PURGED
 
 
 async def test_a_conversation_is_swept_only_when_nothing_runs_on_it(tables: Any) -> None:

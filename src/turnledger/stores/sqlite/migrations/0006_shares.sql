@@ -1,0 +1,35 @@
+ALTER TABLE token ADD COLUMN conversation BLOB;
+ALTER TABLE token ADD COLUMN share BLOB;
+
+-- Links that let visitors in. Of the code in them there is only the digest.
+CREATE TABLE share (
+    id BLOB PRIMARY KEY,
+    digest BLOB NOT NULL UNIQUE,    -- SHA-256
+    owner TEXT NOT NULL,            -- who made it
+    name TEXT NOT NULL,
+    chat_scope TEXT NOT NULL,
+    conversation BLOB,              -- the one chat that it shows; NULL: it lets into the scope
+    models TEXT,                    -- a JSON list; NULL for all
+    max_uses INTEGER,
+    uses INTEGER NOT NULL DEFAULT 0,
+    per_minute INTEGER,
+    visitor_lifetime INTEGER,       -- milliseconds that a visitor's token is good for
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    parent BLOB                     -- the token that made it; NULL for none
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX share_of_owner ON share (owner, id);
+CREATE INDEX token_of_share ON token (share) WHERE share IS NOT NULL;
+
+-- Who came by which link a moment ago: the same page may ask again.
+CREATE TABLE share_use (
+    share BLOB NOT NULL,
+    nonce BLOB NOT NULL,            -- its SHA-256
+    token BLOB NOT NULL,
+    at INTEGER NOT NULL,
+    PRIMARY KEY (share, nonce)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX share_use_by_time ON share_use (at);
