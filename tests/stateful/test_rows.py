@@ -66,7 +66,7 @@ any_step: st.SearchStrategy[steps.Step] = st.one_of(
     st.builds(
         steps.EndConversation,
         places,
-        st.sampled_from([ConversationState.DELETED, ConversationState.EXPIRED]),
+        st.sampled_from([ConversationState.DELETED, ConversationState.PURGED, ConversationState.EXPIRED]),
     ),
     st.builds(steps.AddBranch, st.integers(5, 8), places, branches, st.integers(0, 3)),
     st.builds(steps.MoveConversation, places, branches, branches),

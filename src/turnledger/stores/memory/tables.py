@@ -114,7 +114,8 @@ class MemoryTables(TokenRows, Overview):
             self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)
         self._put(self._db.conversations, conversation.id, conversation)
-        self._put(self._db.ended, conversation.id, None)
+        if conversation.state is not ConversationState.DELETED:  # which can be restored
+            self._put(self._db.ended, conversation.id, None)
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
         found = self._db.conversations.get(id)

@@ -100,7 +100,7 @@ async def add_conversation(tables: MemoryTables, n: int, number: int) -> None:
 async def end_conversation(tables: MemoryTables, n: int, number: int) -> None:
     found = await tables.conversation("ann", some_id(ConversationId, n))
     if found is not None:
-        states = [ConversationState.LIVE, ConversationState.DELETED, ConversationState.EXPIRED]
+        states = [ConversationState.LIVE, ConversationState.PURGED, ConversationState.EXPIRED]
         await tables.save_conversation(replace(found, state=states[number % 3]))
 
 
