@@ -31,10 +31,10 @@ class Catalogue:
         """A page of the owner's chats, the last used first, of one scope or of all that there are.
 
         `tag`, `archived` and `pinned` choose among them, where None means any; `deleted` lists those that can
-        be restored instead, archived or not. `cursor` is `next` of the page before. It names a place, not a chat: whatever is
-        used, changed or deleted meanwhile, no chat comes twice, and each that stays as it is comes once. What
-        is used while somebody reads on moves to the front, where they have been. Raises InvalidInput for what
-        is no cursor.
+        be restored instead, archived or not. `cursor` is `next` of the page before. It names a place, not a
+        chat: whatever is used, changed or deleted meanwhile, no chat comes twice, and each that stays as it
+        is comes once. What is used while somebody reads on moves to the front, where they have been. Raises
+        InvalidInput for what is no cursor.
         """
         owner = self._tokenless if owner is None else owner
         check_name("owner", owner)

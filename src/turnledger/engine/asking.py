@@ -328,7 +328,7 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
         )
 
 
-def tags_of(tags: Iterable[str]) -> tuple[str, ...]:
+def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
     """The tags of a conversation as they are kept: without outer white space, each once, in the order given.
     Raises InvalidInput for what is beyond their bounds."""
     if isinstance(tags, str):
@@ -339,7 +339,7 @@ def tags_of(tags: Iterable[str]) -> tuple[str, ...]:
     return kept
 
 
-def tag_of(tag: str) -> str:
+def tag_of(tag: object) -> str:
     """A tag as it is kept. Raises InvalidInput."""
     kept = normalize("NFC", tag.strip()) if isinstance(tag, str) and is_unicode(tag) else ""
     if not 0 < len(kept) <= TAG_LENGTH or one_line(kept, TAG_LENGTH) != kept:

@@ -46,7 +46,9 @@ def _has_lapsed(listed: Listed, now: int) -> bool:
 def _apart(listed: Listed) -> Listed:
     """The same, of which nothing can be changed that a store holds."""
     found = listed.conversation
-    return replace(listed, conversation=replace(found, metadata=dict(found.metadata))) if found.metadata else listed
+    if not found.metadata:
+        return listed
+    return replace(listed, conversation=replace(found, metadata=dict(found.metadata)))
 
 
 @dataclass(frozen=True)

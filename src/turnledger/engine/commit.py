@@ -22,6 +22,8 @@ from turnledger.model.item import Item
 from turnledger.model.preview import preview_of
 from turnledger.model.turn import Turn, TurnKind
 
+NO_FLAGS: Mapping[int, Flags] = {}
+
 
 class CommitRequest(Struct, frozen=True, kw_only=True):
     """A whole turn, the lane it holds and the head it ran on."""
@@ -76,7 +78,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         if committed is None:
             raise Superseded
         return committed
-    asked: Mapping[int, Flags] = {}
+    asked = NO_FLAGS
     if request.fork is not None:
         branch, asked = await _diverge(tables, branch, request.owner, request.fork)
     stored = await store_turn(tables, request.owner, branch, turn, request.log)
@@ -100,8 +102,11 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     return turn
 
 
-def behind(branch: Branch, request: CommitRequest, stored: int, asked: Mapping[int, Flags]) -> Branch:
-    """The branch with the turn as its head, its lane free, and so many bytes in all."""
+def behind(
+    branch: Branch, request: CommitRequest, stored: int, asked: Mapping[int, Flags] = NO_FLAGS
+) -> Branch:
+    """The branch with the turn as its head, its lane free, and so many bytes in all. `asked` are the flags of
+    the input: what is hidden is not previewed."""
     turn = request.turn
     hidden = [place for place, flags in asked.items() if not flags.to_user] if asked else ()
     return replace(

@@ -303,4 +303,3 @@ async def expire_lapsed(tables: Tables, request: ExpireRequest) -> int:
         )
         await _close_lane(tables, conversation, request.now)
     return len(lapsed)
-

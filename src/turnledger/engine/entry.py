@@ -1,8 +1,8 @@
 """The entry of a chat in its owner's list: what commits write of it, in the same transaction as the turn.
 
 A chat that a turn has made is listed from its first committed turn on, and named by its first words unless it
-has a title. After that, a commit only moves the time of the last interaction and the preview, which are in rows
-that it writes anyway.
+has a title. After that, a commit only moves the time of the last interaction and the preview, in rows that it
+writes anyway.
 """
 
 from __future__ import annotations

@@ -20,4 +20,3 @@ def preview_of(turn: Turn, hidden: Collection[int] = ()) -> str:
         if item.role in _SEEN and place not in hidden and (line := one_line(item.text, PREVIEW_LENGTH)):
             return line
     return ""
-

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed, Position, Wanted
 from turnledger.stores.memory.database import Database
 
@@ -14,9 +15,10 @@ class CatalogueRows:
 
     async def listed(self, wanted: Wanted, after: Position | None, limit: int) -> list[Listed]:
         found = [each for each in self._db.conversations.values() if _is_wanted(each, wanted)]
-        behind = [each for each in found if after is None or (each.touched_at, each.id) < (after.at, after.id)]
-        behind.sort(key=lambda each: (each.touched_at, each.id), reverse=True)
-        return [self._listed(each) for each in behind[:limit]]
+        if after is not None:
+            found = [each for each in found if _place(each) < (after.at, after.id)]
+        found.sort(key=_place, reverse=True)
+        return [self._listed(each) for each in found[:limit]]
 
     def _listed(self, conversation: Conversation) -> Listed:
         branch = self._db.branches[conversation.branch]
@@ -35,3 +37,7 @@ def _is_wanted(each: Conversation, wanted: Wanted) -> bool:
         and wanted.archived in (None, each.archived)
         and wanted.pinned in (None, each.pinned)
     )
+
+
+def _place(conversation: Conversation) -> tuple[int, ConversationId]:
+    return conversation.touched_at, conversation.id
