@@ -15,6 +15,7 @@ from tests.stateful.names import (
     LEASES,
     OWNERS,
     SCOPES,
+    TAGS,
     TIMES,
     TOKENS,
     TURNS,
@@ -26,6 +27,17 @@ from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.listing import Listed, Position, Wanted
 
 ALL = 1_000
+CHOICES: tuple[dict[str, Any], ...] = (
+    {"archived": None},
+    {"archived": True},
+    {"archived": None, "scope": SCOPES[1]},
+    {"pinned": True},
+    {"pinned": False, "archived": None},
+    {"deleted": True, "archived": None},
+    *({"tag": tag} for tag in TAGS),
+    {"tag": TAGS[0], "archived": None, "pinned": True, "scope": SCOPES[1]},
+    {"tag": TAGS[0], "archived": None, "deleted": True},
+)
 STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
 
 
@@ -102,6 +114,8 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
     for scope, size in product((None, *SCOPES), (1, 2, ALL)):
         wanted = Wanted(owner=owner, scope=scope)
         yield f"{owner}'s list of {scope!r} by {size}", await _paged(tables, wanted, size)
+    for chosen in CHOICES:
+        yield f"{owner}'s list of {chosen}", await _paged(tables, Wanted(owner=owner, **chosen), 2)
     for number, turn in enumerate(TURNS, 1):
         yield f"{owner}'s turn {number}", await tables.turn(owner, turn)
         yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)

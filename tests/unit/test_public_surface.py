@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Ledger, RunningTurn, Tokens, TurnBlock
+from turnledger import Catalogue, Chat, Ledger, RunningTurn, Tokens, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -19,6 +19,7 @@ def test_these_names_are_exported() -> None:
         "Admission",
         "AttemptState",
         "Began",
+        "Catalogue",
         "Change",
         "Chat",
         "Context",
@@ -30,10 +31,13 @@ def test_these_names_are_exported() -> None:
         "ItemDone",
         "Ledger",
         "Limits",
+        "Listed",
+        "NamedBy",
         "OnBusy",
         "OnDivergence",
         "OnFailure",
         "OnStop",
+        "Page",
         "Pending",
         "Repaired",
         "ResetPolicy",
@@ -77,8 +81,8 @@ def test_a_ledger_can_do_this() -> None:
         "check",
         "clock",
         "close",
+        "catalogue",
         "conversation",
-        "conversations",
         "delivered",
         "lost",
         "open",
@@ -96,6 +100,10 @@ def test_a_ledger_can_do_this() -> None:
 
 def test_tokens_can_do_this() -> None:
     assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke"}
+
+
+def test_a_catalogue_can_do_this() -> None:
+    assert public(Catalogue) == {"list"}
 
 
 def test_a_chat_can_do_this() -> None:
@@ -120,6 +128,7 @@ def test_a_chat_can_do_this() -> None:
         "scope",
         "siblings",
         "stop",
+        "summary",
         "switch",
         "turn",
         "turns",

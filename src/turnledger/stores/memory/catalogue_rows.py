@@ -14,7 +14,11 @@ class CatalogueRows:
     _db: Database
 
     async def listed(self, wanted: Wanted, after: Position | None, limit: int) -> list[Listed]:
-        found = [each for each in self._db.conversations.values() if _is_wanted(each, wanted)]
+        found = [
+            each
+            for each in self._db.conversations.values()
+            if _is_wanted(each, wanted) and each.branch in self._db.branches
+        ]
         if after is not None:
             found = [each for each in found if _place(each) < (after.at, after.id)]
         found.sort(key=_place, reverse=True)
