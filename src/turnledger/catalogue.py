@@ -6,6 +6,7 @@ from turnledger.engine.asking import check_limit, check_name, scope_in, tag_of
 from turnledger.engine.catalogue import ListRequest, list_page
 from turnledger.engine.process import Process
 from turnledger.model.listing import Page, Position, Wanted
+from turnledger.model.within import EVERYWHERE, Within
 
 
 class Catalogue:
@@ -20,7 +21,7 @@ class Catalogue:
         *,
         owner: str | None = None,
         scope: str | None = None,
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         tag: str | None = None,
         archived: bool | None = False,
         pinned: bool | None = None,
@@ -38,7 +39,7 @@ class Catalogue:
         """
         owner = self._tokenless if owner is None else owner
         check_name("owner", owner)
-        if scope is not None or within is not None:
+        if scope is not None or within.scope is not None:
             scope = scope_in(scope or "", within)
         wanted = Wanted(
             owner=owner,
@@ -50,5 +51,5 @@ class Catalogue:
         )
         after = None if cursor is None else Position.of(cursor)
         process = self._process
-        request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms())
+        request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms(), within)
         return await process.store.read(list_page, request)

@@ -10,12 +10,15 @@ from typing import Self, Unpack
 
 from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
+from turnledger.engine.admitting import Readmit, persist_admitted
 from turnledger.engine.asking import (
     Input,
     TurnOptions,
     begin_request,
     check_limit,
+    check_may_make,
     details_of,
+    divergence_of,
     resent_request,
     target_of,
 )
@@ -46,6 +49,8 @@ from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, Turn
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
+from turnledger.model.within import EVERYWHERE, Within
+from turnledger.shares import Shares
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
 
@@ -59,7 +64,9 @@ class Ledger:
     def __init__(self, process: Process, secret_bits: RandomBits | None = None) -> None:
         self._process = process
         # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
-        self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
+        secrets = secret_bits or SystemEntropy(bulk=0)
+        self._tokens = Tokens(process, secrets, OWNER)
+        self._shares = Shares(process, secrets, OWNER)
         self._catalogue = Catalogue(process, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
@@ -125,7 +132,7 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         internal: bool = False,
         title: str | None = None,
@@ -143,9 +150,9 @@ class Ledger:
         ConversationNotFound, ConversationDeleted or ConversationExpired.
 
         `scope` names the application that a conversation is for: each has conversation_keys of its own, and
-        a conversation stays in the one it was made in. `within` is for callers who may see one scope only:
-        what they make is made there, and what is elsewhere does not exist for them, nor for the Chat that
-        they get. All methods of a ledger take both.
+        a conversation stays in the one it was made in. `within` is for callers who may see one scope or one
+        conversation only: what they make is made there, and what is elsewhere does not exist for them, nor
+        for the Chat that they get. All methods of a ledger take both.
         """
         process = self._process
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
@@ -169,12 +176,18 @@ class Ledger:
         is_new = target.fresh is not None and found.id == target.fresh.id
         return Chat(process, found, is_new=is_new, within=within)
 
-    async def chat_of(self, turn: str, *, owner: str = OWNER, within: str | None = None) -> Chat:
+    async def chat_of(self, turn: str, *, owner: str = OWNER, within: Within = EVERYWHERE) -> Chat:
         """Open the conversation of a turn, whether it is committed, runs, waits or failed. Raises
         TurnNotFound, ConversationDeleted or ConversationExpired."""
         process = self._process
         request = HomeRequest(owner, TurnId(turn), process.clock.now_ms(), within)
         return Chat(process, await process.store.read(home_of, request), within=within)
+
+    async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
+        """Look whether a conversation_key names a conversation that is there; changes nothing, and makes
+        none."""
+        request = NamedRequest(owner, scope, conversation_key)
+        return await self._process.store.read(named_by, request) is not None
 
     async def reset(
         self,
@@ -182,26 +195,30 @@ class Ledger:
         *,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         replaces: str | None = None,
+        admitted: int | None = None,
+        readmit: Readmit | None = None,
     ) -> Chat:
         """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
         that has expired. What runs or waits on the old one stays there, as does its history.
 
         With `replaces`, the id of a conversation, only if the key still names that one. Resets that come at
         once, or again after a lost answer, converge on one conversation: `is_new` says whether this call
-        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
+        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key, and
+        AdmissionMoved as a turn with `admitted` does.
         """
+        check_may_make(within)
         process = self._process
         target = target_of(process, None, conversation_key, owner, scope=scope, within=within)
         fresh, scope = target.fresh, target.scope
         assert fresh is not None  # noqa: S101 - for the type checker
-        seen = ConversationId(replaces) if replaces else None
+        seen = ConversationId(replaces) if replaces is not None else None
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
         now = process.clock.now_ms()
-        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within)
-        found = await process.persist(reset_key, request)
+        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
+        found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
     def turn(
@@ -212,9 +229,11 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         reset: ResetPolicy | None = None,
+        replaces: str | None = None,
+        regenerates: str | bool = False,
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
@@ -223,8 +242,11 @@ class Ledger:
         The conversation is found, or made, in the step that begins the turn: a request that is refused makes
         none, and it costs no more than a turn of a Chat. `create=False` refuses to make one, with
         ConversationNotFound. `turn.began` says what happened; `reset` is the policy of the conversation_key,
-        see `conversation`.
+        see `conversation`. With `replaces`, the id of a turn, it takes the place of that one, see Chat.edit;
+        with `regenerates`, such an id or True for the last one, and no input, see Chat.regenerate. Neither
+        makes a conversation.
         """
+        place = divergence_of(self._process, replaces, regenerates)
         target = target_of(
             self._process,
             conversation,
@@ -232,11 +254,12 @@ class Ledger:
             owner,
             scope=scope,
             within=within,
-            create=create,
+            create=create and place is None,
             reset=reset,
             is_listed=False,
         )
-        return TurnBlock(self._process, begin_request(self._process, target, input, **options), on_event)
+        request = begin_request(self._process, target, input, place, **options)
+        return TurnBlock(self._process, request, on_event)
 
     def resent(
         self,
@@ -246,7 +269,7 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         reset: ResetPolicy | None = None,
         sent: Sent | str | None = None,
@@ -279,7 +302,7 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
@@ -321,6 +344,11 @@ class Ledger:
     def tokens(self) -> Tokens:
         """The tokens that let callers in, for servers: made, found, listed and revoked here."""
         return self._tokens
+
+    @property
+    def shares(self) -> Shares:
+        """The links that let visitors in: made, exchanged for tokens, listed and revoked here."""
+        return self._shares
 
     @property
     def clock(self) -> Clock:

@@ -25,6 +25,7 @@ from turnledger.engine.idempotency import claimed_as
 from turnledger.engine.ports import Tables
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.listing import Listed, Position, Wanted
+from turnledger.model.within import Within
 
 ALL = 1_000
 CHOICES: tuple[dict[str, Any], ...] = (
@@ -123,7 +124,7 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
     yield f"{owner}'s flag version", await tables.flag_version(owner)
     yield f"{owner}'s bytes", await tables.stored_bytes(owner)
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
-        name = claimed_as(key, within)
+        name = claimed_as(key, Within(within))
         yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)
 
 

@@ -12,6 +12,7 @@ from turnledger.errors import ConversationUnavailable
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed, Page, Position, Wanted
+from turnledger.model.within import EVERYWHERE, Within
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,14 @@ class ListRequest:
     after: Position | None
     limit: int
     now: int
+    within: Within = EVERYWHERE
 
 
 async def list_page(tables: Tables, request: ListRequest) -> Page:
     """A page of chats, the last used first: turns, preview and time as the last commit wrote them. Internal
     ones never show, nor do those whose first turn is not committed yet."""
+    if request.within.chat is not None:
+        return await _alone(tables, request, request.within.chat)
     after, shown = request.after, list[Listed]()
     # One more than is asked for tells whether a page follows.
     wanted = request.limit + 1
@@ -37,6 +41,17 @@ async def list_page(tables: Tables, request: ListRequest) -> Page:
         after = Position.behind(found[-1])
     page = tuple([_apart(each) for each in shown[: request.limit]])
     return Page(page, Position.behind(page[-1]).cursor if len(shown) > request.limit else None)
+
+
+async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> Page:
+    """The list of who may see one chat only."""
+    found = await tables.conversation(request.wanted.owner, id)
+    branch = await tables.branch(found.branch) if found is not None else None
+    if found is None or branch is None or not request.within.sees(found) or not request.wanted.fits(found):
+        return Page(())
+    alone = Listed(found, branch.length, branch.preview, branch.running is not None)
+    is_behind = request.after is None or Position.behind(alone) < request.after
+    return Page((_apart(alone),) if is_behind and not _has_lapsed(alone, request.now) else ())
 
 
 def _has_lapsed(listed: Listed, now: int) -> bool:

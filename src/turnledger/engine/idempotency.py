@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from turnledger.engine.conversations import Target
-from turnledger.engine.ending import STATE_OF, Ended
+from turnledger.engine.ending import CLAIM_KEPT_MS, STATE_OF, Ended
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
+from turnledger.model.within import Within
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,19 @@ def fingerprint(
 
 
 NARROWED = "\x02"
-"""Stands around the scope in what callers within a scope claim, and in no idempotency_key or scope."""
+"""Stands around the label of narrowed callers in what they claim, and in no idempotency_key or label."""
 
 
-def claimed_as(idempotency_key: str, within: str | None) -> str:
-    """What a key is claimed under: who may see one scope only has keys of their own, so that no answer to
-    them depends on what others of their owner did."""
-    return idempotency_key if within is None else f"{NARROWED}{within}{NARROWED}{idempotency_key}"
+def claimed_as(idempotency_key: str, within: Within) -> str:
+    """What a key is claimed under: who is narrowed has keys of their own, so that no answer to them depends
+    on what others of their owner did."""
+    label = within.label
+    return idempotency_key if label is None else f"{NARROWED}{label}{NARROWED}{idempotency_key}"
 
 
-def scope_claimed_in(name: str) -> str | None:
-    """The scope that somebody had to see to claim under this name; None for who sees all."""
-    return name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None
+def claimed_within(name: str) -> Within:
+    """How somebody is narrowed who claims under this name."""
+    return Within.labelled(name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None)
 
 
 LASTING, ONCE, PRIMING = b"\xff" * 7 + b"\x01", b"\xff" * 7 + b"\x02", b"\xff" * 7 + b"\x03"
@@ -137,6 +139,19 @@ def claim_for(key: Key, attempt: Attempt) -> Claim:
         fingerprint=key.fingerprint,
         conversation=attempt.conversation,
         attempt=attempt.id,
+    )
+
+
+def claim_of(key: Key, conversation: Conversation, branch: BranchId, now: int) -> Claim:
+    """The claim of what runs no turn, and is done: the branch that came of it stands where an attempt would.
+    An id is unique, whatever it names."""
+    return Claim(
+        owner=conversation.owner,
+        idempotency_key=key.text,
+        fingerprint=key.fingerprint,
+        conversation=conversation.id,
+        attempt=TurnId.trusted(branch.raw),
+        expires_at=now + CLAIM_KEPT_MS,
     )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnledger.engine.admitting import check_admitted
 from turnledger.engine.conversations import check_live, insert, keys_of, succeed
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationExpired, ConversationNotFound, InvalidInput
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
+from turnledger.model.within import EVERYWHERE, Within
 
 
 @dataclass(frozen=True)
@@ -36,16 +38,20 @@ class ResetRequest:
     """None if it named nothing."""
     fresh: Conversation
     now: int
-    within: str | None = None
-    """Where it is given, what is not in this scope does not exist."""
+    within: Within = EVERYWHERE
+    """What is beyond it does not exist."""
+    admitted: int | None = None
+    """The admission version under which its caller was let in; None: it matters to nobody."""
 
 
 async def reset(tables: Tables, request: ResetRequest) -> Conversation:
     """Return the conversation that the key names from now on: the fresh one, or the one that a faster reset
     put there. An expired one is replaced in any case. What runs or waits on the old one stays there.
 
-    Raises ConversationNotFound or InvalidInput if what is to be replaced never had this key.
+    Raises ConversationNotFound or InvalidInput if what is to be replaced never had this key, and
+    AdmissionMoved.
     """
+    await check_admitted(tables, request.owner, request.admitted)
     if request.replaces is not None:
         await _check_had_key(tables, request, request.replaces)
     found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)
@@ -59,7 +65,7 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
 async def _check_had_key(tables: Tables, request: ResetRequest, id: ConversationId) -> None:
     """A reset that could not have done anything must not look like one that came second."""
     named = await tables.conversation(request.owner, id)
-    if named is None or request.within not in (None, named.scope):
+    if named is None or not request.within.sees(named):
         raise ConversationNotFound
     # A deleted one does not tell any more which key it had.
     is_told = not named.is_deleted

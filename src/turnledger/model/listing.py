@@ -10,7 +10,7 @@ from struct import error as PackingError
 from msgspec import Struct
 
 from turnledger.errors import InvalidInput
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
 
 _CURSOR = Packing(">BQ16sH")
@@ -39,6 +39,20 @@ class Wanted(Struct, frozen=True, kw_only=True):
     pinned: bool | None = None
     deleted: bool = False
     """Those that can be restored, and no others."""
+
+    def fits(self, conversation: Conversation) -> bool:
+        """Whether it is one of those. Internal ones and those that are not listed never are."""
+        state = ConversationState.DELETED if self.deleted else ConversationState.LIVE
+        return (
+            conversation.owner == self.owner
+            and conversation.state is state
+            and conversation.is_listed
+            and not conversation.internal
+            and self.scope in (None, conversation.scope)
+            and (self.tag is None or self.tag in conversation.tags)
+            and self.archived in (None, conversation.archived)
+            and self.pinned in (None, conversation.pinned)
+        )
 
 
 class Position(Struct, frozen=True, order=True):

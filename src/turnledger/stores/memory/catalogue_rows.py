@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed, Position, Wanted
 from turnledger.stores.memory.database import Database
@@ -17,7 +17,7 @@ class CatalogueRows:
         found = [
             each
             for each in self._db.conversations.values()
-            if _is_wanted(each, wanted) and each.branch in self._db.branches
+            if wanted.fits(each) and each.branch in self._db.branches
         ]
         if after is not None:
             found = [each for each in found if _place(each) < (after.at, after.id)]
@@ -27,20 +27,6 @@ class CatalogueRows:
     def _listed(self, conversation: Conversation) -> Listed:
         branch = self._db.branches[conversation.branch]
         return Listed(conversation, branch.length, branch.preview, branch.running is not None)
-
-
-def _is_wanted(each: Conversation, wanted: Wanted) -> bool:
-    state = ConversationState.DELETED if wanted.deleted else ConversationState.LIVE
-    return (
-        each.owner == wanted.owner
-        and each.state is state
-        and each.is_listed
-        and not each.internal
-        and wanted.scope in (None, each.scope)
-        and (wanted.tag is None or wanted.tag in each.tags)
-        and wanted.archived in (None, each.archived)
-        and wanted.pinned in (None, each.pinned)
-    )
 
 
 def _place(conversation: Conversation) -> tuple[int, ConversationId]:

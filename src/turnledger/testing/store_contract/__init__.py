@@ -43,6 +43,7 @@ PARTS = (
     "moving",
     "once",
     "one_at_a_time",
+    "one_chat",
     "one_key",
     "resets",
     "readers",
@@ -51,6 +52,7 @@ PARTS = (
     "resuming",
     "rows",
     "scopes",
+    "shares",
     "stage",
     "stops",
     "superseded",
@@ -87,6 +89,7 @@ from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
+from turnledger.testing.store_contract.one_chat import OneChat  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
 from turnledger.testing.store_contract.resent import Resent, ResentInstructions, ResentTools  # noqa: E402
 from turnledger.testing.store_contract.resent_races import ResentInBetween, ResentOnce  # noqa: E402
@@ -94,6 +97,7 @@ from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
+from turnledger.testing.store_contract.shares import SharesKept  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
@@ -133,6 +137,7 @@ class StoreContract(
     Moving,
     Once,
     OneAtATime,
+    OneChat,
     OneKey,
     Resent,
     ResentInBetween,
@@ -144,6 +149,7 @@ class StoreContract(
     Rows,
     ScopedOnce,
     Scopes,
+    SharesKept,
     Stops,
     Superseding,
     TokensKept,
