@@ -22,6 +22,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
+from turnledger.engine.searching import Hit, SearchPage
 from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
@@ -58,6 +59,7 @@ __all__ = [
     "Ended",
     "Finding",
     "Flags",
+    "Hit",
     "Item",
     "ItemDone",
     "Ledger",
@@ -76,6 +78,7 @@ __all__ = [
     "Rule",
     "Runner",
     "RunningTurn",
+    "SearchPage",
     "Sent",
     "SetAside",
     "Share",

@@ -17,9 +17,11 @@ from turnledger.engine.asking import (
     begin_request,
     check_limit,
     check_may_make,
+    check_name,
     details_of,
     divergence_of,
     resent_request,
+    scope_in,
     target_of,
 )
 from turnledger.engine.block import TurnBlock
@@ -40,6 +42,7 @@ from turnledger.engine.reading import HomeRequest, home_of
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
+from turnledger.engine.searching import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
@@ -47,6 +50,7 @@ from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.search_words import sought_in
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
@@ -220,6 +224,30 @@ class Ledger:
         request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
+
+    async def search(
+        self,
+        text: str,
+        *,
+        owner: str = OWNER,
+        scope: str | None = None,
+        within: Within = EVERYWHERE,
+        cursor: str | None = None,
+        limit: int = 20,
+    ) -> SearchPage:
+        """Find the owner's chats whose title, or a message in which, has all words of a text, of one scope or
+        of all. Titles come first, then the newest message; one hit for each chat of a page.
+
+        Whatever is typed is a search: what is quoted or written without a space is found as it stands, the
+        last word may be the beginning of one, and a text without words finds nothing. `cursor` is the `next`
+        of the page before. Turns that were committed before the call are found; see SearchPage.is_complete.
+        """
+        check_name("owner", owner)
+        if scope is not None or within.scope is not None:
+            scope = scope_in(scope or "", within)
+        now, before = self._process.clock.now_ms(), place_of(cursor)
+        request = SearchRequest(owner, scope, sought_in(text), before, check_limit(limit), now, within)
+        return await search_all(self._process.store, request)
 
     def turn(
         self,

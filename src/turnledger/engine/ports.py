@@ -22,8 +22,10 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags, FlagsOf
+from turnledger.model.found import Found
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.listing import Listed, Position, Wanted
+from turnledger.model.search_words import Phrase
 from turnledger.model.share import Share
 from turnledger.model.token import Token
 from turnledger.model.turn import Turn
@@ -301,6 +303,28 @@ class Tables(Protocol):
 
     async def purge_shares(self, ended_before: int, limit: int) -> int:
         """Remove links that were revoked or expired before that time; return how many."""
+        ...
+
+    # Search. Nothing is made findable in a commit: the store knows what is not yet.
+    async def index_texts(self, limit: int) -> int:
+        """Make up to `limit` turns and titles findable that are not yet as they are; return how many, 0 when
+        all are. A store that looks at the texts themselves has nothing to do."""
+
+    async def is_all_known(self) -> bool:
+        """Whether all that was committed can be found as it is."""
+
+    async def search(
+        self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
+    ) -> list[Found]:
+        """Turns and titles of the owner, in one scope or in all, in which each phrase occurs, in falling
+        order of their places, below `before`; in whatever state their conversations are, but for internal
+        ones. One found may have changed since: look again before it is shown."""
+
+    async def shown_elsewhere(
+        self, branch: BranchId, number: int, limit: int
+    ) -> list[tuple[ConversationId, BranchId]]:
+        """The live conversations, and their branches, that were made from this turn of a branch or from one
+        behind it, directly or not, the first made first."""
         ...
 
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that

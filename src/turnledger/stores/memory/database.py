@@ -51,5 +51,6 @@ class Database:
     by_digest: dict[bytes, TokenId] = field(default_factory=dict)
     shares: dict[ShareId, Share] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
+    places: dict[TurnId | ConversationId, int] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

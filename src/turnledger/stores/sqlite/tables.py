@@ -22,6 +22,7 @@ from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
+from turnledger.stores.sqlite.search_rows import SearchRows
 from turnledger.stores.sqlite.share_rows import ShareRows
 from turnledger.stores.sqlite.token_rows import TokenRows
 
@@ -45,7 +46,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(CatalogueRows, TokenRows, ShareRows, Overview):
+class SqliteTables(CatalogueRows, TokenRows, ShareRows, SearchRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.

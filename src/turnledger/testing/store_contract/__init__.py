@@ -53,6 +53,7 @@ PARTS = (
     "rows",
     "scopes",
     "shares",
+    "search",
     "stage",
     "stops",
     "superseded",
@@ -97,6 +98,7 @@ from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
+from turnledger.testing.store_contract.search import Search  # noqa: E402
 from turnledger.testing.store_contract.shares import SharesKept  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
@@ -150,6 +152,7 @@ class StoreContract(
     ScopedOnce,
     Scopes,
     SharesKept,
+    Search,
     Stops,
     Superseding,
     TokensKept,
