@@ -27,6 +27,7 @@ from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
+from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.finding import Finding, Rule
@@ -53,6 +54,7 @@ __all__ = [
     "Began",
     "Catalogue",
     "Change",
+    "ChangeKind",
     "Chat",
     "Context",
     "Conversation",
@@ -65,6 +67,7 @@ __all__ = [
     "Ledger",
     "Limits",
     "Listed",
+    "LiveChange",
     "NamedBy",
     "OnBusy",
     "OnDivergence",

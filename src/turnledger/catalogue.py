@@ -5,7 +5,7 @@ from __future__ import annotations
 from turnledger.engine.asking import check_limit, check_name, scope_in, tag_of
 from turnledger.engine.catalogue import ListRequest, list_page
 from turnledger.engine.process import Process
-from turnledger.model.listing import Page, Position, Wanted
+from turnledger.model.listing import ListPosition, Page, Wanted
 from turnledger.model.within import EVERYWHERE, Within
 
 
@@ -49,7 +49,7 @@ class Catalogue:
             pinned=pinned,
             deleted=deleted,
         )
-        after = None if cursor is None else Position.of(cursor)
+        after = None if cursor is None else ListPosition.of(cursor)
         process = self._process
         request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms(), within)
         return await process.store.read(list_page, request)

@@ -9,7 +9,6 @@ from tests.unit.model.shapes import assistant, call, reasoning
 from turnledger.engine.begin import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import EndRequest
-from turnledger.engine.entry import is_entered
 from turnledger.engine.moving import Moved
 from turnledger.engine.recording import RecordRequest
 from turnledger.engine.telling import Told
@@ -121,7 +120,7 @@ class Asked:
             idempotency_key=begun.attempt.idempotency_key,
             journaled=self.journaled,
             is_interaction=begun.attempt.is_interaction,
-            is_entered=is_entered(begun.conversation),
+            home=begun.conversation,
             now=now,
         )
 

@@ -79,7 +79,7 @@ from turnledger.engine.stops import StopRequest, request_stop, stops_for
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation, Ticket
 from turnledger.model.ids import LeaseId, TurnId
-from turnledger.model.listing import Position, Wanted
+from turnledger.model.listing import ListPosition, Wanted
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.model.within import Within
@@ -342,7 +342,7 @@ class Operations(RuleBasedStateMachine):
             seen = replace(left, fence=left.fence - late)
             self.run(take_over, TakeOverRequest(seen, self.now))
         names = tuple(ticket.attempt for ticket in tickets)
-        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease))
+        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease, now=self.now))
 
     @has("requests")
     @rule(owner=owners, place=places, pick=picks, policy=on_stop, by_name=st.booleans())
@@ -440,7 +440,7 @@ class Operations(RuleBasedStateMachine):
         page = PageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
         self.pair.read(turns_page, page)
         self.pair.read(attempts_page, page)
-        behind = Position(self.now, CONVERSATIONS[place])
+        behind = ListPosition(self.now, CONVERSATIONS[place])
         for scope, archived in product((None, "app"), (None, False, True)):
             wanted = Wanted(owner=owner, scope=scope, archived=archived)
             self.pair.read(list_page, ListRequest(wanted, behind, 2, self.now))

@@ -24,7 +24,7 @@ from turnledger.engine import line
 from turnledger.engine.idempotency import claimed_as
 from turnledger.engine.ports import Tables
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.listing import Listed, Position, Wanted
+from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.within import Within
 
 ALL = 1_000
@@ -105,7 +105,7 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         yield f"{owner}'s conversation {number}", found
         # Also after one that is not listed itself: it may have been when its page was read.
         if found is not None:
-            place = Position(found.touched_at, found.id)
+            place = ListPosition(found.touched_at, found.id)
             yield f"{owner}'s page after {number}", await tables.listed(Wanted(owner=owner), place, 2)
     for scope, key in product(SCOPES, CONVERSATION_KEYS):
         yield (
@@ -150,5 +150,5 @@ async def _paged(tables: Tables, wanted: Wanted, size: int) -> list[Listed]:
     page = await tables.listed(wanted, None, size)
     while page:
         listed += page
-        page = await tables.listed(wanted, Position.behind(page[-1]), size)
+        page = await tables.listed(wanted, ListPosition.behind(page[-1]), size)
     return listed

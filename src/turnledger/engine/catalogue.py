@@ -6,19 +6,21 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed, Page, Position, Wanted
+from turnledger.model.listing import Listed, ListPosition, Page, Wanted
 from turnledger.model.within import EVERYWHERE, Within
 
 
 @dataclass(frozen=True)
 class ListRequest:
     wanted: Wanted
-    after: Position | None
+    after: ListPosition | None
     limit: int
     now: int
     within: Within = EVERYWHERE
@@ -38,9 +40,9 @@ async def list_page(tables: Tables, request: ListRequest) -> Page:
         shown += [each for each in found if not _has_lapsed(each, request.now)]
         if len(found) < wanted or len(shown) >= wanted:
             break
-        after = Position.behind(found[-1])
+        after = ListPosition.behind(found[-1])
     page = tuple([_apart(each) for each in shown[: request.limit]])
-    return Page(page, Position.behind(page[-1]).cursor if len(shown) > request.limit else None)
+    return Page(page, ListPosition.behind(page[-1]).cursor if len(shown) > request.limit else None)
 
 
 async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> Page:
@@ -50,7 +52,7 @@ async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> Pa
     if found is None or branch is None or not request.within.sees(found) or not request.wanted.fits(found):
         return Page(())
     alone = Listed(found, branch.length, branch.preview, branch.running is not None)
-    is_behind = request.after is None or Position.behind(alone) < request.after
+    is_behind = request.after is None or ListPosition.behind(alone) < request.after
     return Page((_apart(alone),) if is_behind and not _has_lapsed(alone, request.now) else ())
 
 
@@ -87,4 +89,6 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
         return None
     named = replace(found, title=request.title, named_by=NamedBy.MODEL)
     await tables.save_conversation(named)
+    if named.is_listed:
+        await tell(tables, ChangeKind.CHAT_CHANGED, named, request.now)
     return named

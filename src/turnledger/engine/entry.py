@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from turnledger.engine.changes import tell
 from turnledger.engine.ports import Tables
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, NamedBy
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.ids import ConversationId
@@ -30,17 +32,21 @@ def is_entered(conversation: Conversation) -> bool:
 
 async def enter(
     tables: Tables, owner: str, id: ConversationId, branch: Branch, turn: Turn, at: int | None = None
-) -> None:
+) -> Conversation | None:
     """List the chat of a turn that was just added to a branch, and name it by its first words if it has no
-    title. `at` is the time of the interaction, if it was one. The revision stays: nobody gave that name."""
+    title. `at` is the time of the interaction, if it was one. The revision stays: nobody gave that name.
+    Return the chat as it was before."""
     found = await tables.conversation(owner, id)
     if found is None:
-        return
+        return None
     entered = replace(found, is_listed=True, touched_at=found.touched_at if at is None else at)
     if found.title is None and not found.internal:
         entered = named_by_words(entered, await _first_words(tables, branch, turn))
     if entered != found:
         await tables.save_conversation(entered)
+    if entered.title != found.title and found.is_listed:
+        await tell(tables, ChangeKind.CHAT_CHANGED, entered, turn.committed_at)
+    return found
 
 
 def named_by_words(conversation: Conversation, title: str | None) -> Conversation:

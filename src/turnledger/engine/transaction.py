@@ -13,7 +13,6 @@ from turnledger.engine.chat_history import joined, said_in
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft
 from turnledger.engine.ending import EndRequest
-from turnledger.engine.entry import is_entered
 from turnledger.engine.flushing import FlushRequest
 from turnledger.engine.history import History
 from turnledger.engine.live_log import EventSink, LiveLog
@@ -302,10 +301,10 @@ class RunningTurn:
             idempotency_key=attempt.idempotency_key,
             journaled=self._journaled,
             is_interaction=attempt.is_interaction,
-            is_entered=is_entered(self.conversation),
             now=now,
             log=self._log_of(output),
             is_flushed=self._flushes > 0,
+            home=self.conversation,
         )
 
     def _packed_details(self) -> bytes:

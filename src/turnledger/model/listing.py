@@ -55,18 +55,18 @@ class Wanted(Struct, frozen=True, kw_only=True):
         )
 
 
-class Position(Struct, frozen=True, order=True):
+class ListPosition(Struct, frozen=True, order=True):
     """A place in the list, behind which a page goes on: a time and an id, and no row that must be there."""
 
     at: int
     id: ConversationId
 
     @classmethod
-    def behind(cls, listed: Listed) -> Position:
+    def behind(cls, listed: Listed) -> ListPosition:
         return cls(listed.conversation.touched_at, listed.conversation.id)
 
     @classmethod
-    def of(cls, cursor: str) -> Position:
+    def of(cls, cursor: str) -> ListPosition:
         """The place that a cursor names. Raises InvalidInput for what is none."""
         try:
             if len(cursor) != _CURSOR_LENGTH:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed, Position, Wanted
+from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.stores.memory.database import Database
 
 
@@ -13,7 +13,7 @@ class CatalogueRows:
 
     _db: Database
 
-    async def listed(self, wanted: Wanted, after: Position | None, limit: int) -> list[Listed]:
+    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
         found = [
             each
             for each in self._db.conversations.values()

@@ -8,9 +8,9 @@ from typing import Any
 
 import apsw
 
-from turnledger.model.conversation import ConversationState
+from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed, Position, Wanted
+from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
@@ -30,44 +30,49 @@ class CatalogueRows:
 
     _cursor: apsw.Cursor
 
-    def _look(self, query: str, *bindings: Any) -> list[Row]:
+    def _of_list(self, query: str, *bindings: Any) -> list[Row]:
         return self._cursor.execute(QUERIES[query], bindings).fetchall()
 
-    async def listed(self, wanted: Wanted, after: Position | None, limit: int) -> list[Listed]:
+    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
         place = (_END_OF_TIME, b"") if after is None else (after.at, after.id.raw)
         asked = (wanted.owner, *place, limit, wanted.scope)
         rest = (wanted.pinned, wanted.tag)
         state = ConversationState.DELETED if wanted.deleted else ConversationState.LIVE
         if wanted.tag is not None and self._is_rare(wanted.owner, wanted.tag):
-            rows = self._look("listed_by_tag", *asked, wanted.archived, *rest, state.value)
+            rows = self._of_list("listed_by_tag", *asked, wanted.archived, *rest, state.value)
         elif wanted.deleted:
-            rows = self._look("listed_deleted", *asked, wanted.archived, *rest)
+            rows = self._of_list("listed_deleted", *asked, wanted.archived, *rest)
         elif wanted.pinned:
-            rows = self._look("listed_pinned", *asked, wanted.archived, *rest)
+            rows = self._of_list("listed_pinned", *asked, wanted.archived, *rest)
         else:
             query = "listed_in_scope" if wanted.scope else "listed"
             # Archived ones lie apart in the index: who wants both gets them from two places.
             halves = (False, True) if wanted.archived is None else (wanted.archived,)
-            rows = [row for half in halves for row in self._look(query, *asked, half, *rest)]
+            rows = [row for half in halves for row in self._of_list(query, *asked, half, *rest)]
             if len(halves) > 1:
                 rows.sort(key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
         return [_listed(row) for row in rows[:limit]]
 
     def _is_rare(self, owner: str, tag: str) -> bool:
-        [(count,)] = self._look("count_tagged", owner, tag, FEW + 1)
+        [(count,)] = self._of_list("count_tagged", owner, tag, FEW + 1)
         return bool(count <= FEW)
+
+    def _add_tags(self, conversation: Conversation) -> None:
+        """Make a new conversation be found by its tags."""
+        for tag in conversation.tags:
+            self._of_list("add_tag", conversation.owner, tag, conversation.id.raw)
 
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
         """Make a conversation be found by its tags. It is about to be saved with them: in its row are still
         those it has had before."""
-        for owner, before in self._look("tags", id.raw):
+        for owner, before in self._of_list("tags", id.raw):
             had = records.tags_of(before)
             for tag in had:
                 if tag not in tags:
-                    self._look("drop_tag", owner, tag, id.raw)
+                    self._of_list("drop_tag", owner, tag, id.raw)
             for tag in tags:
                 if tag not in had:
-                    self._look("add_tag", owner, tag, id.raw)
+                    self._of_list("add_tag", owner, tag, id.raw)
 
 
 def _listed(row: Row) -> Listed:

@@ -19,6 +19,7 @@ from turnledger.model.turn import Turn
 from turnledger.model.usage import in_blocks
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
+from turnledger.stores.sqlite.change_rows import ChangeRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
@@ -46,7 +47,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(CatalogueRows, TokenRows, ShareRows, SearchRows, Overview):
+class SqliteTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -82,8 +83,7 @@ class SqliteTables(CatalogueRows, TokenRows, ShareRows, SearchRows, Overview):
     async def add_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
         self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
-        for tag in conversation.tags:
-            self._look("add_tag", conversation.owner, tag, conversation.id.raw)
+        self._add_tags(conversation)
 
     async def save_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)

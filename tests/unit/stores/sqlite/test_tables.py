@@ -16,7 +16,7 @@ from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, 
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
-from turnledger.model.listing import Position, Wanted
+from turnledger.model.listing import ListPosition, Wanted
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.tables import LONG_INPUT
@@ -171,7 +171,7 @@ async def test_the_list_shows_live_ones_the_last_touched_first(tables: Any) -> N
     expected = sorted(listed, key=lambda each: (each.touched_at, each.id), reverse=True)
     wanted = Wanted(owner="ada")
     assert [each.conversation for each in await tables.listed(wanted, None, 10)] == expected
-    places = [Position(each.touched_at, each.id) for each in expected]
+    places = [ListPosition(each.touched_at, each.id) for each in expected]
     pages = [await tables.listed(wanted, after, 1) for after in (None, *places)]
     assert [each.conversation for page in pages for each in page] == expected
 
