@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from turnledger.engine.asking import check_limit, check_name, scope_in, tag_of
-from turnledger.engine.catalogue import ListRequest, list_page
+from turnledger.engine.asking import check_details, check_limit, check_name, scope_in, tag_of
+from turnledger.engine.catalogue import ListRequest, NameRequest, list_page, name_by_model
 from turnledger.engine.process import Process
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import ConversationId
 from turnledger.model.listing import ListPosition, Page, Wanted
 from turnledger.model.within import EVERYWHERE, Within
 
@@ -53,3 +55,12 @@ class Catalogue:
         process = self._process
         request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms(), within)
         return await process.store.read(list_page, request)
+
+    async def name_by_model(self, id: str, title: str, *, owner: str | None = None) -> Conversation | None:
+        """Give a chat the title that a model made for it, if it is called by its first words or by nothing:
+        never over a name that a person gave, whoever of them is first. Return it as named, or None. Does not
+        raise its revision."""
+        check_details(title, None)
+        owner = self._tokenless if owner is None else owner
+        request = NameRequest(owner, ConversationId(id), title, self._process.clock.now_ms())
+        return await self._process.persist(name_by_model, request) if title else None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Catalogue, Chat, Ledger, RunningTurn, Tokens, TurnBlock
+from turnledger import Catalogue, Chat, Ledger, RunningTurn, Tokens, Transfer, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -29,6 +29,7 @@ def test_these_names_are_exported() -> None:
         "Finding",
         "Flags",
         "Hit",
+        "ImportReport",
         "Item",
         "ItemDone",
         "Ledger",
@@ -59,6 +60,7 @@ def test_these_names_are_exported() -> None:
         "Token",
         "TokenScope",
         "Tokens",
+        "Transfer",
         "Turn",
         "TurnBlock",
         "TurnFinished",
@@ -108,6 +110,7 @@ def test_a_ledger_can_do_this() -> None:
         "search",
         "shares",
         "tokens",
+        "transfer",
         "turn",
         "usage",
     }
@@ -118,7 +121,11 @@ def test_tokens_can_do_this() -> None:
 
 
 def test_a_catalogue_can_do_this() -> None:
-    assert public(Catalogue) == {"list"}
+    assert public(Catalogue) == {"list", "name_by_model"}
+
+
+def test_a_transfer_can_do_this() -> None:
+    assert public(Transfer) == {"export", "export_all", "import_lines", "markdown"}
 
 
 def test_a_chat_can_do_this() -> None:
@@ -192,7 +199,7 @@ def test_a_turn_that_is_asked_for_can_do_this() -> None:
     assert public(TurnBlock) == {"id", "note_delivery", "run"}
 
 
-@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, TurnBlock])
+@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, Transfer, TurnBlock])
 def test_every_public_method_is_documented(kind: type) -> None:
     methods = [name for name in public(kind) if callable(getattr(kind, name))]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 from unicodedata import normalize
 
 from turnledger.engine.admitting import Readmit
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation

@@ -85,6 +85,8 @@ async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | 
         found = await check_live(tables, found, request.now)
     except ConversationUnavailable:
         return None
+    if found.named_by is NamedBy.MODEL and found.title == request.title:
+        return found  # it was done before, and its answer was lost
     if found.named_by not in (None, NamedBy.WORDS) or (found.title is not None and found.named_by is None):
         return None
     named = replace(found, title=request.title, named_by=NamedBy.MODEL)

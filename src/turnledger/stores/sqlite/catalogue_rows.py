@@ -30,7 +30,7 @@ class CatalogueRows:
 
     _cursor: apsw.Cursor
 
-    def _of_list(self, query: str, *bindings: Any) -> list[Row]:
+    def _list_rows(self, query: str, *bindings: Any) -> list[Row]:
         return self._cursor.execute(QUERIES[query], bindings).fetchall()
 
     async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
@@ -39,40 +39,46 @@ class CatalogueRows:
         rest = (wanted.pinned, wanted.tag)
         state = ConversationState.DELETED if wanted.deleted else ConversationState.LIVE
         if wanted.tag is not None and self._is_rare(wanted.owner, wanted.tag):
-            rows = self._of_list("listed_by_tag", *asked, wanted.archived, *rest, state.value)
+            rows = self._list_rows("listed_by_tag", *asked, wanted.archived, *rest, state.value)
         elif wanted.deleted:
-            rows = self._of_list("listed_deleted", *asked, wanted.archived, *rest)
+            rows = self._list_rows("listed_deleted", *asked, wanted.archived, *rest)
         elif wanted.pinned:
-            rows = self._of_list("listed_pinned", *asked, wanted.archived, *rest)
+            rows = self._list_rows("listed_pinned", *asked, wanted.archived, *rest)
         else:
-            query = "listed_in_scope" if wanted.scope else "listed"
             # Archived ones lie apart in the index: who wants both gets them from two places.
             halves = (False, True) if wanted.archived is None else (wanted.archived,)
-            rows = [row for half in halves for row in self._of_list(query, *asked, half, *rest)]
+            rows = [row for half in halves for row in self._in_order(asked, half, rest)]
             if len(halves) > 1:
                 rows.sort(key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
         return [_listed(row) for row in rows[:limit]]
 
+    def _in_order(self, asked: Row, archived: bool, rest: Row) -> list[Row]:
+        """Those of one application have an index of their own."""
+        scope = asked[-1]
+        if scope:
+            return self._list_rows("listed_in_scope", *asked, archived, *rest)
+        return self._list_rows("listed", *asked, archived, *rest)
+
     def _is_rare(self, owner: str, tag: str) -> bool:
-        [(count,)] = self._of_list("count_tagged", owner, tag, FEW + 1)
+        [(count,)] = self._list_rows("count_tagged", owner, tag, FEW + 1)
         return bool(count <= FEW)
 
     def _add_tags(self, conversation: Conversation) -> None:
         """Make a new conversation be found by its tags."""
         for tag in conversation.tags:
-            self._of_list("add_tag", conversation.owner, tag, conversation.id.raw)
+            self._list_rows("add_tag", conversation.owner, tag, conversation.id.raw)
 
     def _tag(self, id: ConversationId, tags: Collection[str]) -> None:
         """Make a conversation be found by its tags. It is about to be saved with them: in its row are still
         those it has had before."""
-        for owner, before in self._of_list("tags", id.raw):
+        for owner, before in self._list_rows("tags", id.raw):
             had = records.tags_of(before)
             for tag in had:
                 if tag not in tags:
-                    self._of_list("drop_tag", owner, tag, id.raw)
+                    self._list_rows("drop_tag", owner, tag, id.raw)
             for tag in tags:
                 if tag not in had:
-                    self._of_list("add_tag", owner, tag, id.raw)
+                    self._list_rows("add_tag", owner, tag, id.raw)
 
 
 def _listed(row: Row) -> Listed:
