@@ -21,6 +21,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
+from turnledger.engine.searching import Hit, SearchPage
 from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
@@ -34,10 +35,12 @@ from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.share import Share, ShareKind
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
 from turnledger.model.within import Within
+from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
 
 # A library is silent unless its user configures logging.
@@ -55,6 +58,7 @@ __all__ = [
     "Ended",
     "Finding",
     "Flags",
+    "Hit",
     "Item",
     "ItemDone",
     "Ledger",
@@ -71,8 +75,12 @@ __all__ = [
     "Rule",
     "Runner",
     "RunningTurn",
+    "SearchPage",
     "Sent",
     "SetAside",
+    "Share",
+    "ShareKind",
+    "Shares",
     "Sibling",
     "TextDelta",
     "Token",
@@ -84,6 +92,7 @@ __all__ = [
     "TurnKind",
     "TurnStarted",
     "Usage",
+    "Visit",
     "Within",
     "errors",
     "items_of_messages",

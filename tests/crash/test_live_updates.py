@@ -9,8 +9,8 @@ from tests.crash.live_updates import LiveStorm
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="workers are found by /proc")
 async def test_followers_are_told_what_is_there(tmp_path: Path) -> None:
-    storm = LiveStorm(tmp_path, seed=3, workers=2, kill_every=0.7)
-    told = await storm.run(seconds=4.0)
+    storm = LiveStorm(tmp_path, seed=3, workers=2, kill_every=0.4)
+    told = await storm.run(seconds=2.0)
     assert storm.kills
     assert {"chat.created", "turn.running", "turn.committed", "turn.failed"} <= set(told)
     # Some were cut off and came back, or the test proves nothing.

@@ -27,6 +27,7 @@ def test_these_names_are_exported() -> None:
         "Ended",
         "Finding",
         "Flags",
+        "Hit",
         "Item",
         "ItemDone",
         "Ledger",
@@ -43,6 +44,7 @@ def test_these_names_are_exported() -> None:
         "Rule",
         "Runner",
         "RunningTurn",
+        "SearchPage",
         "Sent",
         "SetAside",
         "Sibling",
@@ -93,6 +95,7 @@ def test_a_ledger_can_do_this() -> None:
         "resent",
         "reset",
         "run",
+        "search",
         "tokens",
         "turn",
         "usage",
@@ -106,6 +109,7 @@ def test_tokens_can_do_this() -> None:
 def test_a_chat_can_do_this() -> None:
     assert public(Chat) == {
         "attempts",
+        "branches",
         "conversation_key",
         "delete",
         "edit",

@@ -14,24 +14,33 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency, retries
-from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
+from turnledger.engine.admitting import Readmit
+from turnledger.engine.branching import (
+    Divergence,
+    Place,
+    asked_again,
+    fork_at,
+    instructions_there,
+    place_of,
+    replaced,
+)
 from turnledger.engine.changes import tell
 from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
-from turnledger.engine.lane import Dead, beat_of, is_dead, queue_before
-from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
+from turnledger.engine.lane import Dead, beat_of, check_queue, is_dead, queue_before
+from turnledger.engine.moving import Move, Moved, check_move, move, moved_before, moved_under
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk, Seen
 from turnledger.engine.usage import check_room
-from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
+from turnledger.errors import AdmissionMoved, ConversationNotFound
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
-from turnledger.model.instructions import Instructions, given_to
+from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, check_resent, not_told_by, open_calls
@@ -110,8 +119,6 @@ class Queued:
 Beginning: TypeAlias = Begun | Queued | Share | Moved
 Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
 """Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""
-Readmit: TypeAlias = Callable[[], Awaitable[int]]
-"""Returns the admission version under which the caller is still let in, or raises what he is to be told."""
 
 
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
@@ -152,6 +159,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return moved
     if request.admitted is not None and request.admitted != admission:
         raise AdmissionMoved
+    if request.move is not None and verdict.claim is not None:
+        return await moved_under(tables, verdict.claim, request.attempt)
     if request.owner_bytes is not None and request.move is None:
         await check_room(tables, target.owner, request.owner_bytes)
     if branch.running is not None:
@@ -272,7 +281,7 @@ async def _must_wait(
     if running is None and not before:
         return None
     if own is None:
-        _check_room(request, len(before))
+        check_queue(request.on_busy, len(before), request.queue_limit)
         if running is not None and front:
             await _check_before_stopping(tables, branch, running, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
@@ -297,7 +306,7 @@ async def _check_before_stopping(
         return  # what it asks for depends on what will be kept
     wish = request.diverge
     if request.move is not None:
-        await check_move(tables, branch, request.move, keeps_running=keeps_running)
+        await check_move(tables, branch, request.move, kept=running.id if keeps_running else None)
     elif wish is None:
         admit(() if keeps_running else branch.pending, request.input)
     elif not (keeps_running and wish.may_mean(running.id)):
@@ -318,14 +327,9 @@ async def _move(
     await tables.touch_conversation(conversation.id, request.now)
     if moved.branch.id != branch.id:
         await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, request.now, branch=moved.branch.id)
+    if request.key is not None:
+        await tables.save_claim(idempotency.claim_of(request.key, conversation, moved.branch.id, request.now))
     return moved
-
-
-def _check_room(request: BeginRequest, waiting: int) -> None:
-    if request.on_busy is OnBusy.REJECT:
-        raise ConversationBusy
-    if waiting >= request.queue_limit:
-        raise QueueFull
 
 
 def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: bool) -> Ticket:
@@ -357,7 +361,7 @@ async def _take_lane(
     else:
         branch, input, place = await _ready_to_diverge(tables, branch, request, resumed, request.diverge)
         if instructions is None and resumed is None:
-            instructions = await _instructions_there(tables, branch, request, request.diverge)
+            instructions = await instructions_there(tables, request.target.owner, branch, request.diverge)
     branch = replace(branch, fence=branch.fence + 1, running=request.attempt)
     attempt = _attempt(conversation, branch, request, input, instructions)
     if place is not None:
@@ -449,14 +453,6 @@ async def _find_place(
     if wish.regenerates and instead_of is not None:
         input = asked_again(place, instead_of)
     return place, admit(place.pending, input)
-
-
-async def _instructions_there(
-    tables: Tables, branch: Branch, request: BeginRequest, wish: Divergence
-) -> Instructions | None:
-    """Those that the turn brought along whose place is taken: they stay with the place."""
-    instead_of = await replaced(tables, request.target.owner, branch, wish)
-    return given_to(instead_of) if instead_of is not None else None
 
 
 async def _take_up(

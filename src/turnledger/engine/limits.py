@@ -49,7 +49,11 @@ class Limits:
     tokens: int = 1_000
     """Tokens of one owner that are neither revoked nor expired."""
     tokens_kept: float = 30 * 24 * 3600.0
-    """How long revoked and expired tokens are listed."""
+    """How long revoked and expired tokens and share links are listed."""
+    shares: int = 1_000
+    """Share links of one owner that are neither revoked nor expired."""
+    visitors: int = 10_000
+    """Visitors who came by one link and may still be there."""
     changes_kept: float = 3600.0
     """How long who was cut off can go on from the last change that he was told of."""
     changes: int = 100_000

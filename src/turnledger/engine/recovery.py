@@ -104,6 +104,7 @@ async def purge(tables: Tables, request: PurgeRequest) -> int:
     removed += await tables.purge_claims(request.now, request.limit)
     removed += await tables.purge_attempts(request.now - request.attempts_kept_ms, request.limit)
     removed += await tables.purge_tokens(request.now - request.tokens_kept_ms, request.limit)
+    removed += await tables.purge_shares(request.now - request.tokens_kept_ms, request.limit)
     removed += await tables.purge_changes(
         request.now - request.changes_kept_ms, request.changes_kept, PURGED_AT_ONCE
     )

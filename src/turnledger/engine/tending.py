@@ -24,6 +24,7 @@ from turnledger.engine.recovery import (
     purge,
     take_over,
 )
+from turnledger.engine.searching import STEPS_OF_TENDING, make_findable
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import StoreError
@@ -69,6 +70,7 @@ class Tending:
             self._check_stops,
             self._process.deliveries.flush,
             self._purge,
+            self._index,
         ):
             await self._try(step())
 
@@ -167,6 +169,9 @@ class Tending:
             now, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
         )
         await process.store.transact(purge, request)
+
+    async def _index(self) -> None:
+        await make_findable(self._process.store, STEPS_OF_TENDING)
 
     # Hints from other processes.
 

@@ -25,13 +25,15 @@ from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.change_rows import ChangeRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
+from turnledger.stores.memory.search_rows import SearchRows
+from turnledger.stores.memory.share_rows import ShareRows
 from turnledger.stores.memory.token_rows import TokenRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, ChangeRows, Overview):
+class MemoryTables(TokenRows, ChangeRows, ShareRows, SearchRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -70,6 +72,7 @@ class MemoryTables(TokenRows, ChangeRows, Overview):
         if conversation.expires_after is None:
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
+        self._give_place(conversation.id)
         if conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             if name in self._db.by_key:
@@ -169,6 +172,7 @@ class MemoryTables(TokenRows, ChangeRows, Overview):
             left -= len(line[number].body) + len(self._db.turn_logs.get(line[number].id, b""))
             self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
+            self._remove(self._db.places, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
         if unneeded:
@@ -194,6 +198,7 @@ class MemoryTables(TokenRows, ChangeRows, Overview):
         self._remove(self._db.switches, conversation.id)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
+        self._remove(self._db.places, conversation.id)
         if conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
@@ -216,6 +221,14 @@ class MemoryTables(TokenRows, ChangeRows, Overview):
             if branch.conversation == conversation:
                 return await self.branch(branch.id)
         return None
+
+    async def branches(
+        self, conversation: ConversationId, before: BranchId | None, limit: int
+    ) -> list[Branch]:
+        made = [each.id for each in self._db.branches.values() if each.conversation == conversation]
+        made = made if before is None else made[: made.index(before)]
+        found = [await self.branch(id) for id in made[: -limit - 1 : -1]]
+        return [each for each in found if each is not None]
 
     async def add_origin(self, origin: Origin) -> None:
         self._put(self._db.origins, origin.branch, origin)
@@ -273,6 +286,7 @@ class MemoryTables(TokenRows, ChangeRows, Overview):
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
+        self._give_place(turn.id)
         if log:
             self._put(self._db.turn_logs, turn.id, log)
 

@@ -53,6 +53,8 @@ PARTS = (
     "resuming",
     "rows",
     "scopes",
+    "shares",
+    "search",
     "stage",
     "stops",
     "superseded",
@@ -98,6 +100,8 @@ from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
+from turnledger.testing.store_contract.search import Search  # noqa: E402
+from turnledger.testing.store_contract.shares import SharesKept  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
@@ -151,6 +155,8 @@ class StoreContract(
     Rows,
     ScopedOnce,
     Scopes,
+    SharesKept,
+    Search,
     Stops,
     Superseding,
     TokensKept,
