@@ -2,8 +2,8 @@
 
 Three servers ask the same upstream and get the same load in turns: one that nobody follows, one with a
 thousand followers of owners of their own, and one where all of them follow the owner who is at work. They
-are in a process of their own, which needs CPU as well, and here they share the cores with the servers: so what
-a turn costs its server is taken from its CPU time; and how long one takes, with one client at work, when there
+are in a process of their own, which needs CPU as well, and here shares the cores with the servers: so what a
+turn costs its server is taken from its CPU time; and how long one takes, with one client at work, when there
 is room.
 """
 

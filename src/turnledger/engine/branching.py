@@ -20,7 +20,6 @@ from turnledger.model.attempt import Fork
 from turnledger.model.conversation import Branch, Origin
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, TurnId
-from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.pairing import admit, left_open, told_elsewhere, without_answers
 from turnledger.model.turn import Turn, TurnKind
@@ -66,14 +65,6 @@ async def replaced(tables: Tables, owner: str, lane: Branch, wish: Divergence) -
     if wish.regenerates and turn.kind is TurnKind.SETTLED:
         raise InvalidInput("A settled turn tells what tools did, and cannot be run again. Ask anew instead.")
     return turn
-
-
-async def instructions_there(
-    tables: Tables, owner: str, lane: Branch, wish: Divergence
-) -> Instructions | None:
-    """Those that the turn brought along whose place is taken: they stay with the place."""
-    instead_of = await replaced(tables, owner, lane, wish)
-    return given_to(instead_of) if instead_of is not None else None
 
 
 async def turn_on(tables: Tables, owner: str, lane: Branch, id: TurnId) -> Turn:

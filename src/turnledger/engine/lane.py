@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from turnledger.engine.ports import Tables
-from turnledger.errors import ConversationBusy, QueueFull
-from turnledger.model.attempt import OnBusy
 from turnledger.model.conversation import Branch, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 
@@ -46,14 +44,6 @@ async def queue_before(
         if ticket.front or not front:
             before.append(ticket)
     return before, None
-
-
-def check_queue(on_busy: OnBusy, waiting: int, limit: int) -> None:
-    """Refuse who would not wait, or finds too many who do."""
-    if on_busy is OnBusy.REJECT:
-        raise ConversationBusy
-    if waiting >= limit:
-        raise QueueFull
 
 
 class Waiter:

@@ -175,9 +175,9 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
     await _begin_as(tables, request, fresh, lane)
-    await tell(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
+    await tell(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     return fresh
 
 

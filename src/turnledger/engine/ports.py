@@ -310,9 +310,11 @@ class Tables(Protocol):
     async def index_texts(self, limit: int) -> int:
         """Make up to `limit` turns and titles findable that are not yet as they are; return how many, 0 when
         all are. A store that looks at the texts themselves has nothing to do."""
+        ...
 
     async def is_all_known(self) -> bool:
         """Whether all that was committed can be found as it is."""
+        ...
 
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
@@ -320,12 +322,14 @@ class Tables(Protocol):
         """Turns and titles of the owner, in one scope or in all, in which each phrase occurs, in falling
         order of their places, below `before`; in whatever state their conversations are, but for internal
         ones. One found may have changed since: look again before it is shown."""
+        ...
 
     async def shown_elsewhere(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
         """The live conversations, and their branches, that were made from this turn of a branch or from one
         behind it, directly or not, the first made first."""
+        ...
 
     # Changes: what owners are told of. A store numbers them in the order in which their transactions become
     # visible, without gaps, and never gives a number again: who has read up to one has missed nothing below.

@@ -87,7 +87,7 @@ def edits_without_the_instructions_of_the_place() -> list[Patch]:
     async def none(*_: Any) -> None:
         return None
 
-    return [(begin, "instructions_there", none)]
+    return [(begin, "_instructions_there", none)]
 
 
 @broken

@@ -33,7 +33,7 @@ KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, ChangeRows, ShareRows, SearchRows, Overview):
+class MemoryTables(TokenRows, ShareRows, SearchRows, ChangeRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:

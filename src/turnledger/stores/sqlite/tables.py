@@ -46,7 +46,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(TokenRows, ChangeRows, ShareRows, SearchRows, Overview):
+class SqliteTables(TokenRows, ShareRows, SearchRows, ChangeRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
