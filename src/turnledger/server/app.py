@@ -29,6 +29,7 @@ from turnledger.server.routes import (
     search,
     shares,
     tokens,
+    transfer,
     turns,
 )
 from turnledger.server.service import Service
@@ -60,6 +61,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *chats.endpoints(service),
             *events.endpoints(service),
             *search.endpoints(service),
+            *transfer.endpoints(service),
             *tokens.endpoints(service),
             *shares.endpoints(service),
             *health.endpoints(service),
