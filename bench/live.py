@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
-from typing import cast
+from typing import Any, cast
 
 from bench.http.__main__ import CLIENTS, QUESTION, Running, body, line, show, started
 from bench.http.load import connect, rate, request
-from turnledger import Ledger, LiveChange
-from turnledger.stores.sqlite.tables import SqliteTables
+from turnledger import Ledger
+from turnledger.engine import begin, commit
 
 FOLLOWERS = 1_000
 SLICE = 40
@@ -179,21 +179,21 @@ async def telling(folder: Path, rounds: int) -> list[str]:
     """What the rows cost that a turn writes: turns with them and turns without, in turns."""
     ledger = await Ledger.open(f"sqlite:///{folder}/telling.db")
     chats = [await ledger.conversation() for _ in range(CLIENTS)]
-    true = SqliteTables.add_change
+    told = begin.tell, commit.tell_committed
     cpu: tuple[list[float], list[float]] = ([], [])
     for run in range(rounds):
         for side in (run % 2, 1 - run % 2):
-            SqliteTables.add_change = true if side else _tell_nobody  # type: ignore[method-assign]
+            begin.tell, commit.tell_committed = told if side else (_tell_nobody, _tell_nobody)  # type: ignore[assignment]
             used = time.process_time()
             await asyncio.gather(*(_turns(ledger, str(chat.id)) for chat in chats))
             cpu[side].append(time.process_time() - used)
-    SqliteTables.add_change = true  # type: ignore[method-assign]
+    begin.tell, commit.tell_committed = told
     await ledger.close()
     share = median(cpu[1]) / median(cpu[0])
     return [line("CPU of a turn with what is told, of one without", share, "≤ 1.1", share <= 1.1)]
 
 
-async def _tell_nobody(tables: SqliteTables, change: LiveChange) -> None:
+async def _tell_nobody(*_: Any, **__: Any) -> None:
     return None
 
 
