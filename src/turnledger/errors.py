@@ -57,6 +57,7 @@ The docstring of a class is its message when none is given; `code` is the word t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -138,6 +139,17 @@ class ConversationDeleted(ConversationUnavailable):
     """That conversation was deleted. Start a new one."""
 
     code = "conversation_deleted"
+
+    def __init__(self, message: str | None = None, *, restorable_until: int | None = None) -> None:
+        if message is None and restorable_until is not None:
+            until = datetime.fromtimestamp(restorable_until / 1000, UTC)
+            message = (
+                "That conversation was deleted. It can be restored until "
+                f"{until:%Y-%m-%d %H:%M} UTC; or start a new one."
+            )
+        super().__init__(message)
+        self.restorable_until = restorable_until
+        """Milliseconds since 1970; None if it is gone for good."""
 
 
 class ConversationExpired(ConversationUnavailable):

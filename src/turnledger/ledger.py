@@ -36,6 +36,7 @@ from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import AtWork, Process
 from turnledger.engine.reading import HomeRequest, home_of
+from turnledger.engine.removing import delete_for, restore_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
@@ -205,6 +206,23 @@ class Ledger:
         request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within)
         found = await process.persist(reset_key, request)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
+
+    async def delete(
+        self, id: str, *, owner: str = OWNER, within: str | None = None, purge: bool = False
+    ) -> Conversation:
+        """Delete a conversation, also one that is deleted already and shall be purged; see Chat.delete.
+        Raises ConversationNotFound."""
+        return await delete_for(self._process, owner, ConversationId(id), within, purge=purge)
+
+    async def restore(self, id: str, *, owner: str = OWNER, within: str | None = None) -> Chat:
+        """Bring a deleted conversation back, with all that was said in it and about it.
+
+        It has its conversation_key again if nobody took that meanwhile; if somebody did, it has none, and
+        its `former_conversation_key` says which it was. Restoring one that is not deleted changes nothing.
+        Raises ConversationNotFound, ConversationDeleted if it is gone for good, and ConversationExpired.
+        """
+        found = await restore_for(self._process, owner, ConversationId(id), within)
+        return Chat(self._process, found, within=within)
 
     async def conversations(
         self,

@@ -50,6 +50,10 @@ class Limits:
     """Tokens of one owner that are neither revoked nor expired."""
     tokens_kept: float = 30 * 24 * 3600.0
     """How long revoked and expired tokens are listed."""
+    restore_time: float = 30 * 24 * 3600.0
+    """How long a deleted conversation can be restored; then it is purged."""
+    unlisted_kept: float = 24 * 3600.0
+    """How long a conversation is kept that was begun, and where no turn was ever committed."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
 

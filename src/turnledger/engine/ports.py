@@ -50,7 +50,8 @@ class Tables(Protocol):
         ...
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Update all but id, owner and scope. One deleted, or saved without a conversation_key, frees its."""
+        """Update all but id, owner and scope. One deleted or purged, or saved without a conversation_key,
+        frees its; one that comes back with a conversation_key takes it, if it is free."""
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
@@ -70,10 +71,32 @@ class Tables(Protocol):
         """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
         ...
 
+    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
+        """Deleted ones whose `purge_at` has come, of all owners, the first due first."""
+        ...
+
+    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
+        """Live ones that are not listed, were last touched by then, and have nothing that runs or is to be
+        settled; of all owners, the oldest first."""
+        ...
+
+    async def owners(self, after: str | None, limit: int) -> list[str]:
+        """Those of whom something is stored, in order, after this one."""
+        ...
+
+    async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
+        """Live and listed ones, internal ones among them, that were last touched by then, the oldest first,
+        without those that are pinned or that an attempt runs on."""
+        ...
+
+    async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
+        """Deleted ones that can be restored, the oldest first."""
+        ...
+
     async def purge_ended(self, limit: int) -> int:
-        """Remove up to `limit` turns, attempts and origins of deleted and expired conversations; return how
-        many. A turn stays while the line of a branch elsewhere needs it, and an origin while its branch has
-        turns or another was made from it."""
+        """Remove up to `limit` turns, attempts and origins of purged and expired conversations, and the
+        previews of their branches; return how many. A turn stays while the line of a branch elsewhere
+        needs it, and an origin while its branch has turns or another was made from it."""
         ...
 
     # Branches.

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnledger.engine.commit import DoubtRequest, resolve_doubt
-from turnledger.engine.conversations import ExpireRequest, expire_lapsed
+from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.lease import all_leases
 from turnledger.engine.process import FIRST_DELAY, Process
@@ -156,7 +156,8 @@ class Tending:
     async def _purge(self) -> None:
         process = self._process
         now, limits = process.clock.now_ms(), process.limits
-        await process.store.transact(expire_lapsed, ExpireRequest(now, limits.purge_rows))
+        due = EndDueRequest(now, limits.purge_rows, round(limits.unlisted_kept * 1000))
+        await process.store.transact(end_due, due)
         attempts_kept, tokens_kept = (
             round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept)
         )

@@ -32,6 +32,7 @@ PARTS = (
     "event_ends",
     "events",
     "crossing",
+    "deleting",
     "editing",
     "everything",
     "forgotten",
@@ -73,6 +74,7 @@ from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E4
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
+from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
@@ -122,6 +124,7 @@ class StoreContract(
     Events,
     Counting,
     Crossing,
+    Deleting,
     Editing,
     Forks,
     Everything,
