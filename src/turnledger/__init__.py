@@ -36,6 +36,7 @@ from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
+from turnledger.model.within import Within
 from turnledger.tokens import Tokens
 
 # A library is silent unless its user configures logging.
@@ -80,6 +81,7 @@ __all__ = [
     "TurnKind",
     "TurnStarted",
     "Usage",
+    "Within",
     "errors",
     "items_of_messages",
     "messages_of",

@@ -12,6 +12,7 @@ from turnledger.engine.asking import (
     begin_request,
     check_details,
     check_limit,
+    check_may_make,
     choice,
     details_of,
     move_request,
@@ -54,17 +55,18 @@ from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
+from turnledger.model.within import EVERYWHERE, Within
 
 
 class Chat:
     """One conversation, as one owner sees it.
 
-    Who got it within a scope sees nothing else through it. That was decided when it was opened, for good: no
-    conversation ever changes its scope, and those that share turns are of one.
+    Who got it within a scope, or alone, sees nothing else through it. That was decided when it was opened,
+    for good: no conversation ever changes its scope, and those that share turns are of one.
     """
 
     def __init__(
-        self, process: Process, found: Conversation, *, is_new: bool = False, within: str | None = None
+        self, process: Process, found: Conversation, *, is_new: bool = False, within: Within = EVERYWHERE
     ) -> None:
         self._process = process
         self._found = found
@@ -203,6 +205,7 @@ class Chat:
         Ledger.conversation: it takes over none. Raises TurnNotFound, and InvalidInput if the conversation_key
         is taken."""
         process, within = self._process, self._target.within
+        check_may_make(within)
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
         fresh = target_of(process, None, conversation_key, self.owner, **details).fresh
         assert fresh is not None  # noqa: S101 - it may be made

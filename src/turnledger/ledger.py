@@ -14,6 +14,7 @@ from turnledger.engine.asking import (
     TurnOptions,
     begin_request,
     check_limit,
+    check_may_make,
     details_of,
     resent_request,
     scope_in,
@@ -50,6 +51,7 @@ from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, Turn
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
+from turnledger.model.within import EVERYWHERE, Within
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
 
@@ -128,7 +130,7 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         internal: bool = False,
         title: str | None = None,
@@ -146,9 +148,9 @@ class Ledger:
         ConversationNotFound, ConversationDeleted or ConversationExpired.
 
         `scope` names the application that a conversation is for: each has conversation_keys of its own, and
-        a conversation stays in the one it was made in. `within` is for callers who may see one scope only:
-        what they make is made there, and what is elsewhere does not exist for them, nor for the Chat that
-        they get. All methods of a ledger take both.
+        a conversation stays in the one it was made in. `within` is for callers who may see one scope or one
+        conversation only: what they make is made there, and what is elsewhere does not exist for them, nor
+        for the Chat that they get. All methods of a ledger take both.
         """
         process = self._process
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
@@ -172,12 +174,18 @@ class Ledger:
         is_new = target.fresh is not None and found.id == target.fresh.id
         return Chat(process, found, is_new=is_new, within=within)
 
-    async def chat_of(self, turn: str, *, owner: str = OWNER, within: str | None = None) -> Chat:
+    async def chat_of(self, turn: str, *, owner: str = OWNER, within: Within = EVERYWHERE) -> Chat:
         """Open the conversation of a turn, whether it is committed, runs, waits or failed. Raises
         TurnNotFound, ConversationDeleted or ConversationExpired."""
         process = self._process
         request = HomeRequest(owner, TurnId(turn), process.clock.now_ms(), within)
         return Chat(process, await process.store.read(home_of, request), within=within)
+
+    async def is_named(self, conversation_key: str, *, owner: str = OWNER, scope: str = "") -> bool:
+        """Look whether a conversation_key names a conversation that is there; changes nothing, and makes
+        none."""
+        request = NamedRequest(owner, scope, conversation_key)
+        return await self._process.store.read(named_by, request) is not None
 
     async def reset(
         self,
@@ -185,7 +193,7 @@ class Ledger:
         *,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         replaces: str | None = None,
     ) -> Chat:
         """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
@@ -195,6 +203,7 @@ class Ledger:
         once, or again after a lost answer, converge on one conversation: `is_new` says whether this call
         made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
         """
+        check_may_make(within)
         process = self._process
         target = target_of(process, None, conversation_key, owner, scope=scope, within=within)
         fresh, scope = target.fresh, target.scope
@@ -229,16 +238,16 @@ class Ledger:
         *,
         owner: str = OWNER,
         scope: str | None = None,
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         before: str | None = None,
         limit: int = 50,
     ) -> list[Conversation]:
         """List the owner's conversations, of one scope or of all that there are, the last used first;
         `before` is the last id of the page before."""
-        if scope is not None or within is not None:
+        if scope is not None or within.scope is not None:
             scope = scope_in(scope or "", within)
         cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms())
+        request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms(), within)
         return await self._process.store.read(list_page, request)
 
     def turn(
@@ -249,7 +258,7 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,
@@ -282,7 +291,7 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         reset: ResetPolicy | None = None,
         sent: Sent | str | None = None,
@@ -314,7 +323,7 @@ class Ledger:
         conversation_key: str | None = None,
         owner: str = OWNER,
         scope: str = "",
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         create: bool = True,
         reset: ResetPolicy | None = None,
         on_event: EventSink | None = None,

@@ -25,6 +25,7 @@ from turnledger.model.ids import RandomBits, TokenId
 from turnledger.model.item import is_unicode
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, new_token_text
+from turnledger.model.within import EVERYWHERE, Within
 
 MOST_MODELS = 100
 """Models that one token can be narrowed to."""
@@ -97,24 +98,24 @@ class Tokens:
         self,
         *,
         owner: str | None = None,
-        within: str | None = None,
+        within: Within = EVERYWHERE,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[Token]:
-        """A page of tokens, in whatever state, the last made first: those of one owner, or of all; `within`
-        one chat scope. `before` is the last id of the page before."""
+        """A page of tokens, in whatever state, the last made first: those of one owner, or of all, that
+        give nothing beyond what is seen `within`. `before` is the last id of the page before."""
         cursor = None if before is None else TokenId(before)
         request = ListRequest(owner, within, cursor, check_limit(limit))
         return await self._process.store.read(list_tokens, request)
 
     async def revoke(
-        self, id: str, *, owner: str | None = None, within: str | None = None
+        self, id: str, *, owner: str | None = None, within: Within = EVERYWHERE
     ) -> tuple[Token, ...]:
         """End a token at once, and with it all that it made, and what those made; return them, itself first.
 
         When it returns, no turn begins any more that asks with `admitted`, whichever process it is in. What
-        is revoked already stays as it is. Raises TokenNotFound; to an `owner`, or `within` one chat scope,
-        there are no others.
+        is revoked already stays as it is. Raises TokenNotFound; to an `owner`, or to who is narrowed
+        by `within`, there are no others.
         """
         request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms())
         return await self._process.persist(revoke, request)

@@ -17,7 +17,7 @@ from tests.unit.server.asgi import serving
 from tests.unit.server.processes import ServerProcess, started
 from turnledger.cli.main import app
 from turnledger.server.openapi import path_of
-from turnledger.server.settings import ModelSettings, ModelTimeouts, ServerLimits, Settings
+from turnledger.server.settings import ChatSettings, ModelSettings, ModelTimeouts, ServerLimits, Settings
 from turnledger.server.settings_file import load_settings
 
 PAGE = (Path(__file__).parents[2] / "docs" / "server.md").read_text()
@@ -72,12 +72,17 @@ def rows(first: str) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize(
     ("first", "kind"),
-    [("`[server]`", Settings), ("`[server.limits]`", ServerLimits), ("`[server.timeouts]`", ModelTimeouts)],
+    [
+        ("`[server]`", Settings),
+        ("`[server.limits]`", ServerLimits),
+        ("`[server.timeouts]`", ModelTimeouts),
+        ("`[chats]`", ChatSettings),
+    ],
 )
 def test_every_setting_is_listed_with_its_default(first: str, kind: type[msgspec.Struct]) -> None:
     listed = rows(first)
     fields = {field.name: field.default for field in msgspec.structs.fields(kind)}
-    for apart in ("limits", "timeouts", "models"):
+    for apart in ("limits", "timeouts", "models", "chats", "scopes"):
         fields.pop(apart, None)
     assert set(listed) == set(fields)
     for name, default in fields.items():

@@ -78,6 +78,7 @@ from turnledger.model.conversation import Conversation, Ticket
 from turnledger.model.ids import LeaseId, TurnId
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Turn
+from turnledger.model.within import Within
 
 pytestmark = pytest.mark.timeout(600)  # a failure is made small before it is shown, which takes a while
 
@@ -177,10 +178,10 @@ class Operations(RuleBasedStateMachine):
         """Begin, and go on from there for a while."""
         scope = scope if within is None else within
         if isinstance(where, int):
-            aim = Target(owner, CONVERSATIONS[where], scope=scope, within=within)
+            aim = Target(owner, CONVERSATIONS[where], scope=scope, within=Within(within))
         else:
             fresh = self.fresh(owner, conversation_key=where, scope=scope)
-            aim = Target(owner, None, where, fresh, scope=scope, within=within)
+            aim = Target(owner, None, where, fresh, scope=scope, within=Within(within))
         fields = {
             "target": aim,
             "attempt": TURNS[len(self.requests)],
@@ -189,7 +190,7 @@ class Operations(RuleBasedStateMachine):
             "now": self.now,
             "wait_until": self.now + 2_500,
             "queue_limit": 2,
-            "key": Key(claimed_as(key, within), body) if key else None,
+            "key": Key(claimed_as(key, Within(within)), body) if key else None,
         }
         asked = Asked({**fields, **policies, **more})
         self.requests.append(asked)
@@ -390,7 +391,7 @@ class Operations(RuleBasedStateMachine):
         fresh = self.fresh(owner, conversation_key=key, scope=scope)
         if fresh is not None:
             replaces = None if place is None else CONVERSATIONS[place]
-            request = ResetRequest(owner, scope, key, replaces, fresh, self.now, within)
+            request = ResetRequest(owner, scope, key, replaces, fresh, self.now, Within(within))
             first = self.run(reset, request)
             assert self.run(reset, request) == first  # the first answer was lost
 

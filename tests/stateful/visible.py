@@ -24,6 +24,7 @@ from turnledger.engine.idempotency import claimed_as
 from turnledger.engine.ports import Tables
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.within import Within
 
 ALL = 1_000
 STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
@@ -107,7 +108,7 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
     yield f"{owner}'s flag version", await tables.flag_version(owner)
     yield f"{owner}'s bytes", await tables.stored_bytes(owner)
     for key, within in product(IDEMPOTENCY_KEYS, (None, *SCOPES)):
-        name = claimed_as(key, within)
+        name = claimed_as(key, Within(within))
         yield f"{owner}'s claim {name!r}", await tables.claim(owner, name)
 
 

@@ -20,6 +20,7 @@ from turnledger.model.ids import TokenId
 from turnledger.model.printable import plain
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, is_token_text
+from turnledger.model.within import EVERYWHERE
 from turnledger.stores.opening import visit_store
 
 NOT_DONE = 2
@@ -153,7 +154,7 @@ async def _list(url: str, owner: str | None) -> list[Token]:
         listed: list[Token] = []
         while True:
             before = listed[-1].id if listed else None
-            page = await visit.read(list_tokens, ListRequest(owner, None, before, PAGE))
+            page = await visit.read(list_tokens, ListRequest(owner, EVERYWHERE, before, PAGE))
             listed += page
             if len(page) < PAGE:
                 return listed

@@ -23,6 +23,7 @@ from turnledger.model.instructions import Instructions, instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.within import EVERYWHERE, Within
 
 Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 
@@ -80,7 +81,7 @@ def target_of(
     owner: str,
     *,
     scope: str = "",
-    within: str | None = None,
+    within: Within = EVERYWHERE,
     create: bool = True,
     reset: ResetPolicy | None = None,
     **details: Any,
@@ -89,7 +90,7 @@ def target_of(
     if process.is_closed:
         raise LedgerClosed
     check_name("owner", owner)
-    if scope or within is not None:
+    if scope or within.scope is not None:
         scope = scope_in(scope, within)
     if id is not None and conversation_key is not None:
         raise InvalidInput("Give an id or a conversation_key, not both.")
@@ -109,7 +110,8 @@ def target_of(
         scope=scope,
         **details,
     )
-    return Target(owner, None, conversation_key, fresh if create else None, reset, scope, within)
+    creates = create and within.chat is None  # who may see one conversation makes no other
+    return Target(owner, None, conversation_key, fresh if creates else None, reset, scope, within)
 
 
 def begin_request(
@@ -288,13 +290,19 @@ def check_scope(name: str, value: str) -> str:
     return value
 
 
-def scope_in(scope: str, within: str | None) -> str:
+def scope_in(scope: str, within: Within) -> str:
     """The scope that a caller means: for who may see one only, that one. Raises InvalidInput for another."""
-    if within is None:
+    if within.scope is None:
         return check_scope("scope", scope)
-    if scope not in ("", within):
-        raise InvalidInput(f"scope is {scope!r}, but only {within!r} is open here. Leave it out.")
-    return check_scope("within", within)
+    if scope not in ("", within.scope):
+        raise InvalidInput(f"scope is {scope!r}, but only {within.scope!r} is open here. Leave it out.")
+    return check_scope("within", within.scope)
+
+
+def check_may_make(within: Within) -> None:
+    """Refuse to make a conversation for who may see one that is there, and no other."""
+    if within.chat is not None:
+        raise InvalidInput("Only one conversation is open here, and no other can be made beside it.")
 
 
 def check_idempotency_key(value: str) -> None:

@@ -25,7 +25,7 @@ from turnledger.engine.check_beside import check_aside
 from turnledger.engine.check_lane import check_attempt, check_lane, check_ticket
 from turnledger.engine.check_line import check_line
 from turnledger.engine.check_tokens import check_token
-from turnledger.engine.idempotency import scope_claimed_in
+from turnledger.engine.idempotency import claimed_within
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
@@ -232,13 +232,13 @@ async def _claim(audit: Audit, claim: Claim) -> None:
                 "not there: its retries are refused.",
             )
             return
-        scope = scope_claimed_in(claim.idempotency_key)
-        if scope is not None and scope != found.scope:
+        within = claimed_within(claim.idempotency_key)
+        if not within.sees(found):
             audit.found(
                 Rule.SCOPE,
                 place,
-                f"The idempotency_key {claim.idempotency_key!r} of who sees {scope!r} only stands for a turn "
-                f"in {found.scope!r}: its answer is given away.",
+                f"The idempotency_key {claim.idempotency_key!r} of who sees {within.label!r} only stands for "
+                f"a turn in {found.scope!r}: its answer is given away.",
             )
         if claim.expires_at is not None:
             return

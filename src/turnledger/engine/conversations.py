@@ -19,6 +19,7 @@ from turnledger.errors import (
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.within import EVERYWHERE, Within
 
 
 class Target(Struct, frozen=True):
@@ -26,8 +27,8 @@ class Target(Struct, frozen=True):
 
     `fresh` names the row to insert where the key or nothing is there yet, or where what the key names is
     over by its policy; without it, nothing is created. `reset_policy` is what the key shall have from now
-    on; without it, it keeps what it has. A key is looked up in `scope`. Where `within` is given, what is not
-    in that scope does not exist.
+    on; without it, it keeps what it has. A key is looked up in `scope`. What is not
+    `within` what the caller may see does not exist.
     """
 
     owner: str
@@ -36,7 +37,7 @@ class Target(Struct, frozen=True):
     fresh: Conversation | None = None
     reset_policy: ResetPolicy | None = None
     scope: str = ""
-    within: str | None = None
+    within: Within = EVERYWHERE
 
     def at(self, id: ConversationId) -> Target:
         """The same request, sent to a conversation that is there already."""
@@ -44,7 +45,7 @@ class Target(Struct, frozen=True):
 
     def sees(self, conversation: Conversation) -> bool:
         """Whether the conversation exists for who asks."""
-        return self.within is None or self.within == conversation.scope
+        return self.within.sees(conversation)
 
     def may_mean(self, conversation: Conversation) -> bool:
         """Whether a request to this target can be a repetition of one that went to the conversation: it names
@@ -64,6 +65,7 @@ class Target(Struct, frozen=True):
             self.conversation_key is not None
             and self.conversation_key == conversation.conversation_key
             and self.scope == conversation.scope
+            and (self.within.chat is None or self.within.chat == conversation.id)
             and not conversation.is_deleted
             and conversation.reset_policy is NEVER
             and self.reset_policy is None
@@ -92,7 +94,8 @@ async def find(tables: Tables, target: Target) -> Conversation | None:
         found = await tables.conversation(target.owner, target.id)
         return found if found is not None and target.sees(found) else None
     if target.conversation_key is not None:
-        return await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
+        found = await tables.conversation_by_key(target.owner, target.scope, target.conversation_key)
+        return found if found is not None and target.sees(found) else None
     # A new one may be there already, if the answer that told of it was lost.
     return await tables.conversation(target.owner, target.fresh.id) if target.fresh else None
 
@@ -237,11 +240,14 @@ class ListRequest:
     before: ConversationId | None
     limit: int
     now: int
+    within: Within = EVERYWHERE
 
 
 async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
     """A page of the owner's conversations, of one scope or of all, the last touched first. Internal ones
     never show. Raises ConversationNotFound for a cursor that is not one of them."""
+    if request.within.chat is not None:
+        return await _listed_alone(tables, request, request.within.chat)
     before = await tables.conversation(request.owner, request.before) if request.before else None
     is_known = before is not None and request.scope in (None, before.scope)
     if request.before is not None and not is_known:
@@ -255,3 +261,11 @@ async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
             break
         before = found[-1]
     return [replace(each, metadata=dict(each.metadata)) for each in listed[: request.limit]]
+
+
+async def _listed_alone(tables: Tables, request: ListRequest, id: ConversationId) -> list[Conversation]:
+    found = await tables.conversation(request.owner, id)
+    if found is None or request.before is not None or request.scope not in (None, found.scope):
+        return []
+    is_live = found.state is ConversationState.LIVE and not found.is_expired(request.now)
+    return [found] if is_live and not found.internal and request.within.sees(found) else []

@@ -16,6 +16,7 @@ from turnledger.model.conversation import Claim, Conversation, ConversationState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
+from turnledger.model.within import Within
 
 
 @dataclass(frozen=True)
@@ -79,18 +80,19 @@ def fingerprint(
 
 
 NARROWED = "\x02"
-"""Stands around the scope in what callers within a scope claim, and in no idempotency_key or scope."""
+"""Stands around the label of narrowed callers in what they claim, and in no idempotency_key or label."""
 
 
-def claimed_as(idempotency_key: str, within: str | None) -> str:
-    """What a key is claimed under: who may see one scope only has keys of their own, so that no answer to
-    them depends on what others of their owner did."""
-    return idempotency_key if within is None else f"{NARROWED}{within}{NARROWED}{idempotency_key}"
+def claimed_as(idempotency_key: str, within: Within) -> str:
+    """What a key is claimed under: who is narrowed has keys of their own, so that no answer to them depends
+    on what others of their owner did."""
+    label = within.label
+    return idempotency_key if label is None else f"{NARROWED}{label}{NARROWED}{idempotency_key}"
 
 
-def scope_claimed_in(name: str) -> str | None:
-    """The scope that somebody had to see to claim under this name; None for who sees all."""
-    return name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None
+def claimed_within(name: str) -> Within:
+    """How somebody is narrowed who claims under this name."""
+    return Within.labelled(name.split(NARROWED, 2)[1] if name.startswith(NARROWED) else None)
 
 
 LASTING, ONCE, PRIMING = b"\xff" * 7 + b"\x01", b"\xff" * 7 + b"\x02", b"\xff" * 7 + b"\x03"

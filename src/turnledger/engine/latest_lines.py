@@ -43,9 +43,11 @@ class LatestLines:
         """What the target most likely shows; None if nothing is known of it."""
         if target.id is not None:
             known = self._lines.get((target.owner, "", target.id))
-            return known if known is None or target.within in (None, known.scope) else None
+            return known if known is None or target.within.reaches(known.scope, target.id) else None
         name = target.conversation_key
-        return None if name is None else self._lines.get((target.owner, target.scope, name))
+        if name is None or target.within.chat is not None:  # which conversation has the key is not told here
+            return None
+        return self._lines.get((target.owner, target.scope, name))
 
     def keep(self, conversation: Conversation, line: Line) -> None:
         """It shows this now."""

@@ -15,6 +15,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn
+from turnledger.model.within import EVERYWHERE, Within
 
 
 @dataclass(frozen=True)
@@ -71,15 +72,15 @@ class HomeRequest:
     owner: str
     turn: TurnId
     now: int
-    within: str | None = None
-    """Where it is given, what is not in this scope does not exist."""
+    within: Within = EVERYWHERE
+    """What is beyond it does not exist."""
 
 
 async def home_of(tables: Tables, request: HomeRequest) -> Conversation:
     """The conversation that a turn was committed to, or that an attempt runs on, waits for or was set aside
-    in, if it is live. Raises TurnNotFound, also to anybody but its owner, and beyond their scope."""
+    in, if it is live. Raises TurnNotFound, also to anybody but its owner, and beyond what they may see."""
     found = await _conversation_of(tables, request.owner, request.turn)
-    if found is None or request.within not in (None, found.scope):
+    if found is None or not request.within.sees(found):
         raise TurnNotFound("There is no such turn.")
     return await check_live(tables, found, request.now)
 

@@ -9,6 +9,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationExpired, ConversationNotFound, InvalidInput
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
+from turnledger.model.within import EVERYWHERE, Within
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class ResetRequest:
     """None if it named nothing."""
     fresh: Conversation
     now: int
-    within: str | None = None
-    """Where it is given, what is not in this scope does not exist."""
+    within: Within = EVERYWHERE
+    """What is beyond it does not exist."""
 
 
 async def reset(tables: Tables, request: ResetRequest) -> Conversation:
@@ -59,7 +60,7 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
 async def _check_had_key(tables: Tables, request: ResetRequest, id: ConversationId) -> None:
     """A reset that could not have done anything must not look like one that came second."""
     named = await tables.conversation(request.owner, id)
-    if named is None or request.within not in (None, named.scope):
+    if named is None or not request.within.sees(named):
         raise ConversationNotFound
     # A deleted one does not tell any more which key it had.
     is_told = not named.is_deleted

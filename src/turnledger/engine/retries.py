@@ -20,6 +20,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim
 from turnledger.model.ids import TurnId
+from turnledger.model.within import Within
 
 DERIVED = "\x01"
 """What the names of requests begin with, and no idempotency_key does."""
@@ -55,11 +56,12 @@ def check_retry(retry: object) -> Retry:
     )
 
 
-def retry_within(retry: Retry, within: str | None) -> Retry:
-    """The try of who may see one scope only: they find no request but their own."""
-    if within is None:
+def retry_within(retry: Retry, within: Within) -> Retry:
+    """The try of who is narrowed: they find no request but their own."""
+    label = within.label
+    if label is None:
         return retry
-    name = within.encode()
+    name = label.encode()
     return replace(retry, request=sha256(len(name).to_bytes(8) + name + retry.request).digest())
 
 

@@ -17,6 +17,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
 from turnledger.model.ids import TokenId
 from turnledger.model.token import Token, TokenScope
+from turnledger.model.within import Within
 
 
 class CreateRequest(Struct, frozen=True, kw_only=True):
@@ -135,8 +136,8 @@ async def admission_of(tables: Tables, owner: str) -> int:
 
 class ListRequest(Struct, frozen=True):
     owner: str | None
-    within: str | None
-    """Only tokens of this chat scope."""
+    within: Within
+    """Only tokens that are narrowed as much."""
     before: TokenId | None
     limit: int
 
@@ -147,21 +148,17 @@ async def list_tokens(tables: Tables, request: ListRequest) -> list[Token]:
     listed: list[Token] = []
     while len(listed) < request.limit:
         found = await tables.tokens(request.owner, before, request.limit)
-        listed += [each for each in found if _is_within(each, request.within)]
+        listed += [each for each in found if request.within.covers(each.within)]
         if len(found) < request.limit:
             break
         before = found[-1].id
     return listed[: request.limit]
 
 
-def _is_within(token: Token, chat_scope: str | None) -> bool:
-    return chat_scope is None or token.chat_scope == chat_scope
-
-
 class RevokeRequest(Struct, frozen=True):
     id: TokenId
     owner: str | None
-    within: str | None
+    within: Within
     now: int
 
 
@@ -169,7 +166,7 @@ async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
     """End a token and all that it made, and what those made, in one step; return them, itself first. What is
     revoked already stays as it is, so it can be repeated. Raises TokenNotFound."""
     token = await tables.token(request.owner, request.id)
-    if token is None or not _is_within(token, request.within):
+    if token is None or not request.within.covers(token.within):
         raise TokenNotFound
     family = [token]
     for each in family:  # it grows while it is gone through

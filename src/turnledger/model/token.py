@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from turnledger.model.ids import TokenId
+from turnledger.model.within import EVERYWHERE, Within
 
 
 class TokenScope(StrEnum):
@@ -40,6 +41,11 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """The one that made it; None for one made by whoever runs the store."""
     digest: bytes
     """By which its text is found, and from which it cannot be made."""
+
+    @property
+    def within(self) -> Within:
+        """What of the owner's conversations there is for its bearer."""
+        return Within(self.chat_scope) if self.chat_scope else EVERYWHERE
 
     def is_valid(self, now: int) -> bool:
         """Whether it is neither revoked nor expired."""

@@ -20,6 +20,7 @@ from turnledger.model.ids import TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import PREFIX as TOKEN_PREFIX
 from turnledger.model.token_text import digest_of, is_token_text
+from turnledger.model.within import EVERYWHERE, Within
 from turnledger.server.errors import Refused
 from turnledger.server.guard import Head, is_loopback
 from turnledger.server.logs import log
@@ -51,9 +52,9 @@ class Principal(msgspec.Struct, frozen=True):
     """None: he came without one, from the machine that the server runs on."""
 
     @property
-    def within(self) -> str | None:
-        """The only scope of chats that there is for him; None: all of the owner's."""
-        return None if self.token is None else self.token.chat_scope or None
+    def within(self) -> Within:
+        """What of the owner's chats there is for him."""
+        return EVERYWHERE if self.token is None else self.token.within
 
     @property
     def until(self) -> int | None:
@@ -85,7 +86,7 @@ class Principal(msgspec.Struct, frozen=True):
 
     def check_chat_scope(self, named: str | None) -> None:
         """Raise Refused (403) if a request names a scope of chats that is not there for him."""
-        if named is not None and self.within not in (None, named):
+        if named is not None and self.within.scope not in (None, named):
             message = "This token is narrowed to another scope of chats. Leave out X-Conversation-Scope."
             raise Refused(403, "outside_chat_scope", message)
 

@@ -1,4 +1,5 @@
-"""POST /v1/chat/completions: in a conversation every request is a turn; without one it is passed through.
+"""POST /v1/chat/completions: in a conversation every request is a turn; without one, or where
+nothing is to be kept, it is passed through.
 
 The task that answers the request runs the turn: what the model says goes to the client as it comes, with no
 other task in between. What tells the client that it is done leaves after the commit.
@@ -22,6 +23,7 @@ from turnledger.server.body import read_body
 from turnledger.server.chat_request import ChatRequest, chat_request
 from turnledger.server.conversing import Conversing
 from turnledger.server.errors import ClientGone, shutting_down
+from turnledger.server.keeping import UNKEPT
 from turnledger.server.outlet import Outlet, cut_of
 from turnledger.server.passthrough import pass_through
 from turnledger.server.service import Service
@@ -41,13 +43,15 @@ class ChatCompletions:
         conversing: Conversing | None = None
         try:
             asked, model = await self._read(scope, receive)
-            if asked.has_conversation:
+            if await self._is_kept(asked, who):
                 conversing = Conversing(self._service, scope["state"], asked, model, answer, place)
                 await conversing.run()
             else:
                 # No begin asks the store whether this one is still let in.
                 await self._service.admission.admit(scope["state"]["head"])
                 place.begin()
+                if asked.has_conversation or asked.says_no:
+                    answer.header(b"x-conversation-state", UNKEPT)
                 question = Asked(asked.messages, asked.settings, asked.stream_options)
                 await pass_through(question, model, answer, stream=asked.stream)
         except ClientGone:
@@ -69,6 +73,12 @@ class ChatCompletions:
             answer.close()
             if conversing is not None:
                 conversing.was_told(all_of_it=all_of_it)
+
+    async def _is_kept(self, asked: ChatRequest, who: Principal) -> bool:
+        keeping = self._service.keeping
+        if keeping.keeps_all and not asked.says_no:
+            return asked.has_conversation
+        return await keeping.is_kept(asked, who.owner, who.within)
 
     async def _told(self, state: MutableMapping[str, Any], problem: TurnledgerError) -> TurnledgerError:
         """What a problem is told as: where no turn began, nobody has asked the store yet whether this one is

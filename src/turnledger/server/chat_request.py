@@ -116,6 +116,8 @@ class ChatRequest(msgspec.Struct, frozen=True):
     scope: str | None = None
     """The scope of chats that it names, if it does."""
     must_exist: bool = False
+    says_no: bool = False
+    """Whether it asks that nothing of it be kept."""
     policies: Policies = NO_POLICIES
     idempotency_key: str | None = None
     retry: int | None = None
@@ -140,7 +142,10 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
     named = _named(headers)
     given = _text(named, b"x-conversation-id")
     conversation, conversation_key = _conversation(given)
-    if conversation is not None or conversation_key is not None:
+    says_no = _says_no(named)
+    if says_no:
+        pass  # what that leaves it, is said where it is known who else says no
+    elif conversation is not None or conversation_key is not None:
         _check_keepable(known)
     elif len(named) > (b"x-stainless-retry-count" in named):
         raise InvalidInput(f"{_words(named)}: these need X-Conversation-Id. Without it, nothing is kept.")
@@ -159,6 +164,7 @@ def chat_request(path: str, headers: RawHeaders, body: bytes) -> ChatRequest:
         conversation_key=conversation_key,
         scope=_text(named, b"x-conversation-scope"),
         must_exist=_expects(named),
+        says_no=says_no,
         policies=_policies(named),
         idempotency_key=_text(named, b"idempotency-key"),
         retry=retry,
@@ -171,6 +177,7 @@ _LOOKED_AT = frozenset(
         *_POLICIES,
         b"x-conversation-id",
         b"x-conversation-expect",
+        b"x-conversation-keep",
         b"x-conversation-scope",
         b"idempotency-key",
         b"x-stainless-retry-count",
@@ -216,6 +223,14 @@ def _expects(named: Mapping[bytes, bytes]) -> bool:
     if expected not in (None, b"continued"):
         raise InvalidInput("x-conversation-expect has one value: continued.")
     return expected is not None
+
+
+def _says_no(named: Mapping[bytes, bytes]) -> bool:
+    given = named.get(b"x-conversation-keep")
+    if given not in (None, b"no"):
+        # Whether chats are kept is for the server to say; a request can only ask for less.
+        raise InvalidInput("x-conversation-keep has one value: no.")
+    return given is not None
 
 
 def _policies(named: Mapping[bytes, bytes]) -> Policies:

@@ -164,7 +164,7 @@ class Conversing:
             conversation=asked.conversation,
             conversation_key=asked.conversation_key,
             owner=self._principal.owner,
-            scope=asked.scope or self._principal.within or "",
+            scope=asked.scope or "",
             within=self._principal.within,
             create=not asked.must_exist,
             sent=policies.sent,

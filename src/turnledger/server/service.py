@@ -9,6 +9,7 @@ from turnledger.ledger import Ledger
 from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.board import OwnBoard
+from turnledger.server.keeping import Keeping
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Quotas
 from turnledger.server.readiness import Readiness
@@ -31,6 +32,7 @@ class Service:
         self.admission = Admission(ledger.tokens, settings, ledger.clock)
         self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
+        self.keeping = Keeping(settings.chats, ledger)
         self.board = OwnBoard() if sharing is None else sharing.board
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
         self.audience = Audience(self.board)

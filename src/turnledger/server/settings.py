@@ -92,6 +92,21 @@ class ModelSettings(msgspec.Struct, frozen=True, kw_only=True):
     """None: those of the server."""
 
 
+class ScopeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is different for the chats of one scope."""
+
+    keep: bool | None = None
+    """Whether they are kept; None: as all others are."""
+
+
+class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of chats; `[chats]` of the file has the same names."""
+
+    keep: bool = True
+    """Whether they are kept. A request can only say no."""
+    scopes: dict[str, ScopeSettings] = {}
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a server is told when it starts; `[server]` of the file has the same names."""
 
@@ -121,3 +136,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     api_key_env: str | None = None
     """The environment variable that holds the api_key for `upstream`."""
     models: dict[str, ModelSettings] = {}
+    chats: ChatSettings = ChatSettings()

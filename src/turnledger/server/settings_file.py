@@ -16,13 +16,23 @@ import msgspec
 from turnledger.errors import InvalidInput
 from turnledger.model.printable import plain
 from turnledger.server.guard import is_host_name, is_origin
-from turnledger.server.settings import ModelSettings, ModelTimeouts, ServerLimits, Settings
+from turnledger.server.settings import (
+    ChatSettings,
+    ModelSettings,
+    ModelTimeouts,
+    ScopeSettings,
+    ServerLimits,
+    Settings,
+)
 from turnledger.stores.opening import KNOWN
 
 FILE_NAME = "turnledger.toml"
 STORE_NAME = "chats.db"
 
 Built = TypeVar("Built", bound=msgspec.Struct)
+TABLES = ("server", "chats", "models")
+APART = frozenset({"models", "chats"})
+"""What has tables of its own in the file, and stands in the settings of the server."""
 Names = tuple[str, ...]
 """The way to a setting in the file: `("server", "port")`."""
 
@@ -165,11 +175,13 @@ class _Reading:
     def settings(self) -> Settings:
         tables = self._file.tables
         for name in tables:
-            if name not in {"server", "models"}:
-                raise self._problem((name,), f"`{name}` is not known here. Known: [server], [models.NAME].")
+            if name not in TABLES:
+                told = f"`{name}` is not known here. Known: [server], [chats], [models.NAME]."
+                raise self._problem((name,), told)
         server = self._table(("server",), tables.get("server", {}))
-        if "models" in server:
-            raise self._problem(("server", "models"), "models have tables of their own: [models.NAME].")
+        for name, shown in (("models", "[models.NAME]"), ("chats", "[chats]")):
+            if name in server:
+                raise self._problem(("server", name), f"{name} have tables of their own: {shown}.")
         self._check_names(("server",), server, Settings)
         for name, kind in (("limits", ServerLimits), ("timeouts", ModelTimeouts)):
             self._check_names(("server", name), self._table(("server", name), server.get(name, {})), kind)
@@ -177,7 +189,9 @@ class _Reading:
         settings = self._build(("server",), merged, Settings)
         models = self._table(("models",), tables.get("models", {}))
         settings = msgspec.structs.replace(
-            settings, models={name: self._model(name, table) for name, table in models.items()}
+            settings,
+            models={name: self._model(name, table) for name, table in models.items()},
+            chats=self._chats(tables.get("chats", {})),
         )
         self._check(settings)
         return settings
@@ -190,6 +204,16 @@ class _Reading:
         if limits:
             merged["limits"] = {**server.get("limits", {}), **limits}
         return merged
+
+    def _chats(self, table: Any) -> ChatSettings:
+        way = ("chats",)
+        self._check_names(way, self._table(way, table), ChatSettings)
+        scopes = self._table((*way, "scopes"), table.get("scopes", {}))
+        for name, scope in scopes.items():
+            self._check_names(
+                (*way, "scopes", name), self._table((*way, "scopes", name), scope), ScopeSettings
+            )
+        return self._build(way, table, ChatSettings)
 
     def _model(self, name: str, table: Any) -> ModelSettings:
         way = ("models", name)
@@ -217,7 +241,7 @@ class _Reading:
         return table
 
     def _check_names(self, way: Names, table: Mapping[str, Any], kind: type[msgspec.Struct]) -> None:
-        known = [name for name in kind.__struct_fields__ if name != "models"]
+        known = [name for name in kind.__struct_fields__ if name not in APART]
         for name in table:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)

@@ -18,6 +18,7 @@ from turnledger.errors import InvalidInput, LedgerClosed, MalformedItems, NoNewI
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import message
 from turnledger.model.reset_policy import NEVER
+from turnledger.model.within import Within
 from turnledger.stores.memory import MemoryStore
 
 LIMITS = Limits(input_items=3, turn_bytes=400)
@@ -186,7 +187,7 @@ async def test_a_closed_ledger_is_asked_for_nothing() -> None:
     [("", None, ""), ("shop", None, "shop"), ("", "shop", "shop"), ("shop", "shop", "shop"), ("", "", "")],
 )
 def test_the_scope_that_is_meant(scope: str, within: str | None, meant: str) -> None:
-    assert scope_in(scope, within) == meant
+    assert scope_in(scope, Within(within)) == meant
 
 
 @pytest.mark.parametrize(
@@ -202,22 +203,22 @@ def test_the_scope_that_is_meant(scope: str, within: str | None, meant: str) -> 
 )
 def test_scopes_that_are_refused(scope: str, within: str | None, match: str) -> None:
     with pytest.raises(InvalidInput, match=match):
-        scope_in(scope, within)
+        scope_in(scope, Within(within))
 
 
 async def test_requests_of_who_sees_one_scope_only_are_known_by_names_of_their_own(chat: Chat) -> None:
-    options: dict[str, Any] = {"scope": "", "within": "shop"}
+    options: dict[str, Any] = {"scope": "", "within": Within("shop")}
     target = target_of(chat._process, None, "k", "ann", **options)
-    assert (target.scope, target.within) == ("shop", "shop")
+    assert (target.scope, target.within) == ("shop", Within("shop"))
     assert target.fresh is not None
     assert target.fresh.scope == "shop"
     request = begin_request(chat._process, target, "Hello", idempotency_key="i")
     assert request.key is not None
-    assert request.key.text == claimed_as("i", "shop")
+    assert request.key.text == claimed_as("i", Within("shop"))
     request = begin_request(chat._process, target, "Hello", retry=Retry(b"digest"))
-    assert request.retry == retry_within(Retry(b"digest"), "shop")
+    assert request.retry == retry_within(Retry(b"digest"), Within("shop"))
 
 
 async def test_an_idempotency_key_cannot_look_like_one_of_a_scope(chat: Chat) -> None:
     with pytest.raises(InvalidInput, match="control character"):
-        begin_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", "shop"))
+        begin_request(chat._process, chat._target, "Hello", idempotency_key=claimed_as("i", Within("shop")))

@@ -17,6 +17,7 @@ from turnledger.engine.ports import Store, Tables
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import ConversationState
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
+from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.testing.gates import Gate
@@ -121,7 +122,7 @@ def move_fork_to_another_scope(database: Database, lived: Lived) -> None:
 
 
 def claim_from_another_scope(database: Database, lived: Lived) -> None:
-    name = claimed_as("two", "desk")
+    name = claimed_as("two", Within("desk"))
     database.claims["ann", name] = replace(database.claims["ann", "two"], idempotency_key=name)
 
 

@@ -23,6 +23,7 @@ from turnledger.errors import ConversationDeleted, ConversationExpired, Conversa
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 HOUR = 3600.0
@@ -133,9 +134,9 @@ def test_a_target_means_nothing_of_another_scope_but_by_its_id() -> None:
 def test_a_narrowed_target_sees_one_scope_and_goes_on_so() -> None:
     row = conversation(scope="shop")
     assert Target("ann").sees(row)
-    assert Target("ann", within="shop").sees(row)
-    assert not Target("ann", within="").sees(row)
-    assert not Target("ann", within="desk").at(row.id).sees(row)
+    assert Target("ann", within=Within("shop")).sees(row)
+    assert not Target("ann", within=Within("")).sees(row)
+    assert not Target("ann", within=Within("desk")).at(row.id).sees(row)
 
 
 def test_a_key_that_was_given_to_another_by_a_reset_may_still_mean_the_old_one() -> None:

@@ -15,9 +15,9 @@ from turnledger.engine.idempotency import (
     Share,
     began_while_waiting,
     claimed_as,
+    claimed_within,
     fingerprint,
     look_up,
-    scope_claimed_in,
 )
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState, Failure
@@ -25,6 +25,7 @@ from turnledger.model.conversation import Claim, ConversationState, Ticket
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind
+from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryTables
 
 PRINT = fingerprint([user()])
@@ -174,12 +175,19 @@ def test_looking_up_writes_nothing() -> None:
 
 
 def test_who_sees_one_scope_only_claims_under_names_of_their_own() -> None:
-    assert claimed_as("i", None) == "i"
-    names = {claimed_as("i", None), claimed_as("i", ""), claimed_as("i", "shop"), claimed_as("hopi", "s")}
+    assert claimed_as("i", Within()) == "i"
+    names = {
+        claimed_as("i", Within()),
+        claimed_as("i", Within("")),
+        claimed_as("i", Within("shop")),
+        claimed_as("hopi", Within("s")),
+    }
     assert len(names) == 4
 
 
-@pytest.mark.parametrize("within", [None, "", "shop"])
-def test_a_name_tells_who_claimed_it(within: str | None) -> None:
-    assert scope_claimed_in(claimed_as("i", within)) == within
-    assert scope_claimed_in(claimed_as("a\x02b", within)) == within
+@pytest.mark.parametrize(
+    "within", [Within(), Within(""), Within("shop"), Within(chat=some_id(ConversationId, 9))]
+)
+def test_a_name_tells_who_claimed_it(within: Within) -> None:
+    assert claimed_within(claimed_as("i", within)) == within
+    assert claimed_within(claimed_as("a\x02b", within)) == within

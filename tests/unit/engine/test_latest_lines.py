@@ -13,6 +13,7 @@ from turnledger.engine.resending import current
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import BranchId, ConversationId
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 
@@ -126,12 +127,12 @@ def test_a_scope_remembers_keys_of_its_own_and_shows_none_to_others() -> None:
     assert lines.guess(Target("me", None, "k", scope="shop")) == line
     assert lines.guess(Target("me", None, "k")) is None
     assert lines.guess(Target("me", shop.id)) == line
-    assert lines.guess(Target("me", shop.id, within="shop")) == line
-    assert lines.guess(Target("me", shop.id, within="desk")) is None
+    assert lines.guess(Target("me", shop.id, within=Within("shop"))) == line
+    assert lines.guess(Target("me", shop.id, within=Within("desk"))) is None
 
 
 async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledger, monkeypatch: Any) -> None:
-    chat = await ledger.conversation(within="shop")
+    chat = await ledger.conversation(within=Within("shop"))
     async with chat.resent(talk("q1")) as turn:
         turn.emit("a1")
 
@@ -139,7 +140,7 @@ async def test_who_sees_one_scope_is_read_without_asking_the_store(ledger: Ledge
         raise AssertionError("it was known")
 
     monkeypatch.setattr(ledger._process.store, "read", never)
-    async with ledger.resent(talk("q1", "a1", "q2"), conversation=chat.id, within="shop") as turn:
+    async with ledger.resent(talk("q1", "a1", "q2"), conversation=chat.id, within=Within("shop")) as turn:
         assert [item.text for item in turn.input] == ["q2"]
         turn.emit("a2")
 

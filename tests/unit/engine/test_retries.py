@@ -16,6 +16,7 @@ from turnledger.errors import ConversationDeleted, ConversationExpired, InvalidI
 from turnledger.model.attempt import Attempt, AttemptState, Failure
 from turnledger.model.conversation import Claim, ConversationState
 from turnledger.model.ids import TurnId
+from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryTables
 
 ANN = Target("ann", CONVERSATION)
@@ -137,9 +138,9 @@ async def test_no_idempotency_key_can_be_taken_for_a_request() -> None:
 
 
 def test_who_sees_one_scope_only_finds_tries_of_their_own() -> None:
-    assert retry_within(SECOND, None) is SECOND
-    tries = [retry_within(SECOND, within) for within in (None, "", "shop", "shop ")]
+    assert retry_within(SECOND, Within()) is SECOND
+    tries = [retry_within(SECOND, Within(within)) for within in (None, "", "shop", "shop ")]
     assert len({each.name for each in tries}) == 4
     assert {each.count for each in tries} == {1}
-    assert retry_within(Retry(b" digest"), "shop").name != retry_within(FIRST, "shop ").name
+    assert retry_within(Retry(b" digest"), Within("shop")).name != retry_within(FIRST, Within("shop ")).name
     assert [check_retry(each) for each in tries] == tries

@@ -14,6 +14,7 @@ from turnledger.errors import StoreReadOnly
 from turnledger.model.ids import SystemEntropy
 from turnledger.model.token import TokenScope
 from turnledger.model.token_text import new_token_text
+from turnledger.model.within import Within
 from turnledger.server.admission import REMEMBERED_FOR, Admission
 from turnledger.server.errors import Refused
 from turnledger.server.guard import Head
@@ -55,7 +56,7 @@ async def test_a_token_lets_in_its_owner_with_what_it_has() -> None:
     async with place() as here:
         token, text = await here.token(chat_scope="shop", models=["a"])
         who = await here.admission.admit(shown(text))
-        assert (who.owner, who.scopes, who.within, who.token_id) == ("ann", RUN, "shop", token.id)
+        assert (who.owner, who.scopes, who.within, who.token_id) == ("ann", RUN, Within("shop"), token.id)
         assert (who.may_ask("a"), who.may_ask("b")) == (True, False)
         who.check(None)
         who.check(TokenScope.TURNS_RUN)
@@ -80,7 +81,7 @@ async def test_without_a_token_the_machine_is_let_in_until_there_is_one_and_neve
     async with place() as here:
         for head in (shown(), shown("sk-unused"), Head({"headers": [(b"authorization", b"Basic YTpi")]})):
             who = await here.admission.admit(head)
-            assert (who.owner, who.token, who.within, who.may_ask("any")) == ("local", None, None, True)
+            assert (who.owner, who.token, who.within, who.may_ask("any")) == ("local", None, Within(), True)
             assert who.scopes == frozenset(TokenScope) - {TokenScope.ADMIN}
             with pytest.raises(Refused, match="tokens create --scopes admin"):
                 who.check(TokenScope.ADMIN)

@@ -119,7 +119,10 @@ def test_the_users_own_file_is_read_and_the_current_folders_is_not(
         ("[server]\nstore = memory:\n", "my.toml, line 2: this is not TOML: "),
         ("[server\n", "my.toml, line 1: this is not TOML: "),
         ("\nserver = 3\n", "my.toml, line 2: `server` is a table. Write [server]"),
-        ("# a\n[sever]\n", "my.toml, line 2: `sever` is not known here. Known: [server], [models.NAME]."),
+        (
+            "# a\n[sever]\n",
+            "my.toml, line 2: `sever` is not known here. Known: [server], [chats], [models.NAME].",
+        ),
         (
             "[server]\n\nprot = 1\n",
             "my.toml, line 3: `prot` is not a setting of [server]. Did you mean `port`",
@@ -187,6 +190,14 @@ def test_the_users_own_file_is_read_and_the_current_folders_is_not(
             "[models.a]\nupstream = 'http://a'\napi_key_env = 'NOT_SET'\n",
             "my.toml, line 3: the environment variable NOT_SET is not set. Set it, or remove api_key_env.",
         ),
+        ("[chats]\nkep = true\n", "my.toml, line 2: `kep` is not a setting of [chats]. Did you mean `keep`?"),
+        ("[chats]\nkeep = 'no'\n", "my.toml, line 2: `keep`: expected `bool`, got `str`."),
+        (
+            "[chats.scopes.desk]\nkept = true\n",
+            "my.toml, line 2: `kept` is not a setting of [chats.scopes.desk].",
+        ),
+        ("[chats]\nscopes = 3\n", "my.toml, line 2: `scopes` is a table. Write [chats.scopes]"),
+        ("[server.chats]\nkeep = true\n", "my.toml, line 1: chats have tables of their own: [chats]."),
         ('[server]\n"\\u001b[2J" = 1\n', "my.toml, line 2: `\\x1b[2J` is not a setting"),
     ],
 )

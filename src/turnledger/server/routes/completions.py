@@ -10,6 +10,7 @@ from turnledger.model.token import TokenScope
 from turnledger.server.chat_completions import ChatCompletions
 from turnledger.server.chat_request import OnDisconnect
 from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.keeping import UNKEPT
 from turnledger.server.schemas import TEXT, a_list, an_object, id_of, one_of, or_null
 from turnledger.server.service import Service
 
@@ -29,6 +30,10 @@ HEADERS = {
     ),
     "X-Conversation-Expect": Parameter(
         "`continued`: refuse to make a conversation.", {"type": "string", "enum": ["continued"]}
+    ),
+    "X-Conversation-Keep": Parameter(
+        "`no`: the answer is given on what the request sends, and nothing of it is kept.",
+        {"type": "string", "enum": ["no"]},
     ),
     "X-Conversation-Messages": Parameter(
         "`new`: all messages are new; `full`: they are the whole history. Guessed otherwise.", one_of(Sent)
@@ -50,7 +55,10 @@ HEADERS = {
 }
 ANSWER_HEADERS = {
     "X-Conversation-Id": Parameter("The id of the conversation.", id_of(ConversationId)),
-    "X-Conversation-State": Parameter("What became of it.", one_of(Began)),
+    "X-Conversation-State": Parameter(
+        "What became of it; `unkept`: nothing of the request or its answer was kept.",
+        {"type": "string", "enum": [*Began, UNKEPT]},
+    ),
     "X-Turn-Id": Parameter("The id of the turn.", id_of(TurnId)),
     "Idempotency-Replayed": Parameter(
         "`true`: the turn was there before, and is told again.", {"type": "string", "enum": ["true"]}
@@ -87,7 +95,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             answers={
                 200: "A chat completion, or a stream of its chunks.",
                 404: "No such conversation or model.",
-                409: "The conversation is busy, its history diverged, or the turn was stopped.",
+                409: "The conversation is busy, its history diverged, or the turn was stopped; or it is kept,"
+                " and this turn is not to be.",
                 410: "The conversation was deleted or has expired.",
                 422: "The Idempotency-Key was used with another request.",
                 502: "The model gave no whole answer. The history is as it was.",

@@ -44,6 +44,7 @@ PARTS = (
     "moving",
     "once",
     "one_at_a_time",
+    "one_chat",
     "one_key",
     "resets",
     "readers",
@@ -89,6 +90,7 @@ from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
+from turnledger.testing.store_contract.one_chat import OneChat  # noqa: E402
 from turnledger.testing.store_contract.one_key import OneKey  # noqa: E402
 from turnledger.testing.store_contract.resent import Resent, ResentInstructions, ResentTools  # noqa: E402
 from turnledger.testing.store_contract.resent_races import ResentInBetween, ResentOnce  # noqa: E402
@@ -136,6 +138,7 @@ class StoreContract(
     Moving,
     Once,
     OneAtATime,
+    OneChat,
     OneKey,
     Resent,
     ResentInBetween,

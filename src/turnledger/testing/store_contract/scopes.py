@@ -21,6 +21,7 @@ from turnledger.errors import (
 )
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import TurnId
+from turnledger.model.within import Within
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import conversation, do, write
 from turnledger.testing.store_contract.stage import (
@@ -35,7 +36,7 @@ from turnledger.testing.store_contract.stage import (
 )
 
 ANN: dict[str, Any] = {"owner": "ann"}
-SHOP: dict[str, Any] = {"owner": "ann", "within": "shop"}
+SHOP: dict[str, Any] = {"owner": "ann", "within": Within("shop")}
 """Who asks for the application "shop" of ann."""
 ANOTHER = [user("q1"), {"role": "assistant", "content": "never said"}, user("q2")]
 REQUEST = b"the same request"
@@ -131,7 +132,7 @@ class Scopes(Contract):
         names = (committed.id, *aside, ticket.attempt)
         own = await here.chat(**SHOP)
         for name in names:
-            assert (await there.ledger.chat_of(name, owner="ann", within="desk")).id == chat.id
+            assert (await there.ledger.chat_of(name, owner="ann", within=Within("desk"))).id == chat.id
             with pytest.raises(TurnNotFound):
                 await there.ledger.chat_of(name, **SHOP)
             assert await soon(own.stop(name)) is None
@@ -160,8 +161,8 @@ class Scopes(Contract):
         assert names_of(await list_them(scope="", **ANN)) == ["4", "0"]
         assert names_of(await list_them(scope="shop", **ANN)) == ["5", "3", "1"]
         assert names_of(await list_them(**SHOP)) == ["5", "3", "1"]
-        assert names_of(await list_them(owner="ann", within="")) == ["4", "0"]
-        narrows: list[dict[str, Any]] = [{"scope": ""}, {"within": "shop"}]
+        assert names_of(await list_them(owner="ann", within=Within(""))) == ["4", "0"]
+        narrows: list[dict[str, Any]] = [{"scope": ""}, {"within": Within("shop")}]
         for narrow in narrows:
             whole, paged = await list_them(**ANN, **narrow), []
             page = await list_them(limit=1, **ANN, **narrow)
@@ -214,7 +215,7 @@ class Scopes(Contract):
         await write(here.store, do("save_conversation", replace(await chat.info(), scope="desk")))
         assert (await there.chat(conversation_key="k", **SHOP)).id == chat.id
         with pytest.raises(ConversationNotFound):
-            await there.ledger.conversation(chat.id, owner="ann", within="desk")
+            await there.ledger.conversation(chat.id, owner="ann", within=Within("desk"))
 
     async def test_a_second_conversation_of_one_key_and_scope_is_refused(self, stage: Stage) -> None:
         here = await stage.process()
@@ -237,7 +238,7 @@ class ScopedOnce(Contract):
 
     async def test_a_claim_of_others_tells_nothing(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        others: list[dict[str, Any]] = [{}, {"within": "desk"}, {"scope": "shop"}]
+        others: list[dict[str, Any]] = [{}, {"within": Within("desk")}, {"scope": "shop"}]
         for narrow in others:
             chat = await here.chat(**ANN, **narrow)
             await exchange(chat, "other words", idempotency_key="i")
@@ -292,7 +293,7 @@ class ScopedOnce(Contract):
 
     async def test_a_later_try_finds_the_request_of_its_own_scope_only(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        shop, desk = [await here.chat(owner="ann", within=scope) for scope in ("shop", "desk")]
+        shop, desk = [await here.chat(owner="ann", within=Within(scope)) for scope in ("shop", "desk")]
         asked = shop.turn("q", retry=Retry(REQUEST))
         turn = await tell(asked, "first")
         here.ledger.lost(asked)

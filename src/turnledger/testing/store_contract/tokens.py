@@ -24,6 +24,7 @@ from turnledger.ledger import OWNER
 from turnledger.model.ids import IdSource, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, is_token_text
+from turnledger.model.within import Within
 from turnledger.testing.store_contract.rows import IDS, LATE, TEXT, begun, do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Stage
 
@@ -213,8 +214,8 @@ class TokensKept(Contract):
         assert await tokens.list(limit=2) == [made[4], made[3]]
         assert await tokens.list(limit=2, before=made[3].id) == [made[2], made[1]]
         assert await tokens.list(limit=1, owner="ann", before=made[2].id) == [made[0]]
-        assert await tokens.list(owner="ann", within="shop", limit=1) == [made[2]]
-        assert await tokens.list(owner="ben", within="shop") == await tokens.list(owner="eve") == []
+        assert await tokens.list(owner="ann", within=Within("shop"), limit=1) == [made[2]]
+        assert await tokens.list(owner="ben", within=Within("shop")) == await tokens.list(owner="eve") == []
 
     async def test_a_revocation_takes_along_what_was_made_by_it(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -253,9 +254,9 @@ class TokensKept(Contract):
         made, _ = await tokens.create(owner="ann", scopes=ALL, chat_scope="shop")
         for known in (
             {"owner": "eve"},
-            {"within": ""},
-            {"within": "shop2"},
-            {"owner": "eve", "within": "shop"},
+            {"within": Within("")},
+            {"within": Within("shop2")},
+            {"owner": "eve", "within": Within("shop")},
         ):
             with pytest.raises(TokenNotFound):
                 await tokens.revoke(made.id, **known)
@@ -264,7 +265,7 @@ class TokensKept(Contract):
         with pytest.raises(InvalidId):
             await tokens.revoke("tok_1")
         assert (await tokens.find(made.digest)).token == made
-        assert len(await tokens.revoke(made.id, owner="ann", within="shop")) == 1
+        assert len(await tokens.revoke(made.id, owner="ann", within=Within("shop"))) == 1
 
     async def test_uses_are_noted_forward_only(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -1,0 +1,134 @@
+"""Turns that are not kept: answered on what was sent, told as such, and nothing is there afterwards."""
+
+from __future__ import annotations
+
+import openai
+import pytest
+
+from tests.compat.conftest import Serve
+from tests.compat.served import MODEL
+from tests.compat.talking import CONTINUED, CREATED, Way, assistant, both_ways, streamed, user, whole
+from turnledger.server.settings import ChatSettings, ScopeSettings, ServerLimits, Settings
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT, Status
+
+LIFE = {"renew", "find"}
+"""What the store is asked for by the server itself: signs of life, and who is let in."""
+NOTHING_KEPT = Settings(port=0, grace=0.0, chats=ChatSettings(keep=False))
+DESK_UNKEPT = Settings(port=0, grace=0.0, chats=ChatSettings(scopes={"desk": ScopeSettings(keep=False)}))
+
+
+@both_ways
+def test_a_request_can_ask_that_nothing_be_kept(serve: Serve, store_url: str, way: Way) -> None:
+    served = serve(["One."], ["Two."], store=store_url)
+    client = served.client("k", X_Conversation_Keep="no")
+    first = way(client, "first")
+    history = [user("first"), assistant("One."), user("second")]
+    second = way(client, history)
+    assert (first.text, second.text) == ("One.", "Two.")
+    for told in (first, second):
+        assert told.state == "unkept"
+        assert "x-conversation-id" not in told.headers
+        assert "x-turn-id" not in told.headers
+    assert served.upstream.received[-1].body["messages"] == history
+    assert not served.do(served.ledger.is_named("k"))
+    assert way(served.client("k"), "Hi", model="demo").state == CREATED
+
+
+def test_no_operation_of_a_turn_reaches_the_store(serve: Serve) -> None:
+    served = serve(["One."], ["Kept."], settings=DESK_UNKEPT)
+    served.store.trips.clear()
+    assert whole(served.client("k", X_Conversation_Scope="desk"), "first").state == "unkept"
+    unkept = set(served.store.trips)
+    whole(served.client("k"), "first")
+    writes = {"begin", "commit"}
+    assert writes & unkept == set()
+    assert writes <= set(served.store.trips)
+    assert unkept - LIFE == {"named_by"}  # a look whether the key names a chat that is kept
+
+
+@both_ways
+def test_a_server_that_keeps_nothing_answers_all_the_same(serve: Serve, way: Way) -> None:
+    served = serve(otherwise=["Hello."], settings=NOTHING_KEPT)
+    assert way(served.client("k"), "Hi").state == "unkept"
+    assert way(served.client("k", X_Conversation_Keep="no"), "Hi").state == "unkept"
+    assert "x-conversation-state" not in way(served.client(), "Hi").headers
+    assert way(served.client(X_Conversation_Keep="no"), "Hi").state == "unkept"
+
+
+def test_what_was_kept_before_stays_and_is_not_added_to(serve: Serve, tmp_path: object) -> None:
+    store = f"sqlite:///{tmp_path}/chats.db"
+    before = serve(["One."], store=store)
+    kept = whole(before.client("k"), "first")
+    after = serve(["Two."], store=store, settings=NOTHING_KEPT)
+    for name in ("k", kept.conversation):
+        with pytest.raises(openai.ConflictError) as problem:
+            whole(after.client(name), "second")
+        assert problem.value.code == "conversation_is_kept"
+        assert "send all messages" in problem.value.message
+    assert after.upstream.received == []
+    everything = [user("first"), assistant("One."), user("second")]
+    told = whole(after.client("k", X_Conversation_Messages="full"), everything)
+    assert (told.state, told.text) == ("unkept", "Two.")
+    assert after.history("k") == [("user", "first"), ("assistant", "One.")]
+
+
+def test_half_of_what_was_asked_for_is_not_given(serve: Serve) -> None:
+    served = serve(settings=NOTHING_KEPT)
+    with pytest.raises(openai.BadRequestError) as problem:
+        whole(served.client("k", Idempotency_Key="one"), "Hi")
+    assert (problem.value.code, problem.value.param) == ("not_kept", "Idempotency-Key")
+    with pytest.raises(openai.BadRequestError) as problem:
+        whole(served.client("k", X_Conversation_Keep="yes"), "Hi")
+    assert "has one value: no" in problem.value.message
+    assert served.upstream.received == []
+
+
+@both_ways
+def test_a_failure_is_told_and_leaves_nothing(serve: Serve, way: Way) -> None:
+    served = serve([Status(503)], ["Hel", CUT], ["Hello."])
+    client = served.client("k", X_Conversation_Keep="no")
+    for _ in range(2):
+        with pytest.raises(openai.APIError):
+            way(client, "Hi")
+    assert way(client, "Hi").text == "Hello."
+    assert not served.do(served.ledger.is_named("k"))
+
+
+def test_it_counts_as_a_turn_until_it_ends(serve: Serve) -> None:
+    gate = Gate()
+    limits = ServerLimits(turns=1)
+    served = serve(
+        ["Hel", gate, "lo."],
+        settings=Settings(port=0, grace=0.0, limits=limits, chats=ChatSettings(keep=False)),
+    )
+    body = {"messages": [user("Hi")], "stream": True}
+    with served.raw(body, "k") as running:
+        served.arrived(gate)
+        with pytest.raises(openai.RateLimitError) as problem:
+            whole(served.client("other"), "Hi")
+        assert problem.value.code == "server_busy"
+        served.release(gate)
+        assert b"[DONE]" in running.read()
+
+
+def test_when_its_client_leaves_it_ends(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["Hel", gate, "lo."])
+    with served.raw({"messages": [user("Hi")], "stream": True}, "k", X_Conversation_Keep="no"):
+        served.arrived(gate)
+    served.alone()
+    served.until(lambda: not served.app.service.board.sum("turns"))
+    assert served.ledger.at_work().running == 0
+
+
+def test_a_kept_turn_beside_it_is_kept(serve: Serve, store_url: str) -> None:
+    served = serve(["One."], ["Aside."], ["Two."], store=store_url)
+    whole(served.client("k"), "first")
+    everything = [user("first"), assistant("One."), user("aside")]
+    aside = streamed(
+        served.client("k", X_Conversation_Keep="no", X_Conversation_Messages="full"), everything, model=MODEL
+    )
+    assert aside.state == "unkept"
+    assert whole(served.client("k"), "second").state == CONTINUED
+    assert [text for _, text in served.history("k")] == ["first", "One.", "second", "Two."]
