@@ -33,6 +33,7 @@ from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import Retained, Retired
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
@@ -64,6 +65,8 @@ __all__ = [
     "Pending",
     "Repaired",
     "ResetPolicy",
+    "Retained",
+    "Retired",
     "Retry",
     "Rule",
     "Runner",

@@ -201,14 +201,14 @@ class WaitEnded(ConversationBusy):
 
 
 class StorageFull(TurnledgerError):
-    """As much is stored for this owner as may be. Delete conversations, then try again. Nothing was run."""
+    """As much is stored for this owner as may be. Purge conversations, then try again. Nothing was run."""
 
     code = "storage_full"
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"As much is stored for this owner as may be ({limit} bytes). Delete conversations to make room; "
-            "it is there a moment later. Nothing was run."
+            f"As much is stored for this owner as may be ({limit} bytes). Purge conversations to make "
+            "room: it is there a moment later. Nothing was run."
         )
         self.limit = limit
 

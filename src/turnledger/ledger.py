@@ -49,6 +49,7 @@ from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import Retained
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
@@ -217,13 +218,13 @@ class Ledger:
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
     async def delete(
-        self, id: str, *, owner: str = OWNER, within: str | None = None, purge: bool = False
+        self, id: str, *, owner: str = OWNER, within: Within = EVERYWHERE, purge: bool = False
     ) -> Conversation:
         """Delete a conversation, also one that is deleted already and shall be purged; see Chat.delete.
         Raises ConversationNotFound."""
         return await delete_for(self._process, owner, ConversationId(id), within, purge=purge)
 
-    async def restore(self, id: str, *, owner: str = OWNER, within: str | None = None) -> Chat:
+    async def restore(self, id: str, *, owner: str = OWNER, within: Within = EVERYWHERE) -> Chat:
         """Bring a deleted conversation back, with all that was said in it and about it.
 
         It has its conversation_key again if nobody took that meanwhile; if somebody did, it has none, and
@@ -232,6 +233,12 @@ class Ledger:
         """
         found = await restore_for(self._process, owner, ConversationId(id), within)
         return Chat(self._process, found, within=within)
+
+    async def retain(self) -> Retained:
+        """Remove what is older, or more, than each owner may keep, and report it: see Limits.retain_for and
+        Limits.retain_bytes. What is old is deleted, and can be restored; what is too much is purged, the
+        oldest first. Never what is pinned, or has a turn that runs. It is done on a timer anyway."""
+        return await self._tending.retaining.retain()
 
     async def conversations(
         self,

@@ -19,6 +19,7 @@ from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
+from turnledger.model.within import EVERYWHERE, Within
 
 
 @dataclass(frozen=True)
@@ -28,8 +29,8 @@ class DeleteRequest:
     now: int
     purge_at: int | None = None
     """Until when it can be restored; None: it is purged at once."""
-    within: str | None = None
-    """Where it is given, what is not in this scope does not exist."""
+    within: Within = EVERYWHERE
+    """What is beyond it does not exist."""
 
 
 async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
@@ -101,8 +102,8 @@ class RestoreRequest:
     owner: str
     id: ConversationId
     now: int
-    within: str | None = None
-    """Where it is given, what is not in this scope does not exist."""
+    within: Within = EVERYWHERE
+    """What is beyond it does not exist."""
     retain_ms: int | None = None
     """How old a conversation may become before it is deleted by itself."""
 
@@ -137,9 +138,9 @@ def _would_end_again(restored: Conversation, request: RestoreRequest) -> bool:
     return is_old or restored.is_expired(request.now)
 
 
-async def _found(tables: Tables, owner: str, id: ConversationId, within: str | None) -> Conversation:
+async def _found(tables: Tables, owner: str, id: ConversationId, within: Within) -> Conversation:
     found = await tables.conversation(owner, id)
-    if found is None or within not in (None, found.scope):
+    if found is None or not within.sees(found):
         raise ConversationNotFound
     return found
 

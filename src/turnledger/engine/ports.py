@@ -153,6 +153,9 @@ class Tables(Protocol):
         ...
 
     async def stored_bytes(self, owner: str) -> int: ...
+    async def bytes_of(self, conversation: ConversationId) -> int:
+        """What the branches of a conversation count, each in whole blocks."""
+        ...
 
     # Flags of items, where there are any. They go when their turn is purged.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:

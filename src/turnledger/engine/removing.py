@@ -7,10 +7,11 @@ from turnledger.engine.deleting import DeleteRequest, RestoreRequest, delete, re
 from turnledger.engine.process import Process
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
+from turnledger.model.within import Within
 
 
 async def delete_for(
-    process: Process, owner: str, id: ConversationId, within: str | None, *, purge: bool
+    process: Process, owner: str, id: ConversationId, within: Within, *, purge: bool
 ) -> Conversation:
     """Delete the conversation, or purge it, and return it as it is then. Repeating it changes nothing. Raises
     ConversationNotFound."""
@@ -21,9 +22,11 @@ async def delete_for(
     return deleted
 
 
-async def restore_for(process: Process, owner: str, id: ConversationId, within: str | None) -> Conversation:
+async def restore_for(process: Process, owner: str, id: ConversationId, within: Within) -> Conversation:
     """Bring a deleted conversation back; see `restore`. Repeating it changes nothing."""
-    request = RestoreRequest(owner, id, process.clock.now_ms(), within)
+    kept = process.limits.retain_for
+    retain_ms = None if kept is None else round(kept * 1000)
+    request = RestoreRequest(owner, id, process.clock.now_ms(), within, retain_ms)
     return await process.persist(restore, request)
 
 

@@ -24,6 +24,7 @@ from turnledger.engine.recovery import (
     purge,
     take_over,
 )
+from turnledger.engine.retaining import Retaining
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import StoreError
@@ -40,6 +41,7 @@ class Tending:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.retaining = Retaining(process)
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
         self._stops_may_be_there = False
@@ -69,6 +71,7 @@ class Tending:
             self._check_stops,
             self._process.deliveries.flush,
             self._purge,
+            self.retaining.retain_if_due,
         ):
             await self._try(step())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.ids import ConversationId
+from turnledger.model.usage import in_blocks
 
 if TYPE_CHECKING:
     from turnledger.stores.memory.database import Database
@@ -44,6 +46,10 @@ class EndedRows:
     async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
         deleted = [each for each in self._in(ConversationState.DELETED) if each.owner == owner]
         return sorted(deleted, key=_age)[:limit]
+
+    async def bytes_of(self, conversation: ConversationId) -> int:
+        branches = [each for each in self._db.branches.values() if each.conversation == conversation]
+        return sum(in_blocks(each.bytes) for each in branches)
 
     def _in(self, state: ConversationState) -> list[Conversation]:
         return [each for each in self._db.conversations.values() if each.state is state]

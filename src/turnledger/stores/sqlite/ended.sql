@@ -62,3 +62,7 @@ FROM conversation
 WHERE owner = ? AND state = 'deleted'
 ORDER BY touched_at, id
 LIMIT ?;
+
+-- name: bytes_of
+-- What the branches of a conversation hold.
+SELECT bytes FROM branch WHERE conversation = ? AND bytes > 0;

@@ -51,6 +51,7 @@ PARTS = (
     "resent",
     "resent_races",
     "resuming",
+    "retention",
     "rows",
     "scopes",
     "stage",
@@ -96,6 +97,7 @@ from turnledger.testing.store_contract.resent import Resent, ResentInstructions,
 from turnledger.testing.store_contract.resent_races import ResentInBetween, ResentOnce  # noqa: E402
 from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
+from turnledger.testing.store_contract.retention import Retention  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
@@ -147,6 +149,7 @@ class StoreContract(
     ResentTools,
     Resets,
     Resuming,
+    Retention,
     Rows,
     ScopedOnce,
     Scopes,

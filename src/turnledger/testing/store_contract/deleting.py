@@ -15,6 +15,7 @@ from turnledger.errors import (
 from turnledger.model.attempt import AttemptState
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.turn import TurnKind
+from turnledger.model.within import EVERYWHERE, Within
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import do, read
@@ -135,13 +136,13 @@ class Deleting(Contract):
         here = await stage.process()
         chat = await here.chat(owner="ann", scope="shop")
         for _ in range(2):
-            for stranger in ({"owner": "bob"}, {"owner": "ann", "within": "desk"}):
+            for owner, within in (("bob", EVERYWHERE), ("ann", Within("desk"))):
                 with pytest.raises(ConversationNotFound):
-                    await here.ledger.delete(chat.id, purge=True, **stranger)
+                    await here.ledger.delete(chat.id, owner=owner, within=within, purge=True)
                 with pytest.raises(ConversationNotFound):
-                    await here.ledger.restore(chat.id, **stranger)
-            await here.ledger.delete(chat.id, owner="ann", within="shop")
-        restored = await here.ledger.restore(chat.id, owner="ann", within="shop")
+                    await here.ledger.restore(chat.id, owner=owner, within=within)
+            await here.ledger.delete(chat.id, owner="ann", within=Within("shop"))
+        restored = await here.ledger.restore(chat.id, owner="ann", within=Within("shop"))
         assert (await restored.info()).state is ConversationState.LIVE
 
     async def test_an_expired_conversation_is_neither_restored_nor_kept(self, stage: Stage) -> None:
