@@ -34,10 +34,12 @@ from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.retention import Retained, Retired
+from turnledger.model.share import Share, ShareKind
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
 from turnledger.model.within import Within
+from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
 
 # A library is silent unless its user configures logging.
@@ -73,6 +75,9 @@ __all__ = [
     "RunningTurn",
     "Sent",
     "SetAside",
+    "Share",
+    "ShareKind",
+    "Shares",
     "Sibling",
     "TextDelta",
     "Token",
@@ -84,6 +89,7 @@ __all__ = [
     "TurnKind",
     "TurnStarted",
     "Usage",
+    "Visit",
     "Within",
     "errors",
     "items_of_messages",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Unpack
 
+from turnledger.engine.admitting import Readmit, persist_admitted
 from turnledger.engine.asking import (
     PAGE,
     Input,
+    MoveOptions,
     TurnOptions,
     begin_request,
     check_details,
@@ -15,13 +18,14 @@ from turnledger.engine.asking import (
     check_may_make,
     choice,
     details_of,
+    divergence_of,
+    fork_request,
     move_request,
     resent_request,
     target_of,
 )
 from turnledger.engine.awaiting import outcome_in
 from turnledger.engine.block import TurnBlock
-from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import Target, UpdateRequest, update
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import relocate
@@ -29,7 +33,6 @@ from turnledger.engine.flagging import FlagRequest, FlagsOfRequest, flag, flags_
 from turnledger.engine.live_log import EventSink
 from turnledger.engine.matching import Sent
 from turnledger.engine.moving import (
-    ForkRequest,
     Move,
     Sibling,
     SiblingsRequest,
@@ -40,7 +43,17 @@ from turnledger.engine.moving import (
 )
 from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
-from turnledger.engine.reading import InfoRequest, PageRequest, SetAside, attempts_page, info, turns_page
+from turnledger.engine.reading import (
+    BranchesRequest,
+    InfoRequest,
+    Line,
+    PageRequest,
+    SetAside,
+    attempts_page,
+    branches,
+    info,
+    turns_page,
+)
 from turnledger.engine.removing import delete_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.showing import in_force, whole_history
@@ -48,8 +61,8 @@ from turnledger.engine.stopping import stop_turn
 from turnledger.engine.stops import StopRequest
 from turnledger.engine.stream import read_events
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import OnBusy, OnStop
-from turnledger.model.conversation import Conversation
+from turnledger.model.attempt import OnStop
+from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.event import Event
 from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -170,7 +183,7 @@ class Chat:
         changed. It takes over the instructions of that turn, unless it brings its own. Raises TurnNotFound if
         the turn is not on the branch that the conversation shows.
         """
-        place = Divergence(branch=self._process.ids.new(BranchId), replaces=TurnId(turn))
+        place = divergence_of(self._process, turn, regenerates=False)
         request = begin_request(self._process, self._target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
 
@@ -182,11 +195,7 @@ class Chat:
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
         """Run the last turn again, or the one named, with the same input, as a block; see `edit`."""
-        place = Divergence(
-            branch=self._process.ids.new(BranchId),
-            replaces=TurnId(turn) if turn else None,
-            regenerates=True,
-        )
+        place = divergence_of(self._process, None, regenerates=True if turn is None else turn)
         request = begin_request(self._process, self._target, (), place, **options)
         return TurnBlock(self._process, request, on_event)
 
@@ -199,42 +208,54 @@ class Chat:
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
         expires_after: float | None = None,
+        idempotency_key: str | None = None,
+        admitted: int | None = None,
+        readmit: Readmit | None = None,
     ) -> Chat:
         """Start a new conversation that begins as this one does, up to a turn, or to its end. It copies
         nothing; deleting this one leaves it whole. It is of the same scope; the details are its own, see
-        Ledger.conversation: it takes over none. Raises TurnNotFound, and InvalidInput if the conversation_key
-        is taken."""
+        Ledger.conversation: it takes over none. The same call with the same idempotency_key returns the same
+        one; `is_new` says whether this call made it. Raises TurnNotFound, InvalidInput if the
+        conversation_key is taken, and AdmissionMoved as a turn with `admitted` does."""
         process, within = self._process, self._target.within
         check_may_make(within)
         details = details_of(title, metadata, internal=internal, expires_after=expires_after)
         fresh = target_of(process, None, conversation_key, self.owner, **details).fresh
         assert fresh is not None  # noqa: S101 - it may be made
-        now = process.clock.now_ms()
-        request = ForkRequest(self.owner, self.id, TurnId(turn) if turn else None, fresh, now)
-        return Chat(process, await process.persist(fork, request), is_new=True, within=within)
+        request = fork_request(
+            process, self._target, turn, fresh, idempotency_key=idempotency_key, admitted=admitted
+        )
+        made = await persist_admitted(process, fork, request, readmit)
+        return Chat(process, made, is_new=made.id == fresh.id, within=within)
 
     async def undo(
-        self, *, forget: bool = False, on_busy: OnBusy | str = OnBusy.QUEUE, admitted: int | None = None
-    ) -> None:
-        """Take back the last turn: the conversation shows a branch without it.
+        self, turn: str | None = None, *, forget: bool = False, **options: Unpack[MoveOptions]
+    ) -> Branch:
+        """Take back the last turn: the conversation shows a branch without it, which is returned.
 
-        Settled turns tell the model what tools did: they are not taken back, nor left behind, unless
-        `forget` says so. Raises TurnNotFound if there is no turn to take back, and AdmissionMoved as a turn
-        with `admitted` does.
+        With `turn`, only if that is the last one: who undoes what another has undone already, or what has
+        been gone on from, is told by HistoryDiverged. Settled turns tell the model what tools did: they are
+        not taken back, nor left behind, unless `forget` says so. Raises TurnNotFound if there is no turn to
+        take back, and what a turn with these options raises.
         """
-        await self._move(Undo(self._process.ids.new(BranchId), forget), on_busy, admitted)
+        name = TurnId(turn) if turn is not None else None
+        return await self._move(Undo(self._process.ids.new(BranchId), forget, name), options)
 
-    async def switch(
-        self, branch: str, *, on_busy: OnBusy | str = OnBusy.QUEUE, admitted: int | None = None
-    ) -> None:
-        """Show another branch of the conversation, and go on there. Raises BranchNotFound, and AdmissionMoved
-        as a turn with `admitted` does."""
-        await self._move(Switch(BranchId(branch)), on_busy, admitted)
+    async def switch(self, branch: str, **options: Unpack[MoveOptions]) -> Branch:
+        """Show another branch of the conversation, and go on there. Raises BranchNotFound, and what a turn
+        with these options raises."""
+        return await self._move(Switch(BranchId(branch)), options)
 
-    async def _move(self, move: Move, on_busy: OnBusy | str, admitted: int | None) -> None:
-        policy = choice(OnBusy, "on_busy", on_busy)
-        request = move_request(self._process, self._target, move, policy, admitted)
-        await relocate(self._process, request)
+    async def _move(self, move: Move, options: MoveOptions) -> Branch:
+        request = move_request(self._process, self._target, move, **options)
+        return (await relocate(self._process, request)).branch
+
+    async def branches(self, *, before: str | None = None, limit: int = 50) -> list[Line]:
+        """The branches of the conversation, the last made first; `before` is the last id of the page
+        before. Raises BranchNotFound for one that is none of them."""
+        process, cursor = self._process, BranchId(before) if before is not None else None
+        request = BranchesRequest(self.owner, self.id, cursor, check_limit(limit), process.clock.now_ms())
+        return await process.store.read(branches, request)
 
     async def siblings(self, turn: str, *, limit: int = 50) -> list[Sibling]:
         """The turns that were made in the place of this one, itself included, each with the branch that
@@ -243,10 +264,20 @@ class Chat:
         request = SiblingsRequest(self.owner, self.id, TurnId(turn), check_limit(limit), now)
         return await self._process.store.read(siblings, request)
 
-    async def turns(self, *, before: int | None = None, limit: int = 50) -> list[Turn]:
-        """A page of committed turns in order: the last ones, or those before a turn's number. They are given
-        whole; see `flags` for what is hidden of them."""
-        return await self._process.store.read(turns_page, self._page(before, limit))
+    async def turns(
+        self,
+        *,
+        before: int | None = None,
+        limit: int = 50,
+        most_bytes: int | None = None,
+        branch: str | None = None,
+    ) -> list[Turn]:
+        """A page of committed turns in order: the last ones, or those before a turn's number; of the branch
+        that is shown, or of another. They are given whole; see `flags` for what is hidden of them. With
+        `most_bytes` the page ends before it is larger, but never without a turn. Raises BranchNotFound."""
+        page = self._page(before, limit)
+        of = BranchId(branch) if branch is not None else None
+        return await self._process.store.read(turns_page, replace(page, most_bytes=most_bytes, branch=of))
 
     async def history(self) -> list[Item]:
         """All items of all committed turns that their user sees, in order: without those hidden by
@@ -292,9 +323,11 @@ class Chat:
         request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
         return await self._process.store.read(in_force, request)
 
-    async def attempts(self, *, limit: int = 50) -> list[SetAside]:
-        """The attempts that are not in the history: running, failed, discarded; newest first."""
-        return await self._process.store.read(attempts_page, self._page(None, limit))
+    async def attempts(self, *, limit: int = 50, most_bytes: int | None = None) -> list[SetAside]:
+        """The attempts that are not in the history: running, failed, discarded; newest first. With
+        `most_bytes` they end before they are larger, but never without one."""
+        page = replace(self._page(None, limit), most_bytes=most_bytes)
+        return await self._process.store.read(attempts_page, page)
 
     def _page(self, before: int | None, limit: int) -> PageRequest:
         return PageRequest(self.owner, self.id, before, check_limit(limit), self._process.clock.now_ms())

@@ -27,6 +27,11 @@ TurnledgerError
 │   ├── TokenEnded
 │   ├── TokenTooWide
 │   └── TooManyTokens
+├── ShareRefused                what was asked of a share link cannot be; nothing changed
+│   ├── ShareNotFound
+│   ├── LinkNotValid
+│   ├── TooManyShares
+│   └── TooManyVisitors
 ├── AdmissionMoved              who is let in has changed since it was looked up
 ├── TurnEnded                   the turn is final, and not as this caller hoped
 │   ├── TurnReplayed            it was committed before: here is its answer
@@ -257,6 +262,37 @@ class TooManyTokens(TokenRefused):
     """This owner has as many tokens as there may be. Revoke some that are not needed any more."""
 
     code = "too_many_tokens"
+
+
+class ShareRefused(TurnledgerError):
+    """That cannot be done with this share link. Nothing changed."""
+
+    code = "share_refused"
+
+
+class ShareNotFound(ShareRefused):
+    """There is no share link with that id."""
+
+    code = "share_not_found"
+
+
+class LinkNotValid(ShareRefused):
+    """This link is not valid, or not any more: it may have been used up, have expired or been revoked. Ask
+    whoever gave it to you for another one."""
+
+    code = "link_not_valid"
+
+
+class TooManyShares(ShareRefused):
+    """This owner has as many share links as there may be. Revoke some that are not needed any more."""
+
+    code = "too_many_shares"
+
+
+class TooManyVisitors(ShareRefused):
+    """As many visitors came by this link as may come at a time. Try again in a minute."""
+
+    code = "too_many_visitors"
 
 
 class AdmissionMoved(TurnledgerError):

@@ -9,6 +9,7 @@ from random import Random
 from typing import Self, Unpack
 
 from turnledger.chat import Chat
+from turnledger.engine.admitting import Readmit, persist_admitted
 from turnledger.engine.asking import (
     Input,
     TurnOptions,
@@ -16,6 +17,7 @@ from turnledger.engine.asking import (
     check_limit,
     check_may_make,
     details_of,
+    divergence_of,
     resent_request,
     scope_in,
     target_of,
@@ -53,6 +55,7 @@ from turnledger.model.retention import Retained
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
+from turnledger.shares import Shares
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
 
@@ -66,7 +69,9 @@ class Ledger:
     def __init__(self, process: Process, secret_bits: RandomBits | None = None) -> None:
         self._process = process
         # Secrets are not made of bytes that were fetched in bulk: those would lie about in memory.
-        self._tokens = Tokens(process, secret_bits or SystemEntropy(bulk=0), OWNER)
+        secrets = secret_bits or SystemEntropy(bulk=0)
+        self._tokens = Tokens(process, secrets, OWNER)
+        self._shares = Shares(process, secrets, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -196,25 +201,28 @@ class Ledger:
         scope: str = "",
         within: Within = EVERYWHERE,
         replaces: str | None = None,
+        admitted: int | None = None,
+        readmit: Readmit | None = None,
     ) -> Chat:
         """Give the key to a fresh conversation with the same settings, also where it names none yet, or one
         that has expired. What runs or waits on the old one stays there, as does its history.
 
         With `replaces`, the id of a conversation, only if the key still names that one. Resets that come at
         once, or again after a lost answer, converge on one conversation: `is_new` says whether this call
-        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key.
+        made it. Raises ConversationNotFound or InvalidInput for one to replace that never had the key, and
+        AdmissionMoved as a turn with `admitted` does.
         """
         check_may_make(within)
         process = self._process
         target = target_of(process, None, conversation_key, owner, scope=scope, within=within)
         fresh, scope = target.fresh, target.scope
         assert fresh is not None  # noqa: S101 - for the type checker
-        seen = ConversationId(replaces) if replaces else None
+        seen = ConversationId(replaces) if replaces is not None else None
         if seen is None:
             seen = await process.store.read(named_by, NamedRequest(owner, scope, conversation_key))
         now = process.clock.now_ms()
-        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within)
-        found = await process.persist(reset_key, request)
+        request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
+        found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
     async def delete(
@@ -268,6 +276,8 @@ class Ledger:
         within: Within = EVERYWHERE,
         create: bool = True,
         reset: ResetPolicy | None = None,
+        replaces: str | None = None,
+        regenerates: str | bool = False,
         on_event: EventSink | None = None,
         **options: Unpack[TurnOptions],
     ) -> TurnBlock:
@@ -276,8 +286,11 @@ class Ledger:
         The conversation is found, or made, in the step that begins the turn: a request that is refused makes
         none, and it costs no more than a turn of a Chat. `create=False` refuses to make one, with
         ConversationNotFound. `turn.began` says what happened; `reset` is the policy of the conversation_key,
-        see `conversation`.
+        see `conversation`. With `replaces`, the id of a turn, it takes the place of that one, see Chat.edit;
+        with `regenerates`, such an id or True for the last one, and no input, see Chat.regenerate. Neither
+        makes a conversation.
         """
+        place = divergence_of(self._process, replaces, regenerates)
         target = target_of(
             self._process,
             conversation,
@@ -285,10 +298,11 @@ class Ledger:
             owner,
             scope=scope,
             within=within,
-            create=create,
+            create=create and place is None,
             reset=reset,
         )
-        return TurnBlock(self._process, begin_request(self._process, target, input, **options), on_event)
+        request = begin_request(self._process, target, input, place, **options)
+        return TurnBlock(self._process, request, on_event)
 
     def resent(
         self,
@@ -366,6 +380,11 @@ class Ledger:
     def tokens(self) -> Tokens:
         """The tokens that let callers in, for servers: made, found, listed and revoked here."""
         return self._tokens
+
+    @property
+    def shares(self) -> Shares:
+        """The links that let visitors in: made, exchanged for tokens, listed and revoked here."""
+        return self._shares
 
     @property
     def clock(self) -> Clock:

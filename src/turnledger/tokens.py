@@ -21,7 +21,7 @@ from turnledger.engine.tokens import (
     revoke,
 )
 from turnledger.errors import InvalidInput
-from turnledger.model.ids import RandomBits, TokenId
+from turnledger.model.ids import ConversationId, RandomBits, TokenId
 from turnledger.model.item import is_unicode
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.token_text import digest_of, new_token_text
@@ -46,6 +46,7 @@ class Tokens:
         owner: str | None = None,
         name: str = "",
         chat_scope: str | None = None,
+        conversation: str | None = None,
         models: Iterable[str] | None = None,
         expires_at: int | None = None,
         lifetime: float | None = None,
@@ -54,14 +55,15 @@ class Tokens:
         """Make a token, and return it with its text: the secret that lets its bearer in. The text is kept
         nowhere, and is told this once.
 
-        It opens the conversations of its owner. `chat_scope` narrows it to those of one scope, `models` to
-        some models; it ends at `expires_at`, in milliseconds since 1970, or after a `lifetime` in seconds.
-        `parent` is the id of the token that makes it, and bounds it: what is not given is as the parent has
-        it. Without a parent it is made by who runs the store, for any owner. The first one of all shuts out
-        those who come without.
+        It opens the conversations of its owner. `chat_scope` narrows it to those of one scope, `conversation`
+        to a single one, which it can only read, `models` to some models; it ends at `expires_at`, in
+        milliseconds since 1970, or after a `lifetime` in seconds. `parent` is the id of the token that makes
+        it, and bounds it: what is not given is as the parent has it. Without a parent it is made by who runs
+        the store, for any owner. The first one of all shuts out those who come without.
 
-        Raises InvalidInput; TokenEnded, if the parent is not valid any more; TokenTooWide, if it lacks
-        `admin` or something that the new one is to have; TooManyTokens.
+        Raises InvalidInput; ConversationNotFound, ConversationDeleted or ConversationExpired, if there is no
+        such conversation of its owner; TokenEnded, if the parent is not valid any more; TokenTooWide, if it
+        lacks `admin` or something that the new one is to have; TooManyTokens.
         """
         process, text, now = self._process, new_token_text(self._secret_bits), self._process.clock.now_ms()
         if owner is not None:
@@ -77,8 +79,9 @@ class Tokens:
             name=name,
             scopes=_scopes(scopes),
             chat_scope=chat_scope,
-            models=None if models is None else _models(models),
-            expires_at=_end(expires_at, lifetime, now),
+            conversation=None if conversation is None else ConversationId(conversation),
+            models=None if models is None else check_models(models),
+            expires_at=end_of(expires_at, lifetime, now),
             parent=None if parent is None else TokenId(parent),
             tokenless=self._tokenless,
             limit=process.limits.tokens,
@@ -136,7 +139,8 @@ def _scopes(given: Iterable[TokenScope | str]) -> frozenset[TokenScope]:
     return frozenset(TokenScope(each) for each in named)
 
 
-def _models(given: Iterable[str]) -> tuple[str, ...]:
+def check_models(given: Iterable[str]) -> tuple[str, ...]:
+    """The models that somebody is narrowed to, each once."""
     names = tuple(dict.fromkeys([given] if isinstance(given, str) else given))
     for each in names:
         check_name("models", each)
@@ -145,7 +149,8 @@ def _models(given: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _end(expires_at: int | None, lifetime: float | None, now: int) -> int | None:
+def end_of(expires_at: int | None, lifetime: float | None, now: int, name: str = "lifetime") -> int | None:
+    """The time at which something ends that has this end, or lasts for so many seconds from now."""
     if lifetime is None:
         if expires_at is not None and not 0 <= expires_at <= now + LONGEST * 1000:
             raise InvalidInput(f"expires_at must be a time within {LONGEST:g} seconds from now.")
@@ -153,5 +158,5 @@ def _end(expires_at: int | None, lifetime: float | None, now: int) -> int | None
     if expires_at is not None:
         raise InvalidInput("Give expires_at or lifetime, not both.")
     if not 0 < lifetime <= LONGEST:
-        raise InvalidInput(f"lifetime must be above 0 and at most {LONGEST:g} seconds.")
+        raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:g} seconds.")
     return now + max(1, round(lifetime * 1000))

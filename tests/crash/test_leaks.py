@@ -25,13 +25,13 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.runners.demo import DemoModel
 from turnledger.server.answer import Answer
 from turnledger.server.bounded_http import BoundedHttp
-from turnledger.server.conversing import Conversing
+from turnledger.server.completing import Completing
 from turnledger.server.outlet import Outlet
 from turnledger.server.settings import ServerLimits, Settings
 
 EACH = 12
 """Clients of each kind."""
-OF_A_REQUEST = (Answer, BoundedHttp, Conversing, Outlet, RequestResponseCycle, RunningTurn, TurnBlock)
+OF_A_REQUEST = (Answer, BoundedHttp, Completing, Outlet, RequestResponseCycle, RunningTurn, TurnBlock)
 HEAD = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 Behaviour = Callable[[int, str], Awaitable[None]]

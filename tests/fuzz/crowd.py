@@ -26,11 +26,11 @@ from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.audience import READERS
-from turnledger.server.chat_request import OnDisconnect
 from turnledger.server.models import Found, Models
 from turnledger.server.quotas import REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.readiness import Readiness
 from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.turn_headers import OnDisconnect
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.servers import SimulatedClock
 

@@ -22,13 +22,14 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.answering import all_answers
 from turnledger.server.app import App, make_app
 from turnledger.server.endpoint import Endpoint
+from turnledger.server.keeping import Keeping
 from turnledger.server.models import Found, Models
 from turnledger.server.openapi import path_of
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.settings import ChatSettings, ServerLimits, Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 
-CHAT = "/v1/chat/completions"
+CHAT, TURNS = "/v1/chat/completions", "/api/turns"
 UNKNOWN = "01890000000070008000000000000000"
 
 
@@ -69,23 +70,34 @@ class Place:
         self.ids |= await self._chat("there")
         chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
         await chat.delete()
+        self.bodies = {
+            "/api/tokens": {"scopes": ["admin"]},
+            "/api/turns/{turn}/stop": {},
+            "/api/chats/{chat}/fork": {},
+            "/api/chats/{chat}/switch": {"branch": self.ids["branch"]},
+            "/api/chats/{chat}/undo": {},
+            "/api/chats/reset": {"conversation_key": "there"},
+        }
         if self.endpoint.body is not None:
             self.say("Hi")
-            if self.endpoint.path == "/api/tokens":
-                self.body = {"scopes": ["admin"]}
         if self.is_chat:
             self.headers[b"x-conversation-id"] = self.ids["chat"].encode()
 
     async def _chat(self, conversation_key: str) -> dict[str, str]:
         async with self.ledger.turn("Hi", conversation_key=conversation_key, owner="alice") as turn:
             turn.emit("Hello")
-        return {"chat": str(turn.conversation.id), "turn": str(turn.id)}
+        branch = str(turn.branch.id)
+        return {"chat": str(turn.conversation.id), "turn": str(turn.id), "branch": branch}
 
     def say(self, text: str) -> None:
+        if self.endpoint.path == TURNS:
+            self.body = {"model": "demo", "chat": self.ids["chat"], "input": text}
+            return
+        if not self.is_chat:
+            self.body = self.bodies[self.endpoint.path]
+            return
         self.body = {"model": "demo", "messages": [{"role": "user", "content": text}]}
         self.headers[b"x-conversation-messages"] = b"new"
-        if not self.is_chat:
-            del self.headers[b"x-conversation-messages"]
 
     async def ask(self) -> Reply:
         path = path_of(self.endpoint).format(**self.ids)
@@ -144,6 +156,8 @@ async def name_what_is_not_there(place: Place) -> None:
         "model": "none",
     }
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
+    if place.endpoint.path in NAMED:
+        place.body[NAMED[place.endpoint.path]] = place.ids["chat"]
 
 
 async def keep_the_body_back(place: Place) -> None:
@@ -151,10 +165,13 @@ async def keep_the_body_back(place: Place) -> None:
 
 
 async def be_in_the_way(place: Place) -> None:
-    if place.is_chat:
+    if "X-Turn-On-Busy" in place.endpoint.headers:
         place.headers[b"x-turn-on-busy"] = b"reject"
         block = place.ledger.turn("Hi", conversation=place.ids["chat"], owner="alice")
         await block.__aenter__()
+        return
+    if place.endpoint.path != "/api/tokens":
+        place.app.service.keeping = Keeping(ChatSettings(keep=False), place.ledger)
         return
     for _ in range(2):
         await place.ledger.tokens.create(owner="alice", scopes=["admin"])
@@ -162,6 +179,8 @@ async def be_in_the_way(place: Place) -> None:
 
 async def name_what_was_deleted(place: Place) -> None:
     place.ids |= place.gone
+    if place.endpoint.path == TURNS:
+        place.body["chat"] = place.ids["chat"]
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
 
 
@@ -176,8 +195,10 @@ async def send_a_form(place: Place) -> None:
 
 async def use_a_key_twice(place: Place) -> None:
     place.headers[b"idempotency-key"] = b"once"
-    assert (await place.ask()).status == 200
+    assert (await place.ask()).status in (200, 201)
     place.say("Something else")
+    if place.endpoint.path in OTHERWISE:
+        place.body = {**place.body, **OTHERWISE[place.endpoint.path]}
 
 
 async def be_one_too_many(place: Place) -> None:
@@ -186,15 +207,17 @@ async def be_one_too_many(place: Place) -> None:
 
 
 async def fail(place: Place) -> None:
-    if place.is_chat:
+    is_turn = "X-Turn-On-Busy" in place.endpoint.headers
+    if is_turn:
         place.say("/fail")
-    place.app.service.models = Models({}, Failing(ModelRefused(404))) if not place.is_chat else MODELS
+    place.app.service.models = MODELS if is_turn else Models({}, Failing(ModelRefused(404)))
 
 
 async def take_too_long(place: Place) -> None:
-    if place.is_chat:
+    is_turn = "X-Turn-On-Busy" in place.endpoint.headers
+    if is_turn:
         place.say("/stall")
-    place.app.service.models = Models({}, Failing(ModelTimeout())) if not place.is_chat else MODELS
+    place.app.service.models = MODELS if is_turn else Models({}, Failing(ModelTimeout()))
 
 
 async def come_too_late(place: Place) -> None:
@@ -209,6 +232,12 @@ async def store_too_much(place: Place) -> None:
         turn.emit("Hello " * 10_000)
 
 
+NAMED = {TURNS: "chat", "/api/chats/reset": "replaces"}
+OTHERWISE: dict[str, dict[str, Any]] = {
+    "/api/chats/{chat}/fork": {"title": "Another"},
+    "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},
+    "/api/chats/{chat}/undo": {"forget": True},
+}
 MODELS = Models({"demo": Found(DemoModel(pace=0, patience=0), "demo")})
 PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     200: go_well,

@@ -78,6 +78,8 @@ class Town:
         self.ids["chat"] = (said.header(b"x-conversation-id") or b"").decode()
         self.ids["turn"] = (said.header(b"x-turn-id") or b"").decode()
         self.ids["model"] = "demo"
+        chat = await self.ledger.conversation(self.ids["chat"], owner="alice")
+        BODIES["POST /api/chats/{chat}/switch"] = {"branch": str((await chat.info()).branch)}
         _, self.tokens["bob"] = await tokens.create(owner="bob", scopes=[s for s in ALL if s != "admin"])
         _, self.tokens["narrow"] = await tokens.create(owner="alice", scopes=ALL, chat_scope="elsewhere")
         _, self.tokens["modelless"] = await tokens.create(owner="alice", scopes=ALL, models=["other"])
@@ -117,9 +119,9 @@ class Town:
             return await ask(self.app, path, method=method, headers=headers, parts=(sent,))
 
     async def alices(self) -> list[Any]:
-        """Everything that is Alice's."""
+        """Everything that is Alice's, but for what she has in other scopes."""
         chat = await self.ledger.conversation(self.ids["chat"], owner="alice")
-        listed = await self.ledger.conversations(owner="alice")
+        listed = await self.ledger.conversations(owner="alice", scope="")
         tokens = await self.ledger.tokens.list(owner="alice", limit=100)
         valid = [(each.id, each.revoked_at) for each in tokens]
         return [await chat.info(), await chat.turns(), await chat.attempts(), listed, valid]
@@ -131,7 +133,12 @@ def chat_body(text: str) -> dict[str, Any]:
 
 BODIES: dict[str, Any] = {
     "POST /v1/chat/completions": chat_body("Hello"),
+    "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/turns/{turn}/stop": {},
+    "POST /api/chats/{chat}/fork": {},
+    "POST /api/chats/{chat}/switch": {},
+    "POST /api/chats/{chat}/undo": {},
+    "POST /api/chats/reset": {"conversation_key": "another"},
     "POST /api/tokens": {"owner": "alice", "scopes": ["chats:read"], "expires_in": 60},
 }
 

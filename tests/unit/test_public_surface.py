@@ -106,6 +106,7 @@ def test_tokens_can_do_this() -> None:
 def test_a_chat_can_do_this() -> None:
     assert public(Chat) == {
         "attempts",
+        "branches",
         "conversation_key",
         "delete",
         "edit",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from turnledger.cli.chats import chats
 from turnledger.cli.check import check
 from turnledger.cli.doctor import doctor
 from turnledger.cli.serve import serve
@@ -19,3 +20,4 @@ app.command()(serve)
 app.command()(check)
 app.command()(doctor)
 app.add_typer(tokens, name="tokens")
+app.add_typer(chats, name="chats")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
-import msgspec
 import typer
 
+from turnledger.cli.at_store import NOT_DONE, AsJson, Config, Store, as_text, run, say, table
 from turnledger.cli.expiry import date_of, expiry_of
 from turnledger.cli.own_store import store_url
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tokens import ListRequest, list_tokens
-from turnledger.errors import InvalidInput, NotAStore, TokenNotFound, TokenRefused, TurnledgerError
+from turnledger.errors import InvalidInput, NotAStore, TokenNotFound, TokenRefused
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.ids import TokenId
 from turnledger.model.printable import plain
@@ -23,17 +21,8 @@ from turnledger.model.token_text import digest_of, is_token_text
 from turnledger.model.within import EVERYWHERE
 from turnledger.stores.opening import visit_store
 
-NOT_DONE = 2
-"""Exit code: it could not be done, or not all of it. 0: it was."""
 USUAL = "chats:read,chats:write,turns:run"
 PAGE = 1_000
-
-Done = TypeVar("Done")
-Store = Annotated[str | None, typer.Option(metavar="URL", help="Default: that of `turnledger serve`.")]
-Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="The server's turnledger.toml, which names its store.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs; times are milliseconds since 1970.")]
 
 tokens = typer.Typer(help="Make, list and revoke the tokens that the server lets in.", no_args_is_help=True)
 
@@ -68,16 +57,16 @@ def create(
         "chat_scope": chat_scope,
         "models": None if models is None else _words(models),
     }
-    made, text, is_first = _run(lambda: _create(store_url(store, config), expires, wish))
+    made, text, is_first = run(lambda: _create(store_url(store, config), expires, wish))
     if as_json:
-        typer.echo(_json({**shown(made), "token": text}))
+        typer.echo(as_text({**shown(made), "token": text}))
         return
     ends = "never expires" if made.expires_at is None else f"expires {date_of(made.expires_at)} UTC"
     allowed = ", ".join([*sorted(made.scopes), *_narrowing(made)])
-    _say(f"Made {made.id} for {made.owner!r}: {allowed}; {ends}. This is its text, which is not shown again:")
+    say(f"Made {made.id} for {made.owner!r}: {allowed}; {ends}. This is its text, which is not shown again:")
     typer.echo(text)
     if is_first:
-        _say("It is the first one: from now on nobody is let in without a token.")
+        say("It is the first one: from now on nobody is let in without a token.")
 
 
 @tokens.command("list")
@@ -89,16 +78,16 @@ def list_(
     as_json: AsJson = False,
 ) -> None:
     """List the tokens that are valid, the last made first. Their texts are not known."""
-    listed = _run(lambda: _list(store_url(store, config), owner))
+    listed = run(lambda: _list(store_url(store, config), owner))
     now = SystemClock().now_ms()
     listed = [each for each in listed if all_ or each.is_valid(now)]
     if as_json:
-        typer.echo(_json([shown(each) for each in listed]))
+        typer.echo(as_text([shown(each) for each in listed]))
     elif listed:
         for line in table_of(listed, now):
             typer.echo(line)
     else:
-        _say("There are no tokens here. Make one with: turnledger tokens create")
+        say("There are no tokens here. Make one with: turnledger tokens create")
 
 
 @tokens.command()
@@ -109,30 +98,17 @@ def revoke(
     as_json: AsJson = False,
 ) -> None:
     """End tokens at once, in every process, and with each all that it made."""
-    ended, problems = _run(lambda: _revoke(store_url(store, config), ids))
+    ended, problems = run(lambda: _revoke(store_url(store, config), ids))
     if as_json:
-        typer.echo(_json([shown(each) for family in ended for each in family]))
+        typer.echo(as_text([shown(each) for family in ended for each in family]))
     else:
         for token, *made in ended:
             also = f", and {len(made)} made by it" if made else ""
             typer.echo(plain(f"Revoked {token.id}{also}."))
     for problem in problems:
-        _say(problem)
+        say(problem)
     if problems:
         raise typer.Exit(NOT_DONE)
-
-
-def _run(work: Callable[[], Coroutine[Any, Any, Done]]) -> Done:
-    """Do something with a store; what goes wrong is told on one line."""
-    try:
-        return asyncio.run(work())
-    except TurnledgerError as problem:
-        _say(f"{problem.code}: {problem}")
-        raise typer.Exit(NOT_DONE) from None
-
-
-def _say(text: str) -> None:
-    typer.echo(plain(text), err=True)
 
 
 async def _create(url: str, expires: str | None, wish: dict[str, Any]) -> tuple[Token, str, bool]:
@@ -198,16 +174,12 @@ def shown(token: Token) -> dict[str, Any]:
 def table_of(listed: Sequence[Token], now: int) -> list[str]:
     """Tokens as a table, a line for each."""
     head = ("ID", "OWNER", "NAME", "ALLOWS", "EXPIRES", "LAST USED", "STATE")
-    rows = [head, *(_cells(each, now) for each in listed)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return table([head, *(_cells(each, now) for each in listed)])
 
 
 def _cells(token: Token, now: int) -> tuple[str, ...]:
     state = "valid" if token.is_valid(now) else "expired" if token.revoked_at is None else "revoked"
-    cells = (
+    return (
         token.id,
         token.owner,
         token.name or "-",
@@ -216,7 +188,6 @@ def _cells(token: Token, now: int) -> tuple[str, ...]:
         "never" if token.used_at is None else date_of(token.used_at),
         state,
     )
-    return tuple(plain(cell) for cell in cells)
 
 
 def _narrowing(token: Token) -> Iterable[str]:
@@ -228,7 +199,3 @@ def _narrowing(token: Token) -> Iterable[str]:
 
 def _words(text: str) -> list[str]:
     return [word for word in (each.strip() for each in text.split(",")) if word]
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.encode(value, enc_hook=str).decode()

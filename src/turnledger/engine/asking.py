@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
-from turnledger.engine.begin import BeginRequest, Readmit
+from turnledger.engine.admitting import Readmit
+from turnledger.engine.begin import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
 from turnledger.engine.idempotency import NARROWED, Key, claimed_as, fingerprint
 from turnledger.engine.limits import Limits
 from turnledger.engine.matching import Sent
-from turnledger.engine.moving import Move
+from turnledger.engine.moving import ForkRequest, Move, Switch
 from turnledger.engine.process import Process
 from turnledger.engine.resending import ChatMessage, OnDivergence, Resending
 from turnledger.engine.retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
+from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import Instructions, instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
@@ -74,6 +76,16 @@ class TurnOptions(TypedDict, total=False):
     turn goes on without losing its place in line; or raises what he is to be told."""
 
 
+class MoveOptions(TypedDict, total=False):
+    """What can be said of a move between branches: the same as of a turn, as far as it applies."""
+
+    on_busy: OnBusy | str
+    idempotency_key: str | None
+    admitted: int | None
+    admitted_until: int | None
+    readmit: Readmit | None
+
+
 def target_of(
     process: Process,
     id: str | None,
@@ -114,6 +126,21 @@ def target_of(
     return Target(owner, None, conversation_key, fresh if creates else None, reset, scope, within)
 
 
+def divergence_of(process: Process, replaces: str | None, regenerates: str | bool) -> Divergence | None:
+    """Where a turn goes that takes the place of another: of one that is named, or of the last one, whose
+    input is asked again. None for a turn that goes behind the head."""
+    if replaces is None and regenerates is False:
+        return None
+    if replaces is not None and regenerates is not False:
+        raise InvalidInput("A turn is replaced by other input, or generated again from its own; not both.")
+    named = replaces if isinstance(regenerates, bool) else regenerates
+    return Divergence(
+        branch=process.ids.new(BranchId),
+        replaces=TurnId(named) if named is not None else None,
+        regenerates=regenerates is not False,
+    )
+
+
 def begin_request(
     process: Process,
     target: Target,
@@ -126,6 +153,8 @@ def begin_request(
     process.limits.check_size("The input", items)
     if place is None or not place.regenerates:
         check_input(items)
+    elif items:
+        raise InvalidInput("A turn that is generated again has the input it had. Leave yours out.")
     return _request(process, target, items, place, **options)
 
 
@@ -241,10 +270,19 @@ PLACEHOLDER = items_of("to be read")
 
 
 def move_request(
-    process: Process, target: Target, move: Move, on_busy: OnBusy, admitted: int | None
+    process: Process,
+    target: Target,
+    move: Move,
+    *,
+    on_busy: OnBusy | str = OnBusy.QUEUE,
+    idempotency_key: str | None = None,
+    admitted: int | None = None,
+    admitted_until: int | None = None,
+    readmit: Readmit | None = None,
 ) -> BeginRequest:
     """A request that takes the lane as a turn does, and runs none."""
     now, limits = process.clock.now_ms(), process.limits
+    said = ("switch", move.branch) if isinstance(move, Switch) else ("undo", move.turn, move.forget)
     return BeginRequest(
         target=target,
         attempt=process.ids.new(TurnId),
@@ -253,10 +291,45 @@ def move_request(
         now=now,
         wait_until=now + round(limits.queue_wait * 1000),
         queue_limit=limits.queue_length,
-        on_busy=on_busy,
+        on_busy=choice(OnBusy, "on_busy", on_busy),
         move=move,
+        key=_key_of(idempotency_key, target, *said),
         admitted=admitted,
+        admitted_until=admitted_until,
+        readmit=readmit,
     )
+
+
+def fork_request(
+    process: Process,
+    source: Target,
+    turn: str | None,
+    fresh: Conversation,
+    *,
+    idempotency_key: str | None,
+    admitted: int | None,
+) -> ForkRequest:
+    """A request for a conversation that begins as another one does."""
+    assert source.id is not None  # noqa: S101 - it is that of a Chat
+    base = TurnId(turn) if turn is not None else None
+    details = (fresh.conversation_key, fresh.title, sorted(fresh.metadata.items()), fresh.internal)
+    return ForkRequest(
+        source.owner,
+        source.id,
+        base,
+        fresh,
+        process.clock.now_ms(),
+        _key_of(idempotency_key, source, "fork", source.id, base, *details, fresh.expires_after),
+        admitted,
+    )
+
+
+def _key_of(idempotency_key: str | None, target: Target, *said: object) -> Key | None:
+    """The key of what runs no turn, and all that it says."""
+    if idempotency_key is None:
+        return None
+    check_idempotency_key(idempotency_key)
+    return Key(claimed_as(idempotency_key, target.within), fingerprint((), *said))
 
 
 Policy = TypeVar("Policy", OnBusy, OnStop, OnFailure, OnDivergence, Sent)

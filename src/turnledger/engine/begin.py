@@ -14,20 +14,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency, retries
+from turnledger.engine.admitting import Readmit
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
 from turnledger.engine.context import ALL, Context
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
 from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
 from turnledger.engine.lane import Dead, is_dead, queue_before
-from turnledger.engine.moving import Move, Moved, check_move, move, moved_before
+from turnledger.engine.moving import Move, Moved, check_move, move, moved_before, moved_under
 from turnledger.engine.ports import Tables
 from turnledger.engine.retries import Retry
 from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk, Seen
 from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Branch, Conversation, Lease, Ticket
+from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
@@ -109,8 +110,6 @@ class Queued:
 Beginning: TypeAlias = Begun | Queued | Share | Moved
 Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
 """Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""
-Readmit: TypeAlias = Callable[[], Awaitable[int]]
-"""Returns the admission version under which the caller is still let in, or raises what he is to be told."""
 
 
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
@@ -151,6 +150,8 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             return moved
     if request.admitted is not None and request.admitted != admission:
         raise AdmissionMoved
+    if request.move is not None and verdict.claim is not None:
+        return await moved_under(tables, verdict.claim, request.attempt)
     if request.owner_bytes is not None and request.move is None:
         await check_room(tables, target.owner, request.owner_bytes)
     if branch.running is not None:
@@ -277,7 +278,8 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
         await tables.save_attempt(replace(running, stop=policy))
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
-    seen = [(lease, _beat(await tables.lease(lease))) for lease in dict.fromkeys(leases)]
+    found = [(lease, await tables.lease(lease)) for lease in dict.fromkeys(leases)]
+    seen = [(lease, row.beat if row else None) for lease, row in found]
     return Queued(own, tuple(seen), running.id if running and front else None)
 
 
@@ -292,7 +294,7 @@ async def _check_before_stopping(
         return  # what it asks for depends on what will be kept
     wish = request.diverge
     if request.move is not None:
-        await check_move(tables, branch, request.move, keeps_running=keeps_running)
+        await check_move(tables, branch, request.move, kept=running.id if keeps_running else None)
     elif wish is None:
         admit(() if keeps_running else branch.pending, request.input)
     elif not (keeps_running and wish.may_mean(running.id)):
@@ -311,6 +313,8 @@ async def _move(
     moved = await move(tables, request.target.owner, branch, wish, request.attempt)
     await tables.drop_ticket(request.attempt)
     await tables.touch_conversation(conversation.id, request.now)
+    if request.key is not None:
+        await tables.save_claim(idempotency.claim_of(request.key, conversation, moved.branch.id, request.now))
     return moved
 
 
@@ -319,10 +323,6 @@ def _check_room(request: BeginRequest, waiting: int) -> None:
         raise ConversationBusy
     if waiting >= request.queue_limit:
         raise QueueFull
-
-
-def _beat(lease: Lease | None) -> int | None:
-    return lease.beat if lease else None
 
 
 def _ticket(branch: Branch, request: BeginRequest, verdict: Fresh, *, front: bool) -> Ticket:

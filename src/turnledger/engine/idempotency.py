@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from turnledger.engine.conversations import Target
-from turnledger.engine.ending import STATE_OF, Ended
+from turnledger.engine.ending import CLAIM_KEPT_MS, STATE_OF, Ended
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, IdempotencyMismatch, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import Instructions
 from turnledger.model.item import Item
 from turnledger.model.within import Within
@@ -139,6 +139,19 @@ def claim_for(key: Key, attempt: Attempt) -> Claim:
         fingerprint=key.fingerprint,
         conversation=attempt.conversation,
         attempt=attempt.id,
+    )
+
+
+def claim_of(key: Key, conversation: Conversation, branch: BranchId, now: int) -> Claim:
+    """The claim of what runs no turn, and is done: the branch that came of it stands where an attempt would.
+    An id is unique, whatever it names."""
+    return Claim(
+        owner=conversation.owner,
+        idempotency_key=key.text,
+        fingerprint=key.fingerprint,
+        conversation=conversation.id,
+        attempt=TurnId.trusted(branch.raw),
+        expires_at=now + CLAIM_KEPT_MS,
     )
 
 

@@ -62,6 +62,10 @@ class Limits:
     """How often a process looks for what is older, or more, than that."""
     unlisted_kept: float = 24 * 3600.0
     """How long a conversation is kept that was begun, and where no turn was ever committed."""
+    shares: int = 1_000
+    """Share links of one owner that are neither revoked nor expired."""
+    visitors: int = 10_000
+    """Visitors who came by one link and may still be there."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
 

@@ -13,12 +13,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import line
+from turnledger.engine.admitting import check_admitted
 from turnledger.engine.branching import Divergence, fork_at, last_turn, open_branch, place_of, turn_on
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import settle
+from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
-from turnledger.errors import BranchNotFound, InvalidInput, Superseded
-from turnledger.model.conversation import Branch, Conversation, Origin
+from turnledger.errors import (
+    BranchNotFound,
+    HistoryDiverged,
+    IdempotencyMismatch,
+    InvalidInput,
+    Superseded,
+)
+from turnledger.model.conversation import Branch, Claim, Conversation, Origin
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.pairing import left_open
 from turnledger.model.turn import Turn, TurnKind
@@ -30,6 +38,8 @@ class Undo(Struct, frozen=True):
     branch: BranchId
     forget: bool = False
     """Whether settled turns behind it go as well."""
+    turn: TurnId | None = None
+    """The turn that its caller takes for the last, if he says so: no other is taken back."""
 
 
 class Switch(Struct, frozen=True):
@@ -60,17 +70,33 @@ async def moved_before(tables: Tables, lane: Branch, move: Move, attempt: TurnId
     return Moved(lane) if attempt in await tables.switches(lane.conversation) else None
 
 
-async def check_move(tables: Tables, lane: Branch, move: Move, *, keeps_running: bool) -> None:
-    """Refuse a move that will be refused once the running turn has been stopped, and maybe kept."""
+async def moved_under(tables: Tables, claim: Claim, attempt: TurnId) -> Moved:
+    """The answer to a move that was made before under the same idempotency_key. It waits no more."""
+    await tables.drop_ticket(attempt)
+    shown = await tables.branch(BranchId.trusted(claim.attempt.raw))
+    if shown is None:
+        raise BranchNotFound
+    return Moved(shown)
+
+
+async def check_move(tables: Tables, lane: Branch, move: Move, *, kept: TurnId | None) -> None:
+    """Refuse a move that will be refused once the running turn has been stopped; `kept`: that turn, if it
+    will be the last one then."""
     if isinstance(move, Switch):
         await _target(tables, lane, move)
-    elif not keeps_running:
-        await last_turn(tables, lane)
+    else:
+        _check_last(move, (await last_turn(tables, lane)).id if kept is None else kept)
+
+
+def _check_last(undo: Undo, last: TurnId) -> None:
+    if undo.turn not in (None, last):
+        raise HistoryDiverged("Another turn is the last one by now. Read the chat again, then undo that one.")
 
 
 async def move(tables: Tables, owner: str, lane: Branch, move: Move, attempt: TurnId) -> Moved:
     """Move the conversation whose lane is free and from now on somebody else's. Raises TurnNotFound if there
-    is nothing to undo, BranchNotFound if there is no such branch."""
+    is nothing to undo, HistoryDiverged if that is another turn than was meant, BranchNotFound if there is no
+    such branch."""
     if isinstance(move, Undo):
         return await _undo(tables, owner, lane, move)
     target = await _target(tables, lane, move)
@@ -95,6 +121,7 @@ async def _target(tables: Tables, lane: Branch, move: Switch) -> Branch:
 
 async def _undo(tables: Tables, owner: str, lane: Branch, undo: Undo) -> Moved:
     undone = await last_turn(tables, lane)
+    _check_last(undo, undone.id)
     wish = Divergence(branch=undo.branch, replaces=undone.id, forget=undo.forget)
     fork = await fork_at(tables, owner, lane, wish, undone)
     await tables.save_branch(lane)
@@ -111,15 +138,26 @@ class ForkRequest:
     turn: TurnId | None
     fresh: Conversation
     now: int
+    key: Key | None = None
+    """Names the request, so that there is one fork however often it is made."""
+    admitted: int | None = None
+    """The admission version under which its caller was let in; None: it matters to nobody."""
 
 
 async def fork(tables: Tables, request: ForkRequest) -> Conversation:
-    """Make a conversation that shares its beginning with another. It copies nothing, and what becomes of the
-    other one later is no matter. It is of the same scope. A running turn goes on; effects that wait are
-    settled first. Raises TurnNotFound, and InvalidInput if the conversation_key is taken."""
+    """Make a conversation that shares its beginning with another, or return the one that was made under the
+    same idempotency_key. It copies nothing, and what becomes of the other one later is no matter. It is of
+    the same scope. A running turn goes on; effects that wait are settled first. Raises TurnNotFound,
+    IdempotencyMismatch, InvalidInput if the conversation_key is taken, and AdmissionMoved."""
     again = await tables.conversation(request.owner, request.fresh.id)
     if again is not None:
         return again
+    await check_admitted(tables, request.owner, request.admitted)
+    claim = await tables.claim(request.owner, request.key.text) if request.key else None
+    if request.key is not None and claim is not None:
+        if claim.fingerprint != request.key.fingerprint:
+            raise IdempotencyMismatch
+        return await check_live(tables, await live_conversation_of(tables, claim), request.now)
     found = await tables.conversation(request.owner, request.conversation)
     source = await check_live(tables, found, request.now)
     lane = await tables.branch(source.branch)
@@ -135,6 +173,8 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     if key is not None and await tables.conversation_by_key(request.owner, fresh.scope, key) is not None:
         raise InvalidInput(f"The conversation_key {key!r} names another conversation. Take one that is free.")
     await _begin_as(tables, request, fresh, lane)
+    if request.key is not None:
+        await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
     return fresh
 
 

@@ -22,7 +22,8 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags, FlagsOf
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.share import Share
 from turnledger.model.token import Token
 from turnledger.model.turn import Turn
 
@@ -108,6 +109,12 @@ class Tables(Protocol):
 
     async def first_branch(self, conversation: ConversationId) -> Branch | None:
         """The one that the conversation was created with."""
+        ...
+
+    async def branches(
+        self, conversation: ConversationId, before: BranchId | None, limit: int
+    ) -> list[Branch]:
+        """Those of a conversation, the last made first, after `before` in that order."""
         ...
 
     async def add_origin(self, origin: Origin) -> None: ...
@@ -260,7 +267,8 @@ class Tables(Protocol):
         ...
 
     async def count_tokens(self, owner: str, now: int, limit: int) -> int:
-        """How many of the owner are neither revoked nor expired; counted up to the limit."""
+        """How many of the owner are neither revoked nor expired, visitors who came by a link left out;
+        counted up to the limit."""
         ...
 
     async def add_token(self, token: Token) -> None: ...
@@ -282,6 +290,43 @@ class Tables(Protocol):
 
     async def raise_admission(self, owner: str) -> None:
         """Make who was let in before be looked at again."""
+        ...
+
+    # Share links. Where the owner is None, those of all owners are meant.
+    async def share(self, owner: str | None, id: ShareId) -> Share | None: ...
+    async def share_by_digest(self, digest: bytes) -> Share | None: ...
+    async def shares(self, owner: str | None, before: ShareId | None, limit: int) -> list[Share]:
+        """In whatever state, the last made first, after `before` in that order."""
+        ...
+
+    async def shares_made_by(self, parent: TokenId) -> list[Share]:
+        """Those that a token made, in whatever state, the first made first."""
+        ...
+
+    async def count_shares(self, owner: str, now: int, limit: int) -> int:
+        """How many of the owner are neither revoked nor expired; counted up to the limit."""
+        ...
+
+    async def add_share(self, share: Share) -> None: ...
+    async def count_use(self, id: ShareId) -> None:
+        """Count one more use of a link."""
+        ...
+
+    async def revoke_share(self, id: ShareId, at: int) -> None:
+        """Mark as revoked, if it is not yet."""
+        ...
+
+    async def revoke_visitors(self, share: ShareId, at: int) -> list[str]:
+        """Mark all tokens as revoked that were got by a link and are not yet; return their owners, each
+        once, in order."""
+        ...
+
+    async def count_visitors(self, share: ShareId, since: int, limit: int) -> int:
+        """How many tokens were got by a link after that time; counted up to the limit."""
+        ...
+
+    async def purge_shares(self, ended_before: int, limit: int) -> int:
+        """Remove links that were revoked or expired before that time; return how many."""
         ...
 
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that

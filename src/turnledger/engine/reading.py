@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from turnledger.engine.conversations import check_live
 from turnledger.engine.line import turns_of
 from turnledger.engine.ports import Tables
-from turnledger.errors import TurnNotFound
+from turnledger.errors import BranchNotFound, TurnNotFound
 from turnledger.model.attempt import Attempt
-from turnledger.model.conversation import Conversation
-from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.journal import Journal
 from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
@@ -27,16 +27,81 @@ class PageRequest:
     before: int | None
     limit: int
     now: int
+    most_bytes: int | None = None
+    """What their bodies take together at most, if that is bounded; the last one of the page comes anyhow."""
+    branch: BranchId | None = None
+    """Of which branch of the conversation; None for the one it shows."""
+
+
+FEW = 4
+"""Turns that are read at first where it is not known how many a page has room for."""
 
 
 async def turns_page(tables: Tables, request: PageRequest) -> list[Turn]:
-    """A page of turns in order; its cost does not depend on how many there are."""
+    """A page of turns in order; its cost does not depend on how many there are. Raises BranchNotFound."""
     conversation = await _live(tables, request.owner, request.conversation, request.now)
-    branch = await tables.branch(conversation.branch)
+    branch = await tables.branch(request.branch or conversation.branch)
+    if request.branch is not None and (branch is None or branch.conversation != conversation.id):
+        raise BranchNotFound
     if branch is None:
         return []
     through = branch.length if request.before is None else request.before - 1
-    return await turns_of(tables, branch, 0, through, request.limit)
+    if request.most_bytes is None:
+        return await turns_of(tables, branch, 0, through, request.limit)
+    return await _bounded(tables, branch, through, request.limit, request.most_bytes)
+
+
+async def _bounded(tables: Tables, branch: Branch, through: int, limit: int, most_bytes: int) -> list[Turn]:
+    """As many of the last turns as there is room for. Few are read at first, then twice as many, so that what
+    is read in vain is no multiple of what is shown."""
+    page: list[Turn] = []
+    step, room = FEW, most_bytes
+    while len(page) < limit:
+        last = page[0].number - 1 if page else through
+        found = await turns_of(tables, branch, 0, last, min(step, limit - len(page)))
+        for turn in reversed(found):
+            room -= len(turn.body)
+            if room < 0 and page:
+                return page
+            page.insert(0, turn)
+        if not found:
+            break
+        step *= 2
+    return page
+
+
+@dataclass(frozen=True)
+class Line:
+    """A branch of a conversation, as it is listed."""
+
+    branch: Branch
+    base: TurnId | None
+    """The turn that it was made from; None for the very beginning."""
+    is_current: bool
+    """Whether the conversation shows it."""
+
+
+@dataclass(frozen=True)
+class BranchesRequest:
+    owner: str
+    conversation: ConversationId
+    before: BranchId | None
+    limit: int
+    now: int
+
+
+async def branches(tables: Tables, request: BranchesRequest) -> list[Line]:
+    """A page of the branches of a conversation, the last made first. Raises BranchNotFound."""
+    conversation = await _live(tables, request.owner, request.conversation, request.now)
+    before = await tables.branch(request.before) if request.before else None
+    if request.before is not None and (before is None or before.conversation != conversation.id):
+        raise BranchNotFound
+    found = await tables.branches(conversation.id, request.before, request.limit)
+    origins = [await tables.origin(each.id) for each in found]
+    return [
+        Line(branch, origin.base if origin else None, branch.id == conversation.branch)
+        for branch, origin in zip(found, origins, strict=True)
+    ]
 
 
 @dataclass(frozen=True)
@@ -50,8 +115,17 @@ class SetAside:
 async def attempts_page(tables: Tables, request: PageRequest) -> list[SetAside]:
     """The attempts of a conversation that run or were kept aside, newest first."""
     conversation = await _live(tables, request.owner, request.conversation, request.now)
-    found = await tables.attempts(conversation.id, request.limit)
-    return [SetAside(each, Journal.of(await tables.journal(each.id))) for each in found]
+    page: list[SetAside] = []
+    room = request.most_bytes
+    for attempt in await tables.attempts(conversation.id, request.limit):
+        records = await tables.journal(attempt.id)
+        if room is not None:
+            told = (*(item.raw for item in attempt.input), *records, attempt.partial.encode())
+            room -= sum(map(len, told))
+            if room < 0 and page:
+                break
+        page.append(SetAside(attempt, Journal.of(records)))
+    return page
 
 
 @dataclass(frozen=True)

@@ -93,4 +93,5 @@ async def purge(tables: Tables, request: PurgeRequest) -> int:
     removed += await tables.purge_claims(request.now, request.limit)
     removed += await tables.purge_attempts(request.now - request.attempts_kept_ms, request.limit)
     removed += await tables.purge_tokens(request.now - request.tokens_kept_ms, request.limit)
+    removed += await tables.purge_shares(request.now - request.tokens_kept_ms, request.limit)
     return removed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnledger.engine.admitting import check_admitted
 from turnledger.engine.conversations import check_live, insert, keys_of, succeed
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationExpired, ConversationNotFound, InvalidInput
@@ -39,14 +40,18 @@ class ResetRequest:
     now: int
     within: Within = EVERYWHERE
     """What is beyond it does not exist."""
+    admitted: int | None = None
+    """The admission version under which its caller was let in; None: it matters to nobody."""
 
 
 async def reset(tables: Tables, request: ResetRequest) -> Conversation:
     """Return the conversation that the key names from now on: the fresh one, or the one that a faster reset
     put there. An expired one is replaced in any case. What runs or waits on the old one stays there.
 
-    Raises ConversationNotFound or InvalidInput if what is to be replaced never had this key.
+    Raises ConversationNotFound or InvalidInput if what is to be replaced never had this key, and
+    AdmissionMoved.
     """
+    await check_admitted(tables, request.owner, request.admitted)
     if request.replaces is not None:
         await _check_had_key(tables, request, request.replaces)
     found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)

@@ -13,9 +13,10 @@ from collections.abc import Collection, Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TokenEnded, TokenNotFound, TokenTooWide, TooManyTokens
-from turnledger.model.ids import TokenId
+from turnledger.model.ids import ConversationId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.within import Within
 
@@ -29,6 +30,7 @@ class CreateRequest(Struct, frozen=True, kw_only=True):
     name: str
     scopes: frozenset[TokenScope]
     chat_scope: str | None
+    conversation: ConversationId | None
     models: tuple[str, ...] | None
     expires_at: int | None
     parent: TokenId | None
@@ -52,6 +54,8 @@ async def create(tables: Tables, request: CreateRequest) -> Token:
     token = _token(request, parent)
     if token.expires_at is not None and token.expires_at <= request.now:
         raise InvalidInput("The token would have expired already. Give it a time to come.")
+    if token.conversation is not None:
+        await _check_conversation(tables, token, token.conversation, request.now)
     if await tables.count_tokens(token.owner, request.now, request.limit) >= request.limit:
         raise TooManyTokens
     if not await tables.admission(request.tokenless):
@@ -69,6 +73,16 @@ async def _parent(tables: Tables, id: TokenId, now: int) -> Token:
     return parent
 
 
+async def _check_conversation(tables: Tables, token: Token, id: ConversationId, now: int) -> None:
+    """One conversation is given to be read; what else could be done there would show in others."""
+    if token.scopes != {TokenScope.CHATS_READ}:
+        raise InvalidInput(
+            f"A token for one conversation has the scope {TokenScope.CHATS_READ}, and no other."
+        )
+    found = await tables.conversation(token.owner, id)
+    await check_live(tables, found if found is not None and token.within.sees(found) else None, now)
+
+
 def _token(request: CreateRequest, parent: Token | None) -> Token:
     owner, expires_at = request.owner, request.expires_at
     chat_scope, models = request.chat_scope, request.models
@@ -83,6 +97,7 @@ def _token(request: CreateRequest, parent: Token | None) -> Token:
         name=request.name,
         scopes=request.scopes,
         chat_scope=chat_scope or "",
+        conversation=request.conversation,
         models=models or (),
         created_at=request.now,
         expires_at=expires_at,
@@ -163,7 +178,8 @@ class RevokeRequest(Struct, frozen=True):
 
 
 async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
-    """End a token and all that it made, and what those made, in one step; return them, itself first. What is
+    """End a token and all that it made, and what those made, links among it, in one step; return the tokens,
+    itself first. What is
     revoked already stays as it is, so it can be repeated. Raises TokenNotFound."""
     token = await tables.token(request.owner, request.id)
     if token is None or not request.within.covers(token.within):
@@ -174,6 +190,8 @@ async def revoke(tables: Tables, request: RevokeRequest) -> tuple[Token, ...]:
     fresh = [each for each in family if each.revoked_at is None]
     for each in fresh:
         await tables.revoke_token(each.id, request.now)
+        for share in await tables.shares_made_by(each.id):
+            await tables.revoke_share(share.id, request.now)
     for owner in dict.fromkeys(each.owner for each in fresh):
         await tables.raise_admission(owner)
     return tuple([replace(each, revoked_at=each.revoked_at or request.now) for each in family])

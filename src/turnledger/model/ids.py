@@ -17,8 +17,8 @@ _LOW, _HIGH = (1 << 62) - 1, 0xFFF << 62
 """The 74 random bits of a UUIDv7: below the variant, and between version and variant."""
 _MARKS = 7 << 76 | 0b10 << 62
 """Its version and its variant."""
-_BLOTTED = "tlt_"
-"""What the text of a token begins with."""
+_BLOTTED = {"tlt_": "The text of a token", "tls_": "The code of a link"}
+"""Secrets, by what they begin with."""
 UUID7 = re.compile(r"[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}")
 
 
@@ -31,7 +31,8 @@ class Id(str):
 
     def __new__(cls, text: str) -> Self:
         if not text.startswith(cls.prefix) or not UUID7.fullmatch(text, len(cls.prefix)):
-            named = "The text of a token" if _BLOTTED in text else repr(text[:80])  # which is not repeated
+            secrets = (name for mark, name in _BLOTTED.items() if mark in text)
+            named = next(secrets, None) or repr(text[:80])  # a secret is not repeated
             raise InvalidId(f"{named} is not a valid id of the form {cls.prefix}….")
         id = str.__new__(cls, text)
         id.raw = bytes.fromhex(text[-_HEX:])
@@ -78,6 +79,13 @@ class TokenId(Id):
 
     __slots__ = ()
     prefix = "tok_"
+
+
+class ShareId(Id):
+    """Names a share link. It is public: the secret is the code in the link."""
+
+    __slots__ = ()
+    prefix = "share_"
 
 
 AnyId = TypeVar("AnyId", bound=Id)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import msgspec
 
-from turnledger.model.ids import TokenId
+from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.within import EVERYWHERE, Within
 
 
@@ -30,6 +30,8 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[TokenScope]
     chat_scope: str = ""
     """The only scope of conversations that there is for its bearer; empty: all of the owner's."""
+    conversation: ConversationId | None = None
+    """The only conversation that there is for its bearer, to read; None: all that the others give."""
     models: tuple[str, ...] = ()
     """The only models that its bearer may ask; empty: all."""
     created_at: int
@@ -39,13 +41,17 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
     """About when it was last shown."""
     parent: TokenId | None = None
     """The one that made it; None for one made by whoever runs the store."""
+    share: ShareId | None = None
+    """The link that its bearer came by; None for one that was made for him."""
     digest: bytes
     """By which its text is found, and from which it cannot be made."""
 
     @property
     def within(self) -> Within:
         """What of the owner's conversations there is for its bearer."""
-        return Within(self.chat_scope) if self.chat_scope else EVERYWHERE
+        if not self.chat_scope and self.conversation is None:
+            return EVERYWHERE
+        return Within(self.chat_scope or None, self.conversation)
 
     def is_valid(self, now: int) -> bool:
         """Whether it is neither revoked nor expired."""
@@ -69,7 +75,7 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
         missing = sorted(self.scopes - other.scopes)
         if missing:
             found.append(f"the scope{'s' if len(missing) > 1 else ''} {', '.join(missing)}")
-        if other.chat_scope and self.chat_scope != other.chat_scope:
+        if not other.within.covers(self.within):
             found.append("other conversations")
         if other.models and not (self.models and set(self.models) <= set(other.models)):
             found.append("other models")

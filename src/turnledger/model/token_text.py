@@ -16,22 +16,31 @@ SECRET_BITS = 192
 DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 _SECRET_DIGITS, _SUM_DIGITS = 33, 6
-_LENGTH = len(PREFIX) + _SECRET_DIGITS + _SUM_DIGITS
 _KNOWN_DIGITS = frozenset(DIGITS)
 
 
 def new_token_text(random_bits: RandomBits) -> str:
     """Make the text of a new token."""
-    text = PREFIX + _base62(random_bits(SECRET_BITS), _SECRET_DIGITS)
-    return text + _checksum(text)
+    return secret_text(PREFIX, random_bits(SECRET_BITS))
 
 
 def is_token_text(text: str) -> bool:
     """Whether this can be the text of a token: anything else was mistyped, cut off, or never was one."""
+    return is_secret_text(PREFIX, text)
+
+
+def secret_text(prefix: str, secret: int) -> str:
+    """How a secret of so many bits is written, under a prefix that says what it is."""
+    text = prefix + _base62(secret, _SECRET_DIGITS)
+    return text + _checksum(text)
+
+
+def is_secret_text(prefix: str, text: str) -> bool:
+    """Whether this can be a secret under the prefix."""
     return (
-        len(text) == _LENGTH
-        and text.startswith(PREFIX)
-        and _KNOWN_DIGITS.issuperset(text[len(PREFIX) :])
+        len(text) == len(prefix) + _SECRET_DIGITS + _SUM_DIGITS
+        and text.startswith(prefix)
+        and _KNOWN_DIGITS.issuperset(text[len(prefix) :])
         and text[-_SUM_DIGITS:] == _checksum(text[:-_SUM_DIGITS])
     )
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from turnledger.model.event import Event, TurnFinished
 from turnledger.server.chat_wire import DONE, as_events
 from turnledger.server.errors import error_body, kind_of
+from turnledger.server.event_stream import error_event, event_bytes
 from turnledger.server.metrics import Metrics
 from turnledger.server.outlet import Outlet
 
@@ -55,10 +57,13 @@ class Answer:
     def fail(self, problem: BaseException) -> None:
         """Tell what went wrong."""
         if self.outlet.has_begun:
-            self.outlet.end(as_events([error_body(problem)]))
+            self.outlet.end(self._error_in_stream(problem))
         else:
             kind = kind_of(problem)
             self.whole(error_body(problem), kind.status, kind.headers)
+
+    def _error_in_stream(self, problem: BaseException) -> bytes:
+        return as_events([error_body(problem)])
 
     def close(self) -> None:
         """Nothing more is sent."""
@@ -69,3 +74,29 @@ class Answer:
         self._is_stream = True
         self._metrics.stream_opened()
         self.outlet.begin(200, [*self._headers.items(), _STREAM])
+
+
+class EventAnswer(Answer):
+    """What a request is told whose stream are the events of the turn."""
+
+    def __init__(self, outlet: Outlet, metrics: Metrics) -> None:
+        super().__init__(outlet, metrics)
+        self._is_finished = False
+
+    def event(self, event: Event) -> None:
+        """Answer with one more event."""
+        if not self.outlet.has_begun:
+            self._begin_stream()
+        self._is_finished = isinstance(event, TurnFinished)
+        self.outlet.write(event_bytes(event))
+
+    def end(self) -> None:
+        """End a stream well, behind the last event."""
+        if not self.outlet.has_begun:
+            self._begin_stream()
+        self.is_good = True
+        self.outlet.end()
+
+    def _error_in_stream(self, problem: BaseException) -> bytes:
+        # The last event has told how the turn ended, as it does to whoever else reads them.
+        return b"" if self._is_finished else error_event(problem)

@@ -18,7 +18,7 @@ from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import chats, completions, health, models, tokens, turns
+from turnledger.server.routes import asking, branches, chats, completions, health, models, tokens, turns
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
@@ -42,7 +42,9 @@ def all_endpoints(service: Service) -> list[Endpoint]:
         [
             *completions.endpoints(service),
             *models.endpoints(service),
+            *asking.endpoints(service),
             *turns.endpoints(service),
+            *branches.endpoints(service),
             *chats.endpoints(service),
             *tokens.endpoints(service),
             *health.endpoints(service),
@@ -67,6 +69,7 @@ class App:
             for route, endpoint in self._routes
             if "{" not in endpoint.path
         }
+        self._apart = {endpoint.path for endpoint in endpoints if endpoint.is_apart}
         self._open: set[asyncio.Task[object]] = set()
         self._somebody_left = asyncio.Event()
         self._hurries = False
@@ -219,6 +222,8 @@ class App:
     def _match(self, scope: Scope) -> tuple[ASGIApp, Endpoint]:
         allowed: set[str] = set()
         for route, endpoint in self._routes:
+            if scope["path"] in self._apart and endpoint.path != scope["path"]:
+                continue
             match, child_scope = route.matches(scope)
             if match is Match.FULL:
                 scope.update(child_scope)

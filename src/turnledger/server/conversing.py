@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Iterable, MutableMapping
+from abc import ABC, abstractmethod
+from collections.abc import MutableMapping
 from contextlib import suppress
 from functools import partial
-from typing import Any
-
-import msgspec
+from typing import Any, Protocol
 
 from turnledger.engine.asking import TurnOptions
 from turnledger.engine.block import TurnBlock
-from turnledger.engine.outcome import committed
-from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import (
@@ -32,30 +28,40 @@ from turnledger.model.attempt import AttemptState
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.token import TokenScope
 from turnledger.model.turn import Turn
-from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.admission import Principal
 from turnledger.server.answer import Answer
-from turnledger.server.chat_request import ChatRequest, OnDisconnect
-from turnledger.server.chat_wire import Chunks, completion
 from turnledger.server.quotas import Place
 from turnledger.server.service import Service
 from turnledger.server.staying import shown_out
-from turnledger.server.wire_json import encode
-
-_messages_decoder = msgspec.json.Decoder(list[dict[str, Any]])
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+from turnledger.server.turn_headers import OnDisconnect, Policies
 
 
-class Conversing:
-    """Used once, by the task that answers the request."""
+class TurnAsked(Protocol):
+    """What every request for a turn says of it."""
+
+    @property
+    def policies(self) -> Policies: ...
+    @property
+    def idempotency_key(self) -> str | None: ...
+    @property
+    def retry(self) -> int | None: ...
+    @property
+    def fingerprint(self) -> bytes: ...
+
+
+class Conversing(ABC):
+    """Used once, by the task that answers the request. How a turn is asked for and told is up to the API."""
+
+    _asked: TurnAsked
+    _runner: ChatRunner
+    """What answers: set by who makes it."""
 
     def __init__(
         self,
         service: Service,
         state: MutableMapping[str, Any],
-        asked: ChatRequest,
-        model: ChatModel,
+        asked: TurnAsked,
         answer: Answer,
         place: Place,
     ) -> None:
@@ -70,14 +76,12 @@ class Conversing:
         self._answer = answer
         self._place = place
         self._turn = ""
-        self._has_spoken = False
         self._began_at = time.monotonic()
         self._stopping: asyncio.Task[None] | None = None
         self._running: RunningTurn | None = None
         self._reads: TurnId | None = None
         self._following: asyncio.Task[None] | None = None
         self._block = self._ask()
-        self._runner = self._make_runner(model)
 
     async def run(self) -> None:
         """Run the turn, and tell its client. Raises what is to be told as an error."""
@@ -100,13 +104,15 @@ class Conversing:
                 await self._runner(turn)
                 leaving_at = time.monotonic()
             self._metrics.committed(time.monotonic() - leaving_at)
+            if self.looks_again:
+                await self._look_again()
             self._metrics.turn_ended("completed")
             self._finish()
         except TurnReplayed as replay:
             self._metrics.turn_ended("replayed")
             self._tell_place(replay.conversation, "continued", replay.turn.id)
             self._answer.header(b"idempotency-replayed", "true")
-            self._replay(replay.turn)
+            await self._replay(replay.turn)
         except TurnAttached as attached:
             self._place.begin()
             self._tell_place(attached.conversation, "continued", attached.turn)
@@ -140,7 +146,30 @@ class Conversing:
         else:
             self._ledger.lost(self._block)
 
+    @abstractmethod
     def _ask(self) -> TurnBlock:
+        """The turn that is asked for."""
+
+    @abstractmethod
+    def _finish(self) -> None:
+        """The turn is committed: now the client may hear that it is done."""
+
+    @abstractmethod
+    async def _replay(self, turn: Turn) -> None:
+        """The turn was committed before, for the same request: tell it again."""
+
+    @abstractmethod
+    async def _follow(self, turn: TurnId) -> None:
+        """Another request runs the turn: tell of it as it goes."""
+
+    looks_again = False
+    """Whether to look at the chat once the turn is committed, before that is told."""
+
+    async def _look_again(self) -> None:  # noqa: B027 - most have nothing to look at
+        """Do so. Raises nothing: the turn is there."""
+
+    def _options(self) -> TurnOptions:
+        """What the request says of its turn besides the input."""
         asked, policies = self._asked, self._asked.policies
         options: TurnOptions = {
             "attach": True,
@@ -159,25 +188,7 @@ class Conversing:
             options["body_digest"] = asked.fingerprint
         elif asked.retry is not None:
             options["retry"] = Retry(asked.fingerprint, asked.retry)
-        return self._ledger.resent(
-            _messages(asked.messages),
-            conversation=asked.conversation,
-            conversation_key=asked.conversation_key,
-            owner=self._principal.owner,
-            scope=asked.scope or "",
-            within=self._principal.within,
-            create=not asked.must_exist,
-            sent=policies.sent,
-            on_divergence=policies.on_divergence or OnDivergence.BRANCH,
-            **options,
-        )
-
-    def _make_runner(self, model: ChatModel) -> ChatRunner:
-        asked = self._asked
-        if not asked.stream:
-            return ChatRunner(model, asked.settings, stream=False)
-        options = asked.stream_options
-        return ChatRunner(model, asked.settings, stream_options=options, on_payloads=self._payloads)
+        return options
 
     # What the client is told.
 
@@ -187,27 +198,6 @@ class Conversing:
         self._answer.header(b"x-turn-id", turn)
         self._turn = turn
         self._state["conversation"], self._state["turn"] = conversation, turn
-
-    def _payloads(self, payloads: list[bytes]) -> None:
-        """Chunks as the model sent them, under the name of the turn."""
-        if not self._has_spoken and self._runner.has_spoken:
-            self._has_spoken = True
-            self._metrics.first_token(time.monotonic() - self._began_at)
-        self._answer.chunks(renamed(payloads, self._runner.answer_id, self._turn))
-
-    def _finish(self) -> None:
-        """The turn is committed: now the client may hear that it is done."""
-        runner = self._runner
-        if self._asked.stream:
-            self._answer.done(renamed(runner.held, runner.answer_id, self._turn))
-        else:
-            self._answer.whole(renamed([runner.completion], runner.answer_id, self._turn)[0])
-
-    def _replay(self, turn: Turn) -> None:
-        if self._asked.stream:
-            self._answer.done(self._chunks(turn.id).whole(turn))
-        else:
-            self._answer.whole(completion(turn))
 
     async def _follow_while_heard(self, turn: TurnId) -> None:
         """The turn needs no follower: when the client leaves, so does this request, and counts no more. Nor
@@ -223,22 +213,6 @@ class Conversing:
             following.cancel()
         if not following.cancelled():
             following.result()
-
-    async def _follow(self, turn: TurnId) -> None:
-        """Another request runs the turn: tell of it as it goes."""
-        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
-        if not self._asked.stream:
-            self._answer.whole(completion(committed(await chat.outcome(turn))))
-            return
-        chunks = self._chunks(turn)
-        async for event in chat.events(turn):
-            told = list(chunks.of_event(event))
-            if told:
-                self._answer.chunks(told)
-        self._answer.done(chunks.last(committed(await chat.outcome(turn))))
-
-    def _chunks(self, turn: TurnId) -> Chunks:
-        return Chunks(turn, self._asked.model, include_usage=self._asked.include_usage)
 
     # When the client goes.
 
@@ -278,31 +252,3 @@ def outcome_of(problem: BaseException) -> str:
         return "unknown"
     is_refused = isinstance(problem, InvalidInput | ConversationUnavailable | ConversationBusy)
     return "refused" if is_refused else "failed"
-
-
-def _messages(raw: msgspec.Raw) -> list[dict[str, Any]]:
-    try:
-        return _messages_decoder.decode(raw)
-    except (msgspec.MsgspecError, RecursionError) as problem:
-        raise InvalidInput(f"messages must be a list of objects, each with a role: {problem}.") from None
-
-
-def renamed(payloads: Iterable[bytes], was: str, now: str) -> list[bytes]:
-    """Payloads under another id. Nothing else changes: what their model says is passed on byte for byte."""
-    old, new = b'{"id":"%s"' % was.encode(errors="replace"), b'{"id":"%s"' % now.encode()
-    behind = len(old)
-    return [
-        new + payload[behind:] if was and payload.startswith(old) else _named_anew(payload, was, now)
-        for payload in payloads
-    ]
-
-
-def _named_anew(payload: bytes, was: str, now: str) -> bytes:
-    name = b'"id":"%s"' % was.encode(errors="replace")
-    # Within a text the quotes would be escaped: where it stands once, it is the id of the answer.
-    if was and payload.count(name) == 1:
-        return payload.replace(name, b'"id":"%s"' % now.encode())
-    try:
-        return encode({**_fields_decoder.decode(payload), "id": now})
-    except msgspec.DecodeError:  # half a character, whose other half is in the next chunk
-        return json.dumps({**json.loads(payload), "id": str(now)}).encode()

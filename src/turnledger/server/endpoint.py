@@ -33,6 +33,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     """With parameters in braces, `/api/turns/{turn_id}`."""
+    is_apart: bool = False
+    """Whether its path is never taken for one with a parameter: `/api/chats/reset` names no chat."""
     answer: Answering
     needs: TokenScope | None = None
     """The scope that a token must have for it; None: any token will do."""

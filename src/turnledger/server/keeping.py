@@ -13,9 +13,10 @@ from turnledger.engine.matching import Sent
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import OnFailure, OnStop
 from turnledger.model.within import Within
-from turnledger.server.chat_request import ChatRequest, OnDisconnect
+from turnledger.server.chat_request import ChatRequest
 from turnledger.server.errors import NO_RETRY, Refused
 from turnledger.server.settings import ChatSettings
+from turnledger.server.turn_headers import OnDisconnect
 
 UNKEPT = "unkept"
 """In the place of what became of a conversation."""

@@ -20,7 +20,8 @@ from structlog.stdlib import ProcessorFormatter, add_log_level
 from structlog.typing import Processor
 
 from turnledger.model.printable import plain
-from turnledger.model.token_text import PREFIX
+from turnledger.model.share_code import PREFIX as CODE
+from turnledger.model.token_text import PREFIX as TOKEN
 
 _NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 
@@ -31,7 +32,7 @@ current_request: ContextVar[str | None] = ContextVar("current_request", default=
 
 _ours = logging.getLogger("turnledger")
 _server = logging.getLogger("turnledger.server")
-_TOKEN = re.compile(rf"{PREFIX}[0-9A-Za-z]+")
+_SECRET = re.compile(rf"({TOKEN}|{CODE})[0-9A-Za-z]+")
 _stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
@@ -171,8 +172,8 @@ def _printable(_logger: Any, _method: str, event: Event) -> Event:
 def _without_tokens(_logger: Any, _method: str, event: Event) -> Event:
     """Blot out what somebody has put into a path, or a library into its warning."""
     for name, value in event.items():
-        if isinstance(value, str) and PREFIX in value:
-            event[name] = _TOKEN.sub(f"{PREFIX}…", value)
+        if isinstance(value, str) and (TOKEN in value or CODE in value):
+            event[name] = _SECRET.sub(r"\1…", value)
     return event
 
 

@@ -8,8 +8,9 @@ import pytest
 from turnledger.engine.matching import Sent
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import OnBusy, OnStop
-from turnledger.server.chat_request import ChatRequest, OnDisconnect, chat_request
+from turnledger.server.chat_request import ChatRequest, chat_request
 from turnledger.server.errors import Refused
+from turnledger.server.turn_headers import OnDisconnect
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "Hello"}]}
 

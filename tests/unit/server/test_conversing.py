@@ -13,7 +13,8 @@ from turnledger.errors import CommitOutcomeUnknown, ModelTimeout, NoNewInput, Tu
 from turnledger.model.turn import TurnKind
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import make_app
-from turnledger.server.conversing import outcome_of, renamed
+from turnledger.server.completing import renamed
+from turnledger.server.conversing import outcome_of
 from turnledger.server.models import Found, Models
 from turnledger.server.settings import Settings
 from turnledger.stores.memory import Database, MemoryStore

@@ -33,6 +33,8 @@ from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
 PAGE = 50
+PAGE_BYTES = 1024 * 1024
+"""Of turns on one page, and of attempts; one comes in any case, however large."""
 TURN_NUMBER = {"type": "integer", "minimum": 0, "maximum": HIGHEST}
 TURN = an_object(
     {
@@ -59,18 +61,25 @@ ATTEMPT = an_object(
         "partial": TEXT,
     }
 )
+_INFO = {
+    "id": id_of(ConversationId),
+    "conversation_key": or_null(TEXT),
+    "scope": or_null(TEXT),
+    "title": or_null(TEXT),
+    "metadata": {"type": "object", "additionalProperties": TEXT},
+    "revision": NUMBER,
+    "branch": id_of(BranchId),
+    "created_at": TIME,
+    "touched_at": TIME,
+}
+CHAT_INFO = an_object(_INFO)
 CHAT = an_object(
     {
-        "id": id_of(ConversationId),
-        "conversation_key": or_null(TEXT),
-        "scope": or_null(TEXT),
-        "title": or_null(TEXT),
-        "metadata": {"type": "object", "additionalProperties": TEXT},
-        "revision": NUMBER,
-        "branch": id_of(BranchId),
-        "created_at": TIME,
-        "touched_at": TIME,
+        **_INFO,
         "turns": a_list(TURN),
+        "before": or_null(
+            {"type": "integer", "minimum": 2, "description": "Where the page before this one ends."}
+        ),
         "attempts": a_list(ATTEMPT),
     }
 )
@@ -87,10 +96,15 @@ def endpoints(service: Service) -> list[Endpoint]:
         chat = await service.ledger.conversation(
             request.path_params["chat"], owner=who.owner, within=who.within
         )
+        turns = await chat.turns(
+            before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
+        )
+        aside = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES)
         shown = {
             **about(await chat.info()),
-            "turns": [turn_shown(turn) for turn in await chat.turns(before=before, limit=limit)],
-            "attempts": [aside_shown(each) for each in await chat.attempts(limit=limit)],
+            "turns": [turn_shown(turn) for turn in turns],
+            "before": turns[0].number if turns and turns[0].number > 1 else None,
+            "attempts": [aside_shown(each) for each in aside],
         }
         return Response(encode(shown), media_type="application/json")
 
@@ -106,8 +120,11 @@ def endpoints(service: Service) -> list[Endpoint]:
             query={
                 "before": Parameter("Turns before the one of this number.", TURN_NUMBER),
                 "limit": Parameter(
-                    f"So many turns and attempts at most; {PAGE} if it is left out.", PAGE_SIZE
+                    f"So many turns and attempts at most; {PAGE} if it is left out. Of large ones there are"
+                    " fewer on a page: go on with its `before`, until that is null.",
+                    PAGE_SIZE,
                 ),
+                "branch": Parameter("Turns of this branch, which stays as it is.", id_of(BranchId)),
             },
             content={200: {"application/json": CHAT}},
             answers={200: "The conversation.", 404: "There is none.", 410: "It was deleted or has expired."},

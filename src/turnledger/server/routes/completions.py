@@ -8,11 +8,11 @@ from turnledger.model.attempt import Began, OnBusy, OnFailure, OnStop
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.token import TokenScope
 from turnledger.server.chat_completions import ChatCompletions
-from turnledger.server.chat_request import OnDisconnect
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.keeping import UNKEPT
 from turnledger.server.schemas import TEXT, a_list, an_object, id_of, one_of, or_null
 from turnledger.server.service import Service
+from turnledger.server.turn_headers import OnDisconnect
 
 ENCODED = {"type": "string", "minLength": 1}
 """A text, UTF-8 and percent-encoded."""

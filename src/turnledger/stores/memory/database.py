@@ -17,7 +17,8 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, LeaseId, TokenId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.share import Share
 from turnledger.model.token import Token
 from turnledger.model.turn import Turn
 
@@ -48,6 +49,7 @@ class Database:
     claims: dict[tuple[str, str], Claim] = field(default_factory=dict)
     tokens: dict[TokenId, Token] = field(default_factory=dict)
     by_digest: dict[bytes, TokenId] = field(default_factory=dict)
+    shares: dict[ShareId, Share] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

@@ -25,13 +25,14 @@ from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.ended_rows import EndedRows, is_restorable
 from turnledger.stores.memory.overview import Overview, made_from
+from turnledger.stores.memory.share_rows import ShareRows
 from turnledger.stores.memory.token_rows import TokenRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, EndedRows, Overview):
+class MemoryTables(TokenRows, ShareRows, EndedRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -233,6 +234,14 @@ class MemoryTables(TokenRows, EndedRows, Overview):
             if branch.conversation == conversation:
                 return await self.branch(branch.id)
         return None
+
+    async def branches(
+        self, conversation: ConversationId, before: BranchId | None, limit: int
+    ) -> list[Branch]:
+        made = [each.id for each in self._db.branches.values() if each.conversation == conversation]
+        made = made if before is None else made[: made.index(before)]
+        found = [await self.branch(id) for id in made[: -limit - 1 : -1]]
+        return [each for each in found if each is not None]
 
     async def add_origin(self, origin: Origin) -> None:
         self._put(self._db.origins, origin.branch, origin)

@@ -41,7 +41,8 @@ class TokenRows(UndoLog):
         return sorted(made, key=lambda each: each.id)
 
     async def count_tokens(self, owner: str, now: int, limit: int) -> int:
-        valid = [each for each in self._db.tokens.values() if each.owner == owner and each.is_valid(now)]
+        own = [each for each in self._db.tokens.values() if each.owner == owner and each.share is None]
+        valid = [each for each in own if each.is_valid(now)]
         return min(len(valid), limit)
 
     async def add_token(self, token: Token) -> None:

@@ -165,6 +165,15 @@ WHERE conversation = ?
 ORDER BY ref
 LIMIT 1;
 
+-- name: branches
+-- Those of a conversation that were made before the one of this ref, the last made first.
+SELECT id, ref, conversation, fence, head, length, running, unsettled, pending, start, settled, last_ticket,
+       instructed, bytes, preview
+FROM branch
+WHERE conversation = ? AND ref < ?
+ORDER BY ref DESC
+LIMIT ?;
+
 -- name: lane
 -- A conversation of this owner, its current branch, whether there is such a lease, how often the owner has
 -- changed flags, and how often it has changed who is let in. Short names: the statement is looked up by its text

@@ -23,7 +23,7 @@ from turnledger.model.conversation import (
     Ticket,
 )
 from turnledger.model.flags import Flags
-from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, TokenId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, LeaseId, ShareId, TokenId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.token import Token, TokenScope
@@ -349,7 +349,7 @@ def columns_of_ticket(ticket: Ticket) -> Row:
 
 
 def token_of(row: Row) -> Token:
-    id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row
+    id, digest, owner, name, scopes, chat_scope, models, created_at, *ends, used_at, parent = row[:12]
     expires_at, revoked_at = ends
     try:
         known = frozenset([TokenScope(word) for word in scopes.split()])
@@ -367,6 +367,8 @@ def token_of(row: Row) -> Token:
         revoked_at=revoked_at,
         used_at=used_at,
         parent=id_or_none(TokenId, parent),
+        conversation=id_or_none(ConversationId, row[12]),
+        share=id_or_none(ShareId, row[13]),
         digest=digest,
     )
 
@@ -385,4 +387,6 @@ def columns_of_token(token: Token) -> Row:
         token.revoked_at,
         token.used_at,
         raw_or_none(token.parent),
+        raw_or_none(token.conversation),
+        raw_or_none(token.share),
     )

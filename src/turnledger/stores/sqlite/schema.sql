@@ -311,18 +311,10 @@ CREATE TABLE share (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX share_of_owner ON share (owner, id);
-CREATE INDEX token_of_share ON token (share) WHERE share IS NOT NULL;
-
--- Who came by which link a moment ago: the same page may ask again.
-CREATE TABLE share_use (
-    share BLOB NOT NULL,
-    nonce BLOB NOT NULL,            -- its SHA-256
-    token BLOB NOT NULL,
-    at INTEGER NOT NULL,
-    PRIMARY KEY (share, nonce)
-) STRICT, WITHOUT ROWID;
-
-CREATE INDEX share_use_by_time ON share_use (at);
+CREATE INDEX share_made_by ON share (parent) WHERE parent IS NOT NULL;
+CREATE INDEX share_ended ON share (min(coalesce(revoked_at, expires_at), coalesce(expires_at, revoked_at)))
+    WHERE revoked_at IS NOT NULL OR expires_at IS NOT NULL;
+CREATE INDEX token_of_share ON token (share, created_at) WHERE share IS NOT NULL;
 
 -- The words of what people see, to be found. Nothing of the texts themselves is kept here.
 CREATE VIRTUAL TABLE turn_words USING fts5(place, words, content='', contentless_delete=1, tokenize='ascii');

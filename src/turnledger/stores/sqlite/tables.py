@@ -22,6 +22,7 @@ from turnledger.stores.sqlite.ended_rows import EndedRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
+from turnledger.stores.sqlite.share_rows import ShareRows
 from turnledger.stores.sqlite.token_rows import TokenRows
 
 LONG_INPUT = 700
@@ -44,7 +45,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(TokenRows, EndedRows, Overview):
+class SqliteTables(TokenRows, ShareRows, EndedRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -179,6 +180,13 @@ class SqliteTables(TokenRows, EndedRows, Overview):
     async def first_branch(self, conversation: ConversationId) -> Branch | None:
         row = self._row("first_branch", conversation.raw)
         return None if row is None else self._branch_of(BranchId.trusted(row[0]), row[1:])
+
+    async def branches(
+        self, conversation: ConversationId, before: BranchId | None, limit: int
+    ) -> list[Branch]:
+        below = END_OF_TIME if before is None else self._ref(before)
+        rows = self._rows("branches", conversation.raw, below, limit)
+        return [self._branch_of(BranchId.trusted(row[0]), row[1:]) for row in rows]
 
     async def add_origin(self, origin: Origin) -> None:
         source = origin.line[0] if origin.line else None

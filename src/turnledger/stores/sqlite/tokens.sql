@@ -2,20 +2,22 @@
 
 -- name: token
 -- One by id.
-SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent
+SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
+       conversation, share
 FROM token
 WHERE id = ?1 AND (?2 IS NULL OR owner = ?2);
 
 -- name: token_by_digest
 -- One by its text, and how often it has changed who is let in to its owner's.
 SELECT t.id, t.digest, t.owner, t.name, t.scopes, t.chat_scope, t.models, t.created_at, t.expires_at, t.revoked_at,
-       t.used_at, t.parent, o.admission
+       t.used_at, t.parent, t.conversation, t.share, o.admission
 FROM token AS t LEFT JOIN owner AS o ON o.owner = t.owner
 WHERE t.digest = ?;
 
 -- name: tokens_of_owner
 -- A page of them, the last made first: ids rise with time.
-SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent
+SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
+       conversation, share
 FROM token
 WHERE owner = ?1 AND (?2 IS NULL OR id < ?2)
 ORDER BY id DESC
@@ -23,7 +25,8 @@ LIMIT ?3;
 
 -- name: tokens_of_all
 -- A page of them, the last made first.
-SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent
+SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
+       conversation, share
 FROM token
 WHERE id < coalesce(?1, x'ffffffffffffffffffffffffffffffffff')
 ORDER BY id DESC
@@ -31,22 +34,25 @@ LIMIT ?2;
 
 -- name: minted_by
 -- Those that another one made.
-SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent
+SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,
+       conversation, share
 FROM token
 WHERE parent = ?
 ORDER BY id;
 
 -- name: count_tokens
--- How many of an owner are neither revoked nor expired, up to a limit.
+-- How many of an owner are neither revoked nor expired, up to a limit; those of visitors belong to their links.
 SELECT count(*)
 FROM (
-    SELECT 1 FROM token WHERE owner = ?1 AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2) LIMIT ?3);
+    SELECT 1 FROM token
+    WHERE owner = ?1 AND share IS NULL AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ?2)
+    LIMIT ?3);
 
 -- name: add_token
 -- A token, as given.
 INSERT INTO token (id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at,
-                   parent)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+                   parent, conversation, share)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: revoke_token
 -- The first time counts.

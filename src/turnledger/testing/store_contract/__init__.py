@@ -54,6 +54,7 @@ PARTS = (
     "retention",
     "rows",
     "scopes",
+    "shares",
     "stage",
     "stops",
     "superseded",
@@ -100,6 +101,7 @@ from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.retention import Retention  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
+from turnledger.testing.store_contract.shares import SharesKept  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
@@ -153,6 +155,7 @@ class StoreContract(
     Rows,
     ScopedOnce,
     Scopes,
+    SharesKept,
     Stops,
     Superseding,
     TokensKept,

@@ -7,14 +7,14 @@ from types import ModuleType
 import apsw
 import pytest
 
-from turnledger.stores.sqlite import ended_rows, tables, token_rows
+from turnledger.stores.sqlite import ended_rows, share_rows, tables, token_rows
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
 
 SMALL = {"leases", "attempts", "running_of", "mark_swept"}
 """Queries that read a table of few rows, or a part of one, from end to end."""
 
-ALL_QUERIES = {**QUERIES, **token_rows.QUERIES, **ended_rows.QUERIES}
+ALL_QUERIES = {**QUERIES, **token_rows.QUERIES, **share_rows.QUERIES, **ended_rows.QUERIES}
 
 
 def shape(connection: apsw.Connection) -> set[tuple[str, str, str]]:
@@ -105,11 +105,17 @@ def test_a_failed_migration_leaves_neither_tables_nor_version(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(
-    ("module", "file"), [(tables, "queries.sql"), (token_rows, "tokens.sql"), (ended_rows, "ended.sql")]
+    ("module", "file"),
+    [
+        (tables, "queries.sql"),
+        (token_rows, "tokens.sql"),
+        (share_rows, "shares.sql"),
+        (ended_rows, "ended.sql"),
+    ],
 )
 def test_each_query_has_a_sentence_and_is_used(module: ModuleType, file: str) -> None:
     source = Path(str(module.__file__)).read_text("utf-8")
-    used = set(re.findall(r'_(?:rows?|run|ask)\(\s*"(\w+)"', source))
+    used = set(re.findall(r'_(?:rows?|run|ask|ask_shares)\(\s*"(\w+)"', source))
     assert set(module.QUERIES) == used
     assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text(file), re.MULTILINE)) == len(used)
 

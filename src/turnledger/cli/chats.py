@@ -1,0 +1,148 @@
+"""`turnledger chats`: read and changed in the store of the server, whether it runs or not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import typer
+
+from turnledger.chat import Chat
+from turnledger.cli.at_store import NOT_DONE, AsJson, Config, Store, as_text, run, say
+from turnledger.cli.chat_text import about, lines_of, turn_told
+from turnledger.cli.own_store import store_url
+from turnledger.errors import ConversationUnavailable, InvalidInput
+from turnledger.ledger import OWNER, Ledger
+from turnledger.model.conversation import Conversation
+from turnledger.model.flags import hidden_from_user, without_hidden
+from turnledger.model.ids import ConversationId
+from turnledger.model.item import Item
+from turnledger.model.printable import plain
+from turnledger.model.turn import Turn
+from turnledger.stores.opening import visit_store
+
+PAGE = 50
+
+Owner = Annotated[str, typer.Option(help="Whose they are.")]
+Scope = Annotated[str, typer.Option(help="The scope in which a conversation_key is looked up.")]
+Named = Annotated[str, typer.Argument(metavar="CHAT", help="An id, as in conv_…, or a conversation_key.")]
+
+chats = typer.Typer(help="List, read, find, rename and delete chats.", no_args_is_help=True)
+
+
+@chats.command()
+def show(
+    chat: Named,
+    turns: Annotated[int, typer.Option(min=1, help="So many of its last turns.")] = PAGE,
+    owner: Owner = OWNER,
+    scope: Scope = "",
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what was said in a chat, as its owner sees it."""
+    found, shown = run(lambda: _show(store_url(store, config), chat, owner, scope, turns))
+    if as_json:
+        typer.echo(as_text({**about(found), "turns": [turn_told(turn, items) for turn, items in shown]}))
+        return
+    for line in lines_of(found, shown):
+        typer.echo(line)
+
+
+@chats.command()
+def rename(
+    chat: Named,
+    title: Annotated[str, typer.Argument(help="What it is called from now on.")],
+    owner: Owner = OWNER,
+    scope: Scope = "",
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a chat a name, which nothing but a person changes."""
+    found = run(lambda: _rename(store_url(store, config), chat, title, owner, scope))
+    typer.echo(as_text(about(found)) if as_json else plain(f"{found.id} is called {found.title!r}."))
+
+
+@chats.command()
+def delete(
+    chats: Annotated[list[str], typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.")],
+    owner: Owner = OWNER,
+    scope: Scope = "",
+    store: Store = None,
+    config: Config = None,
+) -> None:
+    """Delete chats. What runs in one ends with it."""
+    deleted, problems = run(lambda: _delete(store_url(store, config), chats, owner, scope))
+    for id in deleted:
+        typer.echo(f"Deleted {id}.")
+    for problem in problems:
+        say(problem)
+    if problems:
+        raise typer.Exit(NOT_DONE)
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[Ledger]:
+    """The ledger of a store that is there: one that is not would be made."""
+    await (await visit_store(url)).close()
+    async with await Ledger.open(url) as ledger:
+        yield ledger
+
+
+async def _found(ledger: Ledger, name: str, owner: str, scope: str) -> Chat:
+    is_id = name.startswith(ConversationId.prefix)
+    id, conversation_key = (name, None) if is_id else (None, name)
+    if not name:
+        raise InvalidInput("A chat is named by its id, as in conv_…, or by its conversation_key.")
+    return await ledger.conversation(
+        id, conversation_key=conversation_key, owner=owner, scope=scope, create=False
+    )
+
+
+async def _show(
+    url: str, name: str, owner: str, scope: str, limit: int
+) -> tuple[Conversation, list[tuple[Turn, tuple[Item, ...]]]]:
+    """A chat with its last turns, and of each the items that its owner sees."""
+    async with opened(url) as ledger:
+        chat = await _found(ledger, name, owner, scope)
+        turns: list[Turn] = []
+        while len(turns) < limit:
+            before = turns[0].number if turns else None
+            page = await chat.turns(before=before, limit=min(PAGE, limit - len(turns)))
+            if not page:
+                break
+            turns = [*page, *turns]
+        hidden = await _hidden(chat, turns)
+        seen = without_hidden([turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns])
+        return await chat.info(), list(zip(turns, seen, strict=True))
+
+
+async def _hidden(chat: Chat, turns: Sequence[Turn]) -> dict[Any, Any]:
+    hidden: dict[Any, Any] = {}
+    for start in range(0, len(turns), PAGE):
+        hidden |= hidden_from_user(await chat.flags(*(turn.id for turn in turns[start : start + PAGE])))
+    return hidden
+
+
+async def _rename(url: str, name: str, title: str, owner: str, scope: str) -> Conversation:
+    async with opened(url) as ledger:
+        chat = await _found(ledger, name, owner, scope)
+        return await chat.update(title=title)
+
+
+async def _delete(
+    url: str, names: Sequence[str], owner: str, scope: str
+) -> tuple[list[ConversationId], list[str]]:
+    """Delete each of these; return which were deleted, and what is wrong with the others."""
+    deleted, problems = [], []
+    async with opened(url) as ledger:
+        for name in names:
+            try:
+                chat = await _found(ledger, name, owner, scope)
+                await chat.delete()
+                deleted.append(chat.id)
+            except ConversationUnavailable as problem:
+                problems.append(f"{problem.code}: {name}: {problem}")
+    return deleted, problems

@@ -1,0 +1,89 @@
+"""A share link: where it lets visitors in, how many and for how long."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from turnledger.model.ids import ConversationId, ShareId, TokenId
+from turnledger.model.token import Token, TokenScope
+from turnledger.model.within import Within
+
+SCOPES_OF_VISITORS = frozenset({TokenScope.CHATS_READ, TokenScope.CHATS_WRITE, TokenScope.TURNS_RUN})
+"""What a visitor of a scope may do, each with conversations of his own."""
+READS = frozenset({TokenScope.CHATS_READ})
+GUEST = "guest_"
+"""What the owners begin with that visitors are."""
+
+
+class ShareKind(StrEnum):
+    """What a link leads to."""
+
+    SCOPE = "scope"  # each visitor is a fresh owner, with conversations of his own in the scope
+    CHAT = "chat"  # one conversation, to read
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a link, which is all but its code. Times are milliseconds since 1970."""
+
+    id: ShareId
+    owner: str
+    """Who made it; the conversation of a chat link is his."""
+    name: str = ""
+    """What people call it."""
+    chat_scope: str
+    """The scope that visitors come to, or that the conversation is of."""
+    conversation: ConversationId | None = None
+    """The only one that there is for visitors; None: the link leads to the scope."""
+    models: tuple[str, ...] = ()
+    """The only models that visitors may ask; empty: all."""
+    max_uses: int | None = None
+    uses: int = 0
+    per_minute: int | None = None
+    """Visitors that may come within a minute."""
+    visitor_lifetime: int | None = None
+    """Milliseconds that a visitor may stay; in no case longer than the link is good for."""
+    created_at: int
+    expires_at: int | None = None
+    revoked_at: int | None = None
+    parent: TokenId | None = None
+    """The token that made it; None for one made by whoever runs the store."""
+    digest: bytes
+    """By which its code is found, and from which it cannot be made."""
+
+    @property
+    def kind(self) -> ShareKind:
+        return ShareKind.SCOPE if self.conversation is None else ShareKind.CHAT
+
+    @property
+    def within(self) -> Within:
+        """What of their owner's conversations there is for visitors."""
+        return Within(self.chat_scope or None, self.conversation)
+
+    def is_valid(self, now: int) -> bool:
+        """Whether it is neither revoked nor expired."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    def is_open(self, now: int) -> bool:
+        """Whether one more visitor may come."""
+        return self.is_valid(now) and (self.max_uses is None or self.uses < self.max_uses)
+
+    def token_for(self, id: TokenId, digest: bytes, now: int) -> Token:
+        """What one more visitor gets."""
+        ends = [self.expires_at, None if self.visitor_lifetime is None else now + self.visitor_lifetime]
+        is_reader = self.conversation is not None
+        return Token(
+            id=id,
+            owner=self.owner if is_reader else GUEST + id.removeprefix(TokenId.prefix),
+            name=self.name,
+            scopes=READS if is_reader else SCOPES_OF_VISITORS,
+            chat_scope=self.chat_scope,
+            conversation=self.conversation,
+            models=self.models,
+            created_at=now,
+            expires_at=min([each for each in ends if each is not None], default=None),
+            parent=self.parent,
+            share=self.id,
+            digest=digest,
+        )

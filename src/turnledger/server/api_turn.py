@@ -1,0 +1,153 @@
+"""A turn that is asked for at /api/turns, and told by its events, or whole once it is committed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import MutableMapping
+from contextlib import suppress
+from typing import Any
+
+from turnledger.engine.block import TurnBlock
+from turnledger.engine.outcome import committed
+from turnledger.errors import TurnledgerError
+from turnledger.model.conversation import Conversation
+from turnledger.model.event import Event
+from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.turn import Turn
+from turnledger.runners.chat_model import ChatModel
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.server.answer import EventAnswer
+from turnledger.server.conversing import Conversing
+from turnledger.server.metrics import Metrics
+from turnledger.server.quotas import Place
+from turnledger.server.routes.chats import about, turn_shown
+from turnledger.server.service import Service
+from turnledger.server.turn_request import TurnRequest
+from turnledger.server.wire_json import encode
+
+
+class _Events:
+    """The events of the turn, on their way to the client. An object of its own: the turn knows it, and must
+    not thereby know who asked for it, or the two would keep each other."""
+
+    def __init__(self, answer: EventAnswer, metrics: Metrics) -> None:
+        self._answer = answer
+        self._metrics = metrics
+        self._early: list[Event] = []
+        self._began_at: float | None = None
+        self._has_spoken = False
+
+    def hear(self, event: Event) -> None:
+        """Pass an event on, once it is known where the turn began: the headers tell that."""
+        if self._began_at is None:
+            self._early.append(event)
+            return
+        if not self._has_spoken:
+            self._has_spoken = True
+            self._metrics.first_token(time.monotonic() - self._began_at)
+        self._answer.event(event)
+
+    def begin(self, at: float) -> None:
+        """It is known from now on."""
+        self._began_at = at
+        for event in self._early:
+            self._answer.event(event)
+        self._early.clear()
+
+
+class ApiTurn(Conversing):
+    """Used once, by the task that answers the request."""
+
+    _asked: TurnRequest
+    _answer: EventAnswer
+
+    def __init__(
+        self,
+        service: Service,
+        state: MutableMapping[str, Any],
+        asked: TurnRequest,
+        model: ChatModel,
+        answer: EventAnswer,
+        place: Place,
+    ) -> None:
+        self._events = _Events(answer, service.metrics)
+        self._began = ""
+        self._chat: Conversation | None = None
+        super().__init__(service, state, asked, answer, place)
+        self.looks_again = not asked.stream
+        self._runner = ChatRunner(
+            model, asked.settings, stream=asked.stream, stream_options=asked.stream_options
+        )
+
+    def _ask(self) -> TurnBlock:
+        asked, body, options = self._asked, self._asked.body, self._options()
+        if body.instructions is not None:
+            options["instructions"] = body.instructions
+        return self._ledger.turn(
+            body.input,
+            conversation=body.chat,
+            conversation_key=body.conversation_key,
+            owner=self._principal.owner,
+            scope=body.scope or "",
+            within=self._principal.within,
+            create=not asked.must_exist,
+            replaces=body.replaces,
+            regenerates=False if body.regenerates is None else body.regenerates,
+            on_event=self._events.hear if asked.stream else None,
+            **options,
+        )
+
+    def _tell_place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
+        super()._tell_place(conversation, state, turn)
+        self._began = state
+        self._events.begin(self._began_at)
+
+    async def _look_again(self) -> None:
+        if self._running is None:
+            return
+        await self._look_at(self._running.id)
+
+    async def _look_at(self, turn: TurnId) -> None:
+        """Read the chat as the commit left it: its title, and when it was last used."""
+        with suppress(TurnledgerError):  # somebody may have deleted it since; the turn was committed
+            chat = await self._ledger.chat_of(
+                turn, owner=self._principal.owner, within=self._principal.within
+            )
+            self._chat = await chat.info()
+
+    def _finish(self) -> None:
+        running = self._running
+        assert running is not None  # noqa: S101 - it has just been committed
+        assert running.turn is not None  # noqa: S101
+        if self._asked.stream:
+            self._answer.end()
+        else:
+            self._tell_whole(running.turn, self._chat or running.conversation)
+
+    async def _replay(self, turn: Turn) -> None:
+        await self._tell_again(turn)
+
+    async def _follow(self, turn: TurnId) -> None:
+        if self._asked.stream:
+            await self._tell_events(turn)
+            return
+        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
+        await self._tell_again(committed(await chat.outcome(turn)))
+
+    async def _tell_again(self, turn: Turn) -> None:
+        if self._asked.stream:
+            await self._tell_events(turn.id)
+            return
+        chat = await self._ledger.chat_of(turn.id, owner=self._principal.owner, within=self._principal.within)
+        self._tell_whole(turn, await chat.info())
+
+    async def _tell_events(self, turn: TurnId) -> None:
+        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
+        async for event in chat.events(turn):
+            self._answer.event(event)
+            await self._answer.outlet.room()
+        self._answer.end()
+
+    def _tell_whole(self, turn: Turn, chat: Conversation) -> None:
+        told = {"turn": turn_shown(turn), "chat": about(chat), "branch": turn.branch, "state": self._began}
+        self._answer.whole(encode(told))

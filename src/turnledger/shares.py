@@ -1,0 +1,174 @@
+"""Share links as a server and its operator handle them: made, exchanged, listed, revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from turnledger.engine.asking import TEXT_LENGTH, check_limit, check_name, check_scope
+from turnledger.engine.process import Process
+from turnledger.engine.shares import (
+    CreateRequest,
+    ExchangeRequest,
+    ListRequest,
+    RevokeRequest,
+    SharesSeen,
+    create,
+    exchange,
+    list_shares,
+    look,
+    revoke,
+)
+from turnledger.errors import InvalidInput, LinkNotValid
+from turnledger.model.ids import ConversationId, RandomBits, ShareId, TokenId
+from turnledger.model.item import is_unicode
+from turnledger.model.share import Share
+from turnledger.model.share_code import NONCE, is_code, new_code, visitors_token_text
+from turnledger.model.token import Token
+from turnledger.model.token_text import digest_of
+from turnledger.model.within import EVERYWHERE, Within
+from turnledger.tokens import check_models, end_of
+
+VISIT = 24 * 3600.0
+"""Seconds that a visitor may stay, if nothing else is said."""
+PER_MINUTE = 60
+"""Visitors that may come by one link within a minute, if nothing else is said."""
+MOST_USES = 2**53
+
+
+class Visit(NamedTuple):
+    """What a visitor is given."""
+
+    token: Token
+    text: str
+    """The secret that lets him in."""
+    share: Share
+    """The link that he came by."""
+
+
+class Shares:
+    """The share links of a ledger's store."""
+
+    def __init__(self, process: Process, secret_bits: RandomBits, tokenless: str) -> None:
+        self._process = process
+        self._secret_bits = secret_bits
+        self._tokenless = tokenless
+
+    async def create(
+        self,
+        *,
+        scope: str | None = None,
+        chat: str | None = None,
+        owner: str | None = None,
+        name: str = "",
+        max_uses: int | None = None,
+        lifetime: float | None = None,
+        per_minute: int | None = PER_MINUTE,
+        models: Iterable[str] | None = None,
+        visitor_lifetime: float | None = VISIT,
+        parent: str | None = None,
+    ) -> tuple[Share, str]:
+        """Make a link, and return it with its code: the secret that belongs into the fragment of a URL. The
+        code is kept nowhere, and is told this once.
+
+        To a `scope`: each visitor is a fresh owner there, who may ask `models`, and sees nothing but what he
+        makes. To a `chat`, which is the id of a conversation of the owner: visitors read it, and nothing
+        else. It takes `max_uses` visitors, for `lifetime` seconds, `per_minute` at most; each may stay for
+        `visitor_lifetime` seconds, and none longer than the link is good for. `parent` is the id of the token
+        that makes it, which bounds it and says whose it is; without one, it is made by who runs the store.
+        From the first link on, as from the first token, nobody is let in without a token.
+
+        Raises InvalidInput; TokenEnded or TokenTooWide, because of the parent; ConversationNotFound,
+        ConversationDeleted or ConversationExpired; TooManyShares.
+        """
+        process, now = self._process, self._process.clock.now_ms()
+        if (scope is None) == (chat is None):
+            raise InvalidInput("A link leads to a scope or to a chat. Give one of them.")
+        if scope is not None and not check_scope("scope", scope):
+            raise InvalidInput("A link to a scope needs its name.")
+        if owner is not None:
+            check_name("owner", owner)
+        if len(name) > TEXT_LENGTH or not is_unicode(name):
+            raise InvalidInput(f"name must be Unicode text of at most {TEXT_LENGTH} characters.")
+        code = new_code(self._secret_bits)
+        stay = end_of(None, visitor_lifetime, now, "visitor_lifetime")
+        request = CreateRequest(
+            id=process.ids.new(ShareId),
+            digest=digest_of(code),
+            owner=self._tokenless if owner is None else owner,
+            name=name,
+            chat_scope=scope or "",
+            conversation=None if chat is None else ConversationId(chat),
+            models=None if models is None else check_models(models),
+            max_uses=_count("max_uses", max_uses),
+            per_minute=_count("per_minute", per_minute),
+            visitor_lifetime=None if stay is None else stay - now,
+            expires_at=end_of(None, lifetime, now, "lifetime"),
+            parent=None if parent is None else TokenId(parent),
+            tokenless=self._tokenless,
+            limit=process.limits.shares,
+            now=now,
+        )
+        return await process.persist(create, request), code
+
+    async def exchange(self, code: str, nonce: str) -> Visit:
+        """Let a visitor in who brings the code of a link, and a nonce that his page has made up of at least
+        128 random bits. With the same nonce he may ask again for a minute, and is told the same; that counts
+        once.
+
+        Raises LinkNotValid, whatever the reason is; TooManyVisitors; InvalidInput for what is no nonce.
+        """
+        if not NONCE.fullmatch(nonce):
+            raise InvalidInput("nonce must be 22 to 128 letters, digits, - or _, made of 128 random bits.")
+        if not is_code(code):
+            raise LinkNotValid
+        process = self._process
+        request = ExchangeRequest(
+            code=code,
+            nonce=nonce,
+            token=process.ids.new(TokenId),
+            limit=process.limits.visitors,
+            now=process.clock.now_ms(),
+        )
+        # What is refused is refused by reading alone: guesses hold up nobody who writes.
+        arrival = await process.store.read(look, request)
+        if not arrival.is_again:
+            arrival = await process.persist(exchange, request)
+        return Visit(arrival.token, visitors_token_text(code, nonce, arrival.share.id), arrival.share)
+
+    async def list(
+        self,
+        *,
+        owner: str | None = None,
+        within: Within = EVERYWHERE,
+        only_chats: bool = False,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[Share]:
+        """A page of links, in whatever state, the last made first: those of one owner, or of all, that lead
+        to nothing beyond what is seen `within`. `before` is the last id of the page before."""
+        cursor = None if before is None else ShareId(before)
+        request = ListRequest(SharesSeen(owner, within, only_chats), cursor, check_limit(limit))
+        return await self._process.store.read(list_shares, request)
+
+    async def revoke(
+        self,
+        id: str,
+        *,
+        owner: str | None = None,
+        within: Within = EVERYWHERE,
+        only_chats: bool = False,
+    ) -> Share:
+        """End a link at once, and with it all tokens that were got by it; see Tokens.revoke. What is revoked
+        already stays as it is. Raises ShareNotFound; to an `owner`, or to who is narrowed, there are no
+        others."""
+        seen = SharesSeen(owner, within, only_chats)
+        return await self._process.persist(
+            revoke, RevokeRequest(ShareId(id), seen, self._process.clock.now_ms())
+        )
+
+
+def _count(name: str, value: int | None) -> int | None:
+    if value is not None and not 1 <= value <= MOST_USES:
+        raise InvalidInput(f"{name} must be 1 to {MOST_USES}.")
+    return value

@@ -1,0 +1,77 @@
+"""The share links of a memory store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from turnledger.errors import StoreError
+from turnledger.model.ids import ShareId, TokenId
+from turnledger.model.share import Share
+from turnledger.stores.memory.undo_log import UndoLog
+
+if TYPE_CHECKING:
+    from turnledger.stores.memory.database import Database
+
+
+class ShareRows(UndoLog):
+    """The part of `Tables` that holds share links."""
+
+    _db: Database
+
+    async def share(self, owner: str | None, id: ShareId) -> Share | None:
+        found = self._db.shares.get(id)
+        return found if found is not None and owner in (None, found.owner) else None
+
+    async def share_by_digest(self, digest: bytes) -> Share | None:
+        return next((each for each in self._db.shares.values() if each.digest == digest), None)
+
+    async def shares(self, owner: str | None, before: ShareId | None, limit: int) -> list[Share]:
+        ids = sorted((id for id in self._db.shares if before is None or id < before), reverse=True)
+        listed = [self._db.shares[id] for id in ids if owner in (None, self._db.shares[id].owner)]
+        return listed[:limit]
+
+    async def shares_made_by(self, parent: TokenId) -> list[Share]:
+        made = [each for each in self._db.shares.values() if each.parent == parent]
+        return sorted(made, key=lambda each: each.id)
+
+    async def count_shares(self, owner: str, now: int, limit: int) -> int:
+        valid = [each for each in self._db.shares.values() if each.owner == owner and each.is_valid(now)]
+        return min(len(valid), limit)
+
+    async def add_share(self, share: Share) -> None:
+        if share.id in self._db.shares or await self.share_by_digest(share.digest) is not None:
+            raise StoreError(f"There is a link {share.id}, or one with this code, already.")
+        self._put(self._db.shares, share.id, share)
+
+    async def count_use(self, id: ShareId) -> None:
+        found = self._db.shares.get(id)
+        if found is not None:
+            self._put(self._db.shares, id, replace(found, uses=found.uses + 1))
+
+    async def revoke_share(self, id: ShareId, at: int) -> None:
+        found = self._db.shares.get(id)
+        if found is not None and found.revoked_at is None:
+            self._put(self._db.shares, id, replace(found, revoked_at=at))
+
+    async def revoke_visitors(self, share: ShareId, at: int) -> list[str]:
+        tokens = [each for each in self._db.tokens.values() if each.share == share]
+        fresh = [each for each in tokens if each.revoked_at is None]
+        for each in fresh:
+            self._put(self._db.tokens, each.id, replace(each, revoked_at=at))
+        return sorted({each.owner for each in fresh})
+
+    async def count_visitors(self, share: ShareId, since: int, limit: int) -> int:
+        came = [each for each in self._db.tokens.values() if each.share == share and each.created_at > since]
+        return min(len(came), limit)
+
+    async def purge_shares(self, ended_before: int, limit: int) -> int:
+        old = [each for each in self._db.shares.values() if _ended_before(each, ended_before)][:limit]
+        for each in old:
+            self._remove(self._db.shares, each.id)
+        return len(old)
+
+
+def _ended_before(share: Share, time: int) -> bool:
+    return any(at is not None and at < time for at in (share.revoked_at, share.expires_at))

@@ -1,0 +1,148 @@
+"""`turnledger chats`: what it prints of a store, and what it changes there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from turnledger import Ledger
+from turnledger.cli.main import app
+from turnledger.model.item import Item
+
+Answer = TypeVar("Answer")
+UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/mine.db"
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["chats", *arguments])
+
+
+def asked(url: str, ask: Callable[[Ledger], Awaitable[Answer]]) -> Answer:
+    async def answer() -> Answer:
+        async with await Ledger.open(url) as ledger:
+            return await ask(ledger)
+
+    return asyncio.run(answer())
+
+
+def say(url: str, conversation_key: str, *said: tuple[str, str], owner: str = "local") -> str:
+    """Have a chat in which this was said; its id."""
+
+    async def talk(ledger: Ledger) -> str:
+        chat = await ledger.conversation(conversation_key=conversation_key, owner=owner)
+        for question, answer in said:
+            async with chat.turn(question) as turn:
+                turn.emit(answer)
+        return chat.id
+
+    return asked(url, talk)
+
+
+def test_show_prints_what_was_said(url: str) -> None:
+    id = say(url, "k", ("Hello", "Hi.\nHow are you?"), ("Well", "Good."))
+    done = run("show", "k", "--store", url)
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert id in lines[1]
+    said = [line for line in lines[2:] if line and not line.startswith("[")]
+    assert said == [
+        "  user: Hello",
+        "  assistant: Hi.",
+        "    How are you?",
+        "  user: Well",
+        "  assistant: Good.",
+    ]
+    assert run("show", id, "--store", url).stdout == done.stdout
+    last = run("show", id, "--turns", "1", "--store", url).stdout
+    assert "Well" in last
+    assert "Hello" not in last.split("\n\n", 1)[1]
+
+
+def test_show_as_json_has_the_items_as_they_are(url: str) -> None:
+    id = say(url, "k", ("Hello", "Hi."))
+    told: dict[str, Any] = json.loads(run("show", id, "--json", "--store", url).stdout)
+    assert (told["id"], told["conversation_key"]) == (id, "k")
+    assert [item["role"] for turn in told["turns"] for item in turn["items"]] == ["user", "assistant"]
+
+
+def test_more_turns_than_a_page_come_in_order(url: str) -> None:
+    say(url, "k", *((f"question {number}", "Yes.") for number in range(120)))
+    shown = run("show", "k", "--turns", "110", "--store", url).stdout
+    said = [line for line in shown.splitlines() if "user:" in line]
+    assert said == [f"  user: question {number}" for number in range(10, 120)]
+
+
+def test_calls_and_results_are_shown_and_what_is_hidden_is_not(url: str) -> None:
+    async def talk(ledger: Ledger) -> None:
+        chat = await ledger.conversation(conversation_key="k")
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"a":1}'}
+        async with chat.turn("Look") as turn:
+            await turn.add(Item.of(call))
+            await turn.add({"type": "function_call_output", "call_id": "c", "output": "a bird\na tree"})
+            turn.emit("Seen.")
+        async with chat.turn("Secret") as turn:
+            turn.emit("Psst.")
+        await chat.flag(turn.id, 1, to_user=False)
+
+    asked(url, talk)
+    shown = run("show", "k", "--store", url).stdout
+    assert '  look({"a":1})\n  result: a bird\n    a tree\n  assistant: Seen.\n' in shown
+    assert "Secret" in shown
+    assert "Psst" not in shown
+
+
+def test_nothing_that_was_said_reaches_the_terminal_unprinted(url: str) -> None:
+    say(url, "k", ("\x1b[2J\x1b]0;owned\x07 hi\r[9] not a turn", "\u202egnihton\u2028[9] nor this"))
+    shown = run("show", "k", "--store", url).stdout
+    assert all(line.isprintable() for line in shown.split("\n"))
+    assert [line for line in shown.split("\n") if line.startswith("[")][1:] == []
+
+
+def test_rename_gives_a_name(url: str) -> None:
+    id = say(url, "k", ("Hello", "Hi."))
+    done = run("rename", "k", "Über uns", "--store", url)
+    assert (done.exit_code, done.stdout) == (0, f"{id} is called 'Über uns'.\n")
+    assert asked(url, lambda ledger: _title(ledger, id)) == "Über uns"
+    assert json.loads(run("rename", id, "Us", "--json", "--store", url).stdout)["title"] == "Us"
+
+
+async def _title(ledger: Ledger, id: str) -> str | None:
+    return (await (await ledger.conversation(id)).info()).title
+
+
+def test_delete_tells_what_went_and_what_did_not(url: str) -> None:
+    one, other = say(url, "one", ("Hello", "Hi.")), say(url, "other", ("Hello", "Hi."))
+    done = run("delete", "one", UNKNOWN, other, "--store", url)
+    assert done.exit_code == 2
+    assert done.stdout == f"Deleted {one}.\nDeleted {other}.\n"
+    assert done.stderr.startswith(f"conversation_not_found: {UNKNOWN}: ")
+    assert run("show", one, "--store", url).stderr.startswith("conversation_deleted: ")
+
+
+@pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",)])
+def test_of_another_owner_there_is_nothing(url: str, command: tuple[str, ...]) -> None:
+    id = say(url, "k", ("Hello", "Hi."), owner="ada")
+    name, *more = command
+    done = run(name, id, *more, "--store", url)
+    assert done.exit_code == 2
+    assert "conversation_not_found" in done.stderr
+    assert run(name, id, *more, "--owner", "ada", "--store", url).exit_code == 0
+
+
+def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    done = run("show", "k", "--store", f"sqlite:///{tmp_path}/none.db")
+    assert done.exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+    assert "Traceback" not in done.output

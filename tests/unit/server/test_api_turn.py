@@ -1,0 +1,227 @@
+"""A turn asked for at /api/turns: whole or by its events, in a chat or a new one, instead of another."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.settings import Settings
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Place:
+    """A server with the demo model, and one who asks it for turns."""
+
+    def __init__(self, app: App, ledger: Ledger) -> None:
+        self.app, self.ledger = app, ledger
+
+    async def turn(self, input: Any = None, headers: dict[str, str] | None = None, **body: Any) -> Reply:
+        said = {"model": "demo", **({} if input is None else {"input": input}), **body}
+        return await self.post("/api/turns", said, headers)
+
+    async def post(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Reply:
+        sent = msgspec.json.encode(body)
+        named = [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()]
+        fixed = [HOST, JSON, (b"content-length", b"%d" % len(sent))]
+        async with asyncio.timeout(10):
+            return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
+
+    async def get(self, path: str) -> Any:
+        return (await ask(self.app, path)).json
+
+
+@asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[Place]:
+    async with await Ledger.open() as ledger:
+        model = DemoModel(sleep=_at_once)
+        app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings(**settings))
+        yield Place(app, ledger)
+
+
+async def _at_once(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+def events_of(reply: Reply) -> list[tuple[str, Any]]:
+    """The kinds of the events of a stream, and what they say; their numbers are 1, 2, 3, …."""
+    told = re.findall(r"id: (\d+)\nevent: (\S+)\ndata: (.*)\n\n", reply.body.decode())
+    assert [int(number) for number, _, _ in told] == list(range(1, len(told) + 1))
+    return [(kind, msgspec.json.decode(said)) for _, kind, said in told]
+
+
+def texts(turn: dict[str, Any]) -> str:
+    return "".join(part["text"] for item in turn["output"] for part in item["content"])
+
+
+async def test_a_turn_of_a_new_chat_and_the_next_one() -> None:
+    async with serving() as place:
+        first = await place.turn("Hello")
+        assert first.status == 200, first.body
+        told = first.json
+        assert told["state"] == "created"
+        assert told["turn"]["number"] == 1
+        assert told["turn"]["input"][0]["role"] == "user"
+        assert told["branch"] == told["chat"]["branch"]
+        assert first.header(b"x-conversation-id") == told["chat"]["id"].encode()
+        assert first.header(b"x-turn-id") == told["turn"]["id"].encode()
+        second = (await place.turn("And again", chat=told["chat"]["id"])).json
+        assert (second["state"], second["turn"]["number"]) == ("continued", 2)
+        assert second["turn"]["parent"] == told["turn"]["id"]
+
+
+async def test_rapid_first_sends_with_one_conversation_key_make_one_chat() -> None:
+    async with serving() as place:
+        replies = await asyncio.gather(
+            *(place.turn(f"Hello {number}", conversation_key="page", scope="shop") for number in range(8))
+        )
+        assert [reply.status for reply in replies] == [200] * 8
+        assert len({reply.json["chat"]["id"] for reply in replies}) == 1
+        assert sorted(reply.json["turn"]["number"] for reply in replies) == list(range(1, 9))
+        assert [reply.json["state"] for reply in replies].count("created") == 1
+        assert {reply.json["chat"]["scope"] for reply in replies} == {"shop"}
+
+
+async def test_a_stream_is_that_of_the_turn_s_events() -> None:
+    async with serving() as place:
+        reply = await place.turn("Hello", stream=True)
+        assert reply.header(b"content-type") == b"text/event-stream; charset=utf-8"
+        told = events_of(reply)
+        assert told[0][0] == "turn.started"
+        assert told[-1][0] == "turn.finished"
+        assert told[-1][1]["state"] == "completed"
+        turn = (reply.header(b"x-turn-id") or b"").decode()
+        again = await ask(place.app, f"/api/turns/{turn}/events")
+        assert again.body == reply.body
+        shown = await place.get(f"/api/chats/{(reply.header(b'x-conversation-id') or b'').decode()}")
+        said = "".join(each["text"] for kind, each in told if kind == "text.delta")
+        assert said == texts(shown["turns"][0])
+
+
+async def test_a_turn_that_fails_in_a_stream_ends_with_its_last_event() -> None:
+    async with serving() as place:
+        reply = await place.turn("/fail after 1", stream=True, conversation_key="k")
+        told = events_of(reply)
+        assert (reply.status, told[-1][0], told[-1][1]["state"]) == (200, "turn.finished", "failed")
+        assert b"event: error" not in reply.body
+        whole = await place.turn("/fail", conversation_key="k")
+        assert (whole.status, whole.code) == (502, "model_unavailable")
+
+
+async def test_what_is_refused_before_it_begins_is_no_stream() -> None:
+    async with serving() as place:
+        reply = await place.turn("", stream=True)
+        assert (reply.status, reply.code) == (400, "no_new_input")
+
+
+async def test_an_edit_and_another_answer_go_to_branches_of_their_own() -> None:
+    async with serving() as place:
+        first = (await place.turn("One", conversation_key="k")).json
+        second = (await place.turn("Two", conversation_key="k")).json
+        edited = (await place.turn("Other", chat=first["chat"]["id"], replaces=second["turn"]["id"])).json
+        assert (edited["state"], edited["turn"]["number"]) == ("branched", 2)
+        assert edited["branch"] not in (first["branch"], second["branch"])
+        assert edited["chat"]["branch"] == edited["branch"]
+        for by_name in (False, True):
+            which = edited["turn"]["id"] if by_name else True
+            again = await place.turn(chat=first["chat"]["id"], regenerates=which)
+            assert again.json["turn"]["input"] == edited["turn"]["input"], again.body
+            assert again.json["state"] == "branched"
+            edited = again.json
+        siblings = await place.get(f"/api/chats/{first['chat']['id']}/turns/{edited['turn']['id']}/siblings")
+        assert len(siblings["data"]) == 4
+        assert [each["is_current"] for each in siblings["data"]] == [False, False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        ({"input": "Hi", "replaces": "turn_01890000000070008000000000000000"}, 400, "invalid_input"),
+        ({"regenerates": True}, 400, "invalid_input"),
+        ({"input": "Hi", "regenerates": True, "conversation_key": "k"}, 400, "invalid_input"),
+        ({"regenerates": True, "conversation_key": "unknown"}, 404, "conversation_not_found"),
+        ({"input": "Hi", "chat": "conv_01890000000070008000000000000000"}, 404, "conversation_not_found"),
+        ({"input": "Hi", "chat": "nonsense"}, 400, "invalid_id"),
+        ({"input": "Hi", "settings": {"messages": []}}, 400, "invalid_input"),
+        ({"input": "Hi", "settings": {"n": 2}}, 400, "unsupported_parameter"),
+        ({"input": "Hi", "settings": {"tools": [{"type": "mcp"}]}}, 400, "unsupported_tool"),
+        ({"input": "Hi", "inptu": "Hi"}, 400, "invalid_body"),
+        ({"input": [{"type": "message"}]}, 400, "malformed_items"),
+        ({}, 400, "no_new_input"),
+    ],
+)
+async def test_what_cannot_be_is_refused_and_changes_nothing(
+    body: dict[str, Any], status: int, code: str
+) -> None:
+    async with serving() as place:
+        await place.turn("Hello", conversation_key="k")
+        reply = await place.turn(**body)
+        assert (reply.status, reply.code) == (status, code), reply.body
+        chat = await place.ledger.conversation(conversation_key="k")
+        assert len(await chat.turns()) == 1
+        assert await chat.attempts() == []
+
+
+@pytest.mark.parametrize("header", ["X-Conversation-Id", "X-Turn-On-Divergence", "X-Conversation-Messages"])
+async def test_headers_that_would_say_nothing_are_refused(header: str) -> None:
+    async with serving() as place:
+        reply = await place.turn("Hello", {header: "new"})
+        assert (reply.status, reply.code) == (400, "invalid_input")
+        assert header.lower() in reply.json["error"]["message"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_that_is_repeated_happens_once(stream: bool) -> None:
+    async with serving() as place:
+        key = {"Idempotency-Key": "once"}
+        first = await place.turn("Hello", key, stream=stream)
+        again = await place.turn("Hello", key, stream=stream)
+        assert again.header(b"idempotency-replayed") == b"true"
+        assert again.header(b"x-turn-id") == first.header(b"x-turn-id")
+        if stream:
+            assert again.body == first.body
+        else:
+            assert again.json == {**first.json, "state": "continued"}
+        other = await place.turn("Something else", key, stream=stream)
+        assert (other.status, other.code) == (422, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_two_at_once_with_one_key_are_one_turn(stream: bool) -> None:
+    async with serving() as place:
+        key = {"Idempotency-Key": "once"}
+        replies = await asyncio.gather(*(place.turn("Hello", key, stream=stream) for _ in range(4)))
+        assert [reply.status for reply in replies] == [200] * 4
+        assert len({reply.header(b"x-turn-id") for reply in replies}) == 1
+        if stream:
+            assert len({reply.body for reply in replies}) == 1
+
+
+async def test_a_chat_that_is_expected_is_not_made() -> None:
+    async with serving() as place:
+        reply = await place.turn("Hello", {"X-Conversation-Expect": "continued"}, conversation_key="k")
+        assert (reply.status, reply.code) == (404, "conversation_not_found")
+
+
+async def test_instructions_and_settings_reach_the_model() -> None:
+    async with serving() as place:
+        told = (await place.turn("/help", instructions="Be brief.", settings={"temperature": 0})).json
+        chat = await place.ledger.conversation(told["chat"]["id"])
+        assert [item.text for item in await chat.instructions()] == ["Be brief."]
+        ended = await place.turn("Hi", chat=told["chat"]["id"], instructions="")
+        assert ended.status == 200
+        assert await chat.instructions() == ()
