@@ -84,14 +84,16 @@ def _without_details(found: Conversation) -> Conversation:
 
 async def _close_lane(tables: Tables, conversation: Conversation, now: int, *, forget: bool) -> None:
     """End what runs, and drop what waits. What tools did is kept where the conversation may come back: then
-    the model must hear of it. The draft is not: who deletes a conversation does not ask for it."""
+    the model must hear of it. The draft is not: who deletes a conversation does not ask for it, unless
+    somebody had stopped the turn before."""
     branch = await tables.branch(conversation.branch)
     if branch is None:
         return
     branch = replace(branch, fence=branch.fence + 1)
     running = await tables.attempt(conversation.owner, branch.running) if branch.running else None
     if running is not None:
-        branch, _ = await end_running(tables, branch, running, DELETED, now, forget=forget, drop=True)
+        drop = running.stop is None
+        branch, _ = await end_running(tables, branch, running, DELETED, now, forget=forget, drop=drop)
     await tables.save_branch(branch)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)

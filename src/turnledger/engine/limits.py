@@ -49,7 +49,7 @@ class Limits:
     tokens: int = 1_000
     """Tokens of one owner that are neither revoked nor expired."""
     tokens_kept: float = 30 * 24 * 3600.0
-    """How long revoked and expired tokens are listed."""
+    """How long revoked and expired tokens and share links are listed."""
     restore_time: float = 30 * 24 * 3600.0
     """How long a deleted conversation can be restored; then it is purged."""
     retain_for: float | None = None
