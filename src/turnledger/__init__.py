@@ -21,10 +21,12 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.reading import SetAside
 from turnledger.engine.resending import OnDivergence
 from turnledger.engine.retries import Retry
+from turnledger.engine.searching import Hit, SearchPage
 from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
+from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.finding import Finding, Rule
@@ -50,16 +52,19 @@ __all__ = [
     "AttemptState",
     "Began",
     "Change",
+    "ChangeKind",
     "Chat",
     "Context",
     "Conversation",
     "Ended",
     "Finding",
     "Flags",
+    "Hit",
     "Item",
     "ItemDone",
     "Ledger",
     "Limits",
+    "LiveChange",
     "OnBusy",
     "OnDivergence",
     "OnFailure",
@@ -73,6 +78,7 @@ __all__ = [
     "Rule",
     "Runner",
     "RunningTurn",
+    "SearchPage",
     "Sent",
     "SetAside",
     "Share",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
@@ -16,6 +16,7 @@ from turnledger.engine.asking import (
     begin_request,
     check_limit,
     check_may_make,
+    check_name,
     details_of,
     divergence_of,
     resent_request,
@@ -23,6 +24,7 @@ from turnledger.engine.asking import (
     target_of,
 )
 from turnledger.engine.block import TurnBlock
+from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
     ListRequest,
@@ -31,6 +33,7 @@ from turnledger.engine.conversations import (
     resolve_now,
     resolve_settled,
 )
+from turnledger.engine.feed import Following
 from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
@@ -43,15 +46,18 @@ from turnledger.engine.removing import delete_for, restore_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
+from turnledger.engine.searching import SearchPage, SearchRequest, place_of, search_all
 from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
+from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.retention import Retained
+from turnledger.model.search_words import sought_in
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
 from turnledger.model.within import EVERYWHERE, Within
@@ -119,6 +125,7 @@ class Ledger:
             await process.drained()
         finally:
             await self._tending.close()
+            await process.feed.close()
             await process.flushing.close()
             await process.deliveries.close()
             await process.store.close()
@@ -265,6 +272,30 @@ class Ledger:
         request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms(), within)
         return await self._process.store.read(list_page, request)
 
+    async def search(
+        self,
+        text: str,
+        *,
+        owner: str = OWNER,
+        scope: str | None = None,
+        within: Within = EVERYWHERE,
+        cursor: str | None = None,
+        limit: int = 20,
+    ) -> SearchPage:
+        """Find the owner's chats whose title, or a message in which, has all words of a text, of one scope or
+        of all. Titles come first, then the newest message; one hit for each chat of a page.
+
+        Whatever is typed is a search: what is quoted or written without a space is found as it stands, the
+        last word may be the beginning of one, and a text without words finds nothing. `cursor` is the `next`
+        of the page before. Turns that were committed before the call are found; see SearchPage.is_complete.
+        """
+        check_name("owner", owner)
+        if scope is not None or within.scope is not None:
+            scope = scope_in(scope or "", within)
+        now, before = self._process.clock.now_ms(), place_of(cursor)
+        request = SearchRequest(owner, scope, sought_in(text), before, check_limit(limit), now, within)
+        return await search_all(self._process.store, request)
+
     def turn(
         self,
         input: Input,
@@ -371,6 +402,32 @@ class Ledger:
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    async def changes(
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
+    ) -> AsyncIterator[LiveChange]:
+        """Follow what happens to the chats of an owner, in whichever process, in order and without polling.
+
+        The first one told is `start`: everything that happens behind its position is told. With `after`, the
+        text of a position, it goes on behind that; if what came since is not kept any more, a `gap` says so,
+        and it goes on from now. Who falls behind is told from the store; nobody is waited for. It ends when
+        nobody asks for more. Raises LedgerClosed, and TooManyReaders.
+        """
+        with self.follow(owner=owner, within=within, after=after) as following:
+            while True:
+                for change in await following.next_batch():
+                    yield change
+
+    def follow(
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
+    ) -> Following:
+        """As `changes`, in batches, and with the position in between: for servers."""
+
+        return Following(self._process, owner, within, after)
+
+    async def position(self, *, owner: str = OWNER) -> str:
+        """Where `changes` has to go on from, so that nothing is missed that happens from now on."""
+        return str(await self._process.store.read(newest_position, owner))
 
     async def usage(self, *, owner: str = OWNER) -> Usage:
         """Tell how much is stored for an owner; see Limits.owner_bytes."""

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnledger.engine.changes import tell
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
@@ -16,6 +17,7 @@ from turnledger.errors import (
     ConversationNotFound,
     RevisionConflict,
 )
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -131,6 +133,8 @@ async def seen_lane(
 async def insert(tables: Tables, fresh: Conversation) -> Conversation:
     await tables.add_conversation(fresh)
     await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
+    if fresh.is_listed:
+        await tell(tables, ChangeKind.CHAT_CREATED, fresh, fresh.created_at)
     return fresh
 
 
@@ -230,6 +234,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         return found
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
+    await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
 
 

@@ -14,12 +14,17 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from turnledger.engine.changes import tell
 from turnledger.engine.ending import DELETED, end_running
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationDeleted, ConversationExpired, ConversationNotFound
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.ids import ConversationId
 from turnledger.model.within import EVERYWHERE, Within
+
+ASKED, FOR_GOOD, EXPIRED = "deleted", "purged", "expired"
+"""Why an owner is told that a chat is gone; see model.retention for what goes by itself."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +53,9 @@ async def delete(tables: Tables, request: DeleteRequest) -> Conversation:
     return await set_aside(tables, found, request.purge_at, request.now)
 
 
-async def set_aside(tables: Tables, found: Conversation, purge_at: int, now: int) -> Conversation:
+async def set_aside(
+    tables: Tables, found: Conversation, purge_at: int, now: int, reason: str = ASKED
+) -> Conversation:
     """Delete a live conversation so that it can be restored. It remembers the conversation_key it had, as
     its former one."""
     deleted = replace(
@@ -60,10 +67,11 @@ async def set_aside(tables: Tables, found: Conversation, purge_at: int, now: int
     )
     await tables.save_conversation(deleted)
     await _close_lane(tables, found, now, forget=False)
+    await _tell(tables, found, now, reason)
     return deleted
 
 
-async def purge(tables: Tables, found: Conversation, now: int) -> Conversation:
+async def purge(tables: Tables, found: Conversation, now: int, reason: str = FOR_GOOD) -> Conversation:
     """End a conversation for good. What people said about it goes at once; its turns are swept by and by, and
     nobody can read them any more."""
     purged = replace(
@@ -75,7 +83,13 @@ async def purge(tables: Tables, found: Conversation, now: int) -> Conversation:
     )
     await tables.save_conversation(purged)
     await _close_lane(tables, found, now, forget=True)
+    await _tell(tables, found, now, reason)
     return purged
+
+
+async def _tell(tables: Tables, found: Conversation, now: int, reason: str) -> None:
+    if found.is_listed:  # else nobody was told that it is there
+        await tell(tables, ChangeKind.CHAT_DELETED, found, now, detail=reason)
 
 
 def _without_details(found: Conversation) -> Conversation:
@@ -97,6 +111,7 @@ async def _close_lane(tables: Tables, conversation: Conversation, now: int, *, f
     await tables.save_branch(branch)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)
+        await tell(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
 
 
 @dataclass(frozen=True)
@@ -131,6 +146,7 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
     if _would_end_again(restored, request):
         restored = replace(restored, touched_at=request.now)
     await tables.save_conversation(restored)
+    await tell(tables, ChangeKind.CHAT_RESTORED, restored, request.now)
     return restored
 
 
@@ -164,6 +180,7 @@ async def end_due(tables: Tables, request: EndDueRequest) -> int:
     for each in lapsed:
         await tables.save_conversation(replace(_without_details(each), state=ConversationState.EXPIRED))
         await _close_lane(tables, each, now, forget=True)
+        await _tell(tables, each, now, EXPIRED)
     due = await tables.conversations_to_purge(now, limit)
     empty = await tables.unlisted_conversations(now - request.unlisted_kept_ms, limit)
     for each in (*due, *empty):

@@ -57,7 +57,8 @@ async def retire_old(tables: Tables, request: RetireRequest) -> list[Conversatio
     can be restored."""
     by = request.bounds.touched_by
     old = [] if by is None else await tables.oldest_conversations(request.owner, by, request.limit)
-    return [await set_aside(tables, each, request.purge_at, request.bounds.now) for each in old]
+    now, until = request.bounds.now, request.purge_at
+    return [await set_aside(tables, each, until, now, Reason.AGE) for each in old]
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ async def shed(tables: Tables, request: RetireRequest) -> Shed:
         candidates = await tables.oldest_conversations(owner, ANY_TIME, request.limit)
     purged: list[Conversation] = []
     for each in candidates:
-        purged.append(await purge(tables, each, request.bounds.now))
+        purged.append(await purge(tables, each, request.bounds.now, Reason.SIZE))
         # Forks may need some of it: then the next step goes on.
         excess -= await tables.bytes_of(each.id)
         if excess <= 0:

@@ -25,6 +25,7 @@ from turnledger.engine.recovery import (
     take_over,
 )
 from turnledger.engine.retaining import Retaining
+from turnledger.engine.searching import STEPS_OF_TENDING, make_findable
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import StoreError
@@ -72,6 +73,7 @@ class Tending:
             self._process.deliveries.flush,
             self._purge,
             self.retaining.retain_if_due,
+            self._index,
         ):
             await self._try(step())
 
@@ -137,8 +139,10 @@ class Tending:
 
     async def _bury(self, lease: LeaseId) -> None:
         await self._take_over_from(lease, spare={})
-        await self._process.persist(forget, ForgetRequest(lease, (), drop_lease=True))
-        self._process.watch.forget(lease)
+        process = self._process
+        now = process.clock.now_ms()
+        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now))
+        process.watch.forget(lease)
 
     async def _take_over_from(self, lease: LeaseId, spare: dict[TurnId, bool]) -> None:
         process = self._process
@@ -148,7 +152,8 @@ class Tending:
                 await self._try(self._take_over(left))
         stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
         if stale:
-            await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False))
+            now = process.clock.now_ms()
+            await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False, now=now))
             for ticket in tickets:
                 process.bells.ring(ticket.conversation)
 
@@ -161,16 +166,22 @@ class Tending:
         now, limits = process.clock.now_ms(), process.limits
         due = EndDueRequest(now, limits.purge_rows, round(limits.unlisted_kept * 1000))
         await process.store.transact(end_due, due)
-        attempts_kept, tokens_kept = (
-            round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept)
+        attempts_kept, tokens_kept, changes_kept = (
+            round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )
-        request = PurgeRequest(now, attempts_kept, limits.purge_rows, tokens_kept)
+        request = PurgeRequest(
+            now, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
+        )
         await process.store.transact(purge, request)
+
+    async def _index(self) -> None:
+        await make_findable(self._process.store, STEPS_OF_TENDING)
 
     # Hints from other processes.
 
     def _changed_elsewhere(self) -> None:
         self._process.bells.ring_all()
+        self._process.feed.wake()
         self._stops_may_be_there = True
         if self._process.mine and (self._stop_check is None or self._stop_check.done()):
             self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")

@@ -18,7 +18,17 @@ from turnledger.server.guard import Guard, Head
 from turnledger.server.logs import current_request, log, unexpected
 from turnledger.server.models import Models
 from turnledger.server.openapi import with_description
-from turnledger.server.routes import asking, branches, chats, completions, health, models, tokens, turns
+from turnledger.server.routes import (
+    asking,
+    branches,
+    chats,
+    completions,
+    events,
+    health,
+    models,
+    tokens,
+    turns,
+)
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
@@ -46,6 +56,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *turns.endpoints(service),
             *branches.endpoints(service),
             *chats.endpoints(service),
+            *events.endpoints(service),
             *tokens.endpoints(service),
             *health.endpoints(service),
         ]

@@ -22,9 +22,11 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import in_blocks
+from turnledger.stores.memory.change_rows import ChangeRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.ended_rows import EndedRows, is_restorable
 from turnledger.stores.memory.overview import Overview, made_from
+from turnledger.stores.memory.search_rows import SearchRows
 from turnledger.stores.memory.share_rows import ShareRows
 from turnledger.stores.memory.token_rows import TokenRows
 
@@ -32,7 +34,7 @@ KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, ShareRows, EndedRows, Overview):
+class MemoryTables(TokenRows, ShareRows, SearchRows, ChangeRows, EndedRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -71,6 +73,7 @@ class MemoryTables(TokenRows, ShareRows, EndedRows, Overview):
         if conversation.expires_after is None:
             conversation = replace(conversation, expires_after=self._db.ttl_ms)
         self._put(self._db.conversations, conversation.id, conversation)
+        self._give_place(conversation.id)
         if conversation.conversation_key is not None:
             self._take_key(conversation, conversation.conversation_key)
         self._make_room(conversation)
@@ -187,6 +190,7 @@ class MemoryTables(TokenRows, ShareRows, EndedRows, Overview):
             left -= len(line[number].body) + len(self._db.turn_logs.get(line[number].id, b""))
             self._remove(self._db.turn_logs, line[number].id)
             self._remove(self._db.turns, line[number].id)
+            self._remove(self._db.places, line[number].id)
             self._remove(self._db.flags, (owner, line[number].id))
             self._remove(line, number)
         if unneeded:
@@ -212,6 +216,7 @@ class MemoryTables(TokenRows, ShareRows, EndedRows, Overview):
         self._remove(self._db.switches, conversation.id)
         self._remove(self._db.ended, conversation.id)
         self._remove(self._db.conversations, conversation.id)
+        self._remove(self._db.places, conversation.id)
         if conversation.conversation_key is not None:
             name = (conversation.owner, conversation.scope, conversation.conversation_key)
             self._remove(self._db.by_key, name)
@@ -299,6 +304,7 @@ class MemoryTables(TokenRows, ShareRows, EndedRows, Overview):
             raise StoreError(f"There is a turn {turn.id} or a turn number {turn.number} already.")
         self._put(self._db.turns, turn.id, turn)
         self._put(line, turn.number, turn)
+        self._give_place(turn.id)
         if log:
             self._put(self._db.turn_logs, turn.id, log)
 

@@ -277,7 +277,8 @@ CREATE TABLE lease (
     beat INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What owners are told of as it happens, in the order of commits. The newest row is never removed: numbers go on.
+-- What owners are told of as it happens, in the order of commits. The newest row is never removed: numbers go
+-- on. It has no index but its own: every turn adds two rows, all at the end, and only so many are kept.
 CREATE TABLE change (
     number INTEGER PRIMARY KEY,
     owner TEXT NOT NULL,
@@ -285,11 +286,10 @@ CREATE TABLE change (
     kind INTEGER NOT NULL,
     conversation BLOB NOT NULL,
     turn BLOB,
+    branch BLOB,
     at INTEGER NOT NULL,
-    details TEXT                    -- a JSON object; NULL for none
+    detail TEXT                     -- a word about it; nothing that anybody wrote
 ) STRICT;
-
-CREATE INDEX change_of_owner ON change (owner, number);
 
 -- Links that let visitors in. Of the code in them there is only the digest.
 CREATE TABLE share (
@@ -316,12 +316,55 @@ CREATE INDEX share_ended ON share (min(coalesce(revoked_at, expires_at), coalesc
     WHERE revoked_at IS NOT NULL OR expires_at IS NOT NULL;
 CREATE INDEX token_of_share ON token (share, created_at) WHERE share IS NOT NULL;
 
--- The words of what people see, to be found. Nothing of the texts themselves is kept here.
-CREATE VIRTUAL TABLE turn_words USING fts5(place, words, content='', contentless_delete=1, tokenize='ascii');
-CREATE VIRTUAL TABLE title_words USING fts5(place, words, content='', contentless_delete=1, tokenize='ascii');
+-- The words of what people see, to be found. Nothing of the texts themselves is kept here: what is found is read
+-- again where it stands. Each word bears a mark of its owner, so that those of one lie together.
+CREATE VIRTUAL TABLE turn_words USING fts5(words, content='', contentless_delete=1, tokenize='ascii');
+CREATE VIRTUAL TABLE title_words USING fts5(words, content='', contentless_delete=1, tokenize='ascii');
 
--- Turns up to this one can be found.
+-- Turns up to this one were looked through.
 CREATE TABLE search_mark (
     id INTEGER PRIMARY KEY CHECK (id = 1),
-    turn INTEGER NOT NULL
+    turn INTEGER NOT NULL           -- its ref
 ) STRICT;
+
+INSERT INTO search_mark (id, turn) VALUES (1, 0);
+
+-- Earlier ones that have to be looked through again.
+CREATE TABLE turn_due (
+    turn INTEGER PRIMARY KEY        -- its ref
+) STRICT;
+
+-- Whoever gives a title, a search shall know it. One that is made of the first words is found by those.
+CREATE TRIGGER title_given AFTER INSERT ON conversation
+WHEN new.title IS NOT NULL AND new.named_by IS NOT 'words'
+BEGIN
+    UPDATE conversation SET title_due = 1 WHERE ref = new.ref;
+END;
+
+CREATE TRIGGER title_changed AFTER UPDATE OF title ON conversation
+WHEN (old.title, old.named_by) IS NOT (new.title, new.named_by)
+    AND (new.named_by IS NOT 'words' OR old.title IS NOT NULL)
+BEGIN
+    UPDATE conversation SET title_due = 1 WHERE ref = new.ref;
+END;
+
+-- What is shown or hidden later is found or not found later. A purge removes the turn first.
+CREATE TRIGGER item_hidden AFTER INSERT ON item_flag
+BEGIN
+    INSERT OR IGNORE INTO turn_due (turn)
+    SELECT ref FROM turn WHERE id = new.turn AND ref <= (SELECT turn FROM search_mark);
+END;
+
+CREATE TRIGGER item_shown AFTER DELETE ON item_flag
+BEGIN
+    INSERT OR IGNORE INTO turn_due (turn)
+    SELECT ref FROM turn WHERE id = old.turn AND ref <= (SELECT turn FROM search_mark);
+END;
+
+-- With a turn go its words. The highest refs are given again, to turns that are to be looked through.
+CREATE TRIGGER turn_purged AFTER DELETE ON turn
+BEGIN
+    DELETE FROM turn_words WHERE rowid = old.ref;
+    DELETE FROM turn_due WHERE turn = old.ref;
+    UPDATE search_mark SET turn = min(turn, coalesce((SELECT max(ref) FROM turn), 0));
+END;

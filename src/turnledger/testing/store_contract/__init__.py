@@ -27,6 +27,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "changes",
     "context",
     "flags",
     "event_ends",
@@ -55,6 +56,7 @@ PARTS = (
     "rows",
     "scopes",
     "shares",
+    "search",
     "stage",
     "stops",
     "superseded",
@@ -75,6 +77,7 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.changes import ChangeRows, Changes  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
@@ -101,6 +104,7 @@ from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
 from turnledger.testing.store_contract.retention import Retention  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
+from turnledger.testing.store_contract.search import Search  # noqa: E402
 from turnledger.testing.store_contract.shares import SharesKept  # noqa: E402
 from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # noqa: E402
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
@@ -124,6 +128,8 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    ChangeRows,
+    Changes,
     ContextShown,
     Flagged,
     EventEnds,
@@ -156,6 +162,7 @@ class StoreContract(
     ScopedOnce,
     Scopes,
     SharesKept,
+    Search,
     Stops,
     Superseding,
     TokensKept,

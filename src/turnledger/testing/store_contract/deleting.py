@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from turnledger.chat import Chat
@@ -13,13 +15,14 @@ from turnledger.errors import (
     ConversationNotFound,
 )
 from turnledger.model.attempt import AttemptState
+from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.turn import TurnKind
 from turnledger.model.within import EVERYWHERE, Within
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
 from turnledger.testing.store_contract.rows import do, read
-from turnledger.testing.store_contract.stage import Contract, Process, Stage, exchange, soon
+from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, soon
 
 DAY = 24 * 3600.0
 MONTH = 30 * DAY
@@ -256,6 +259,33 @@ class Deleting(Contract):
         restored = await there.ledger.restore(chat.id)
         assert await restored.turns() == []
         await exchange(restored, "q")
+
+    async def test_owners_are_told_of_each_step(self, stage: Stage) -> None:
+        here = await stage.process(replace(LIMITS, retain_for=60.0))
+        chat, silent = await here.chat(), await here.chat(internal=True)
+        await exchange(chat, "q")
+        await silent.delete()
+        await chat.delete()
+        await chat.delete()
+        await here.ledger.restore(chat.id)
+        await here.ledger.restore(chat.id)
+        stage.clock.advance(61)
+        await here.ledger.retain()
+        told = [each for each in await _told(here, chat) if each.turn is None]
+        assert [(each.kind, each.detail) for each in told] == [
+            (ChangeKind.CHAT_CREATED, None),
+            (ChangeKind.CHAT_DELETED, "deleted"),
+            (ChangeKind.CHAT_RESTORED, None),
+            (ChangeKind.CHAT_DELETED, "age"),
+        ]
+        stage.clock.advance(MONTH)
+        await here.tend()
+        assert (await _told(here, chat))[-1].detail == "purged"
+
+
+async def _told(process: Process, chat: Chat) -> list[LiveChange]:
+    told: list[LiveChange] = await read(process.store, do("changes_of", chat.owner, 0, 100))
+    return told
 
 
 async def _row(process: Process, chat: Chat) -> Conversation:

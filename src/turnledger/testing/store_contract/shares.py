@@ -1,5 +1,5 @@
-"""Share links: who comes with the code is let in once for each use, sees what the link shows and nothing else,
-and is out from the moment that it is revoked."""
+"""Share links: who comes with the code is let in once for each use, sees what the link shows and nothing
+else, and is out from the moment that it is revoked."""
 
 from __future__ import annotations
 

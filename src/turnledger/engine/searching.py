@@ -1,0 +1,212 @@
+"""Searching: the chats of an owner whose title, or a message that he sees, has the words that he typed.
+
+A store only says where to look. Every hit is read again where it stands, as it is now: what was hidden,
+renamed or deleted since is not shown. What is not findable yet is made so before a search, so that a turn
+which was committed before is found.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from turnledger.engine import line
+from turnledger.engine.ports import Store, Sync, Tables
+from turnledger.errors import InvalidInput, StoreError, TurnNotFound
+from turnledger.model.conversation import Conversation, ConversationState, NamedBy
+from turnledger.model.flags import hidden_from_user
+from turnledger.model.found import TITLES, Found
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.search_words import Phrase
+from turnledger.model.seen_text import seen_texts
+from turnledger.model.snippet import Snippet, snippet_of
+from turnledger.model.turn import Turn
+from turnledger.model.within import EVERYWHERE, Within
+
+AT_ONCE = 64
+"""Turns and titles that one step makes findable: the writer does nothing else meanwhile."""
+STEPS_OF_SEARCH = 32
+"""Steps that a search takes at most before it answers."""
+STEPS_OF_TENDING = 64
+"""Steps that one round of the timer takes at most."""
+MOST_LOOKED_AT = 1_000
+"""Places that a page looks at, at most: it may be short, and the next one goes on."""
+MOST_FORKS = 20
+"""Conversations made from a deleted one that are looked at."""
+
+
+class Hit(Struct, frozen=True):
+    """A chat in which all that was sought was found."""
+
+    conversation: Conversation
+    turn: TurnId | None
+    """Where; None for the title."""
+    branch: BranchId
+    """The branch that shows it: the current one if that does."""
+    snippet: str
+    """A part of the text, on one line."""
+    marks: tuple[tuple[int, int], ...]
+    """What of it was sought: offsets of first characters, and of those behind the last."""
+
+
+class SearchPage(Struct, frozen=True):
+    """A page of what was found."""
+
+    hits: tuple[Hit, ...]
+    next: str | None
+    """Where the next page begins; None behind the last."""
+    is_complete: bool
+    """Whether all that was committed before can be found; if not, the newest turns cannot yet."""
+
+
+class SearchRequest(Struct, frozen=True):
+    owner: str
+    scope: str | None
+    sought: tuple[Phrase, ...]
+    before: int | None
+    limit: int
+    now: int
+    within: Within = EVERYWHERE
+
+    def shows(self, conversation: Conversation) -> bool:
+        """Whether who asks would see the conversation in a list."""
+        return (
+            conversation.state is ConversationState.LIVE
+            and not conversation.internal
+            and conversation.is_listed
+            and not conversation.is_expired(self.now)
+            and self.scope in (None, conversation.scope)
+            and self.within.sees(conversation)
+        )
+
+
+async def search(tables: Tables, request: SearchRequest) -> SearchPage:
+    """A page of hits, titles first, then the newest turn first; one for each chat."""
+    hits: dict[ConversationId, Hit] = {}
+    before, is_last = request.before, False
+    looked_at = 0
+    while not is_last and len(hits) < request.limit and looked_at < MOST_LOOKED_AT:
+        found = await tables.search(request.owner, request.scope, request.sought, before, AT_ONCE)
+        for each in found:
+            before = each.place
+            looked_at += 1
+            hit = await _hit(tables, request, each, hits)
+            if hit is not None:
+                hits.setdefault(hit.conversation.id, hit)
+            if len(hits) == request.limit:
+                break
+        is_last = len(found) < AT_ONCE and (not found or before == found[-1].place)
+    after = None if is_last or before is None else cursor_at(before)
+    return SearchPage(tuple(hits.values()), after, await tables.is_all_known())
+
+
+async def _hit(
+    tables: Tables, request: SearchRequest, found: Found, hits: dict[ConversationId, Hit]
+) -> Hit | None:
+    """What is to be shown of a place; None if it is not, or if its chat is shown already."""
+    if found.conversation in hits:
+        return None
+    home = await tables.conversation(request.owner, found.conversation)
+    if home is None:
+        return None
+    if found.turn is None:
+        return _title_hit(home, request)
+    turn = await tables.turn(request.owner, found.turn)
+    if turn is None:
+        return None
+    shown = await _where_shown(tables, request, home, turn)
+    if shown is None or shown[0].id in hits:
+        return None
+    conversation, branch = shown
+    snippet = await _snippet(tables, request, turn)
+    return _hit_of(conversation, turn.id, branch, snippet) if snippet is not None else None
+
+
+def _title_hit(home: Conversation, request: SearchRequest) -> Hit | None:
+    if not request.shows(home) or not home.title or home.named_by is NamedBy.WORDS:
+        return None
+    snippet = snippet_of([home.title], request.sought)
+    return _hit_of(home, None, home.branch, snippet) if snippet is not None else None
+
+
+def _hit_of(conversation: Conversation, turn: TurnId | None, branch: BranchId, snippet: Snippet) -> Hit:
+    own = replace(conversation, metadata=dict(conversation.metadata))
+    return Hit(own, turn, branch, snippet.text, snippet.marks)
+
+
+async def _where_shown(
+    tables: Tables, request: SearchRequest, home: Conversation, turn: Turn
+) -> tuple[Conversation, BranchId] | None:
+    """The chat that shows a turn: its own, or the first one to be seen that was made from it."""
+    if request.shows(home):
+        return home, await _branch_with(tables, home, turn, turn.branch)
+    for id, branch in await tables.shown_elsewhere(turn.branch, turn.number, MOST_FORKS):
+        fork = await tables.conversation(request.owner, id)
+        if fork is not None and request.shows(fork):
+            return fork, await _branch_with(tables, fork, turn, branch)
+    return None
+
+
+async def _branch_with(
+    tables: Tables, conversation: Conversation, turn: Turn, otherwise: BranchId
+) -> BranchId:
+    """The current branch if the turn is on its line, and another one if not."""
+    if turn.branch == conversation.branch:
+        return conversation.branch
+    current = await tables.branch(conversation.branch)
+    if current is None:
+        return otherwise
+    try:
+        await line.up_to(tables, current, turn)
+    except TurnNotFound:
+        return otherwise
+    return current.id
+
+
+async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
+    flags = await tables.flags(request.owner, (turn.id,))
+    hidden = hidden_from_user(flags).get(turn.id, ())
+    return snippet_of(seen_texts(turn, hidden), request.sought)
+
+
+def cursor_at(place: int) -> str:
+    return f"{place:x}"
+
+
+def place_of(cursor: str | None) -> int | None:
+    """The place that a cursor names; raises InvalidInput for one that was not given out here."""
+    if cursor is None:
+        return None
+    place = int(cursor, 16) if 0 < len(cursor) <= 16 and set(cursor) <= set("0123456789abcdef") else 0
+    if not 0 < place < 2 * TITLES:
+        raise InvalidInput("cursor is none. Give the `next` of the page before, or leave it out.")
+    return place
+
+
+async def index_some(tables: Tables, limit: int) -> int:
+    """Make some of what was committed findable."""
+    return await tables.index_texts(limit)
+
+
+async def is_all_known(tables: Tables, _: None) -> bool:
+    """Whether there is nothing to be made findable."""
+    return await tables.is_all_known()
+
+
+async def make_findable(store: Store, steps: int) -> None:
+    """Make findable what was committed, in so many steps at most. What is lost of that is done again."""
+    for _ in range(steps):
+        if await store.read(is_all_known, None):
+            return
+        await store.transact(index_some, AT_ONCE, Sync.PROCESS)
+
+
+async def search_all(store: Store, request: SearchRequest) -> SearchPage:
+    """Make findable what is not yet, then search. A store that cannot be written to is searched as it is."""
+    if not request.sought:
+        return SearchPage((), None, is_complete=True)
+    with suppress(StoreError):  # a page that says that it is not complete is worth more than none
+        await make_findable(store, STEPS_OF_SEARCH)
+    return await store.read(search, request)

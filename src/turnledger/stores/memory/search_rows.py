@@ -1,0 +1,91 @@
+"""What a search finds in a memory store: it looks at everything."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from turnledger.model.conversation import Conversation, ConversationState, NamedBy
+from turnledger.model.found import TITLES, Found
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.search_words import Phrase, has, words_of
+from turnledger.model.seen_text import seen_texts
+from turnledger.model.turn import Turn
+from turnledger.stores.memory.undo_log import UndoLog
+
+if TYPE_CHECKING:
+    from turnledger.stores.memory.database import Database
+
+
+class SearchRows(UndoLog):
+    """The part of `Tables` that holds words."""
+
+    _db: Database
+
+    def _give_place(self, id: TurnId | ConversationId) -> None:
+        """Put it behind all that was made before."""
+        self._put(self._db.places, id, next(reversed(self._db.places.values()), 0) + 1)
+
+    async def index_texts(self, limit: int) -> int:
+        return 0
+
+    async def is_all_known(self) -> bool:
+        return True
+
+    async def search(
+        self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
+    ) -> list[Found]:
+        db = self._db
+        searched = {
+            each.id: each
+            for each in db.conversations.values()
+            if each.owner == owner and not each.internal and scope in (None, each.scope)
+        }
+        if not sought:
+            return []
+        last = 2 * TITLES if before is None else before
+        found = (each for each in self._texts(searched) if each[0].place < last and _occur(sought, each[1]))
+        return sorted((place for place, _ in found), key=lambda each: -each.place)[:limit]
+
+    def _texts(self, searched: dict[ConversationId, Conversation]) -> Iterator[tuple[Found, list[str]]]:
+        db = self._db
+        for id, each in searched.items():
+            if each.title and each.named_by is not NamedBy.WORDS:
+                yield Found(TITLES + db.places[id], id), [each.title]
+        for turn in db.turns.values():
+            id = db.branches[turn.branch].conversation
+            if id in searched:
+                yield Found(db.places[turn.id], id, turn.id), self._seen(searched[id].owner, turn)
+
+    def _seen(self, owner: str, turn: Turn) -> list[str]:
+        flags = self._db.flags.get((owner, turn.id), {})
+        return seen_texts(turn, {place for place, each in flags.items() if not each.to_user})
+
+    async def shown_elsewhere(
+        self, branch: BranchId, number: int, limit: int
+    ) -> list[tuple[ConversationId, BranchId]]:
+        made = self._made_from(branch, number)
+        homes = ((self._db.branches[each].conversation, each) for each in self._db.branches if each in made)
+        live = (each for each in homes if self._db.conversations[each[0]].state is ConversationState.LIVE)
+        return list(islice(live, limit))
+
+    def _made_from(self, branch: BranchId, number: int) -> set[BranchId]:
+        """The branches that need this turn."""
+        made: set[BranchId] = set()
+        sources = [(branch, number)]
+        while sources:
+            source, first = sources.pop()
+            new = {
+                origin.branch
+                for origin in self._db.origins.values()
+                if origin.line and origin.line[0].branch == source and origin.line[0].through >= first
+            }
+            sources += [(each, 0) for each in new - made]
+            made |= new
+        return made
+
+
+def _occur(sought: Sequence[Phrase], texts: Sequence[str]) -> bool:
+    words = [words_of(text) for text in texts]
+    return all(any(has(phrase, each) for each in words) for phrase in sought)

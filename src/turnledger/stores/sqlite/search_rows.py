@@ -1,0 +1,120 @@
+"""What a search finds in a SQLite store, and what it does not know yet: search.sql, by the engine's names."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import accumulate
+from typing import Any
+
+import apsw
+
+from turnledger.errors import StoreCorrupt
+from turnledger.model.found import TITLES, Found
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.search_words import Phrase
+from turnledger.model.seen_text import seen_texts
+from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sqlite.queries import named_queries, sql_text
+from turnledger.stores.sqlite.records import Row
+from turnledger.stores.sqlite.search_terms import asked, terms_of
+
+QUERIES = named_queries(sql_text("search.sql"))
+
+BYTES_AT_ONCE = 250_000
+"""Of turns that are looked through in one step: others wait for the writer meanwhile."""
+MOST_MADE = 1_000
+"""Branches made from a turn that are looked at for one that is live."""
+
+
+class SearchRows:
+    """The part of `Tables` that holds words."""
+
+    _cursor: apsw.Cursor
+
+    def _seek(self, query: str, *bindings: Any) -> list[Row]:
+        return self._cursor.execute(QUERIES[query], bindings).fetchall()
+
+    async def search(
+        self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
+    ) -> list[Found]:
+        if not sought:
+            return []
+        query = asked(owner, scope, sought)
+        found: list[Found] = []
+        if before is None or before > TITLES:
+            last = 2**62 if before is None else before - TITLES
+            rows = self._seek("found_titles", query, last, owner, limit)
+            found = [Found(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
+            before = TITLES
+        if len(found) < limit:
+            rows = self._seek("found_turns", query, before, owner, limit - len(found))
+            found += [Found(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows]
+        return found
+
+    async def shown_elsewhere(
+        self, branch: BranchId, number: int, limit: int
+    ) -> list[tuple[ConversationId, BranchId]]:
+        rows = self._seek("shown_elsewhere", branch.raw, number, limit, MOST_MADE)
+        return [(ConversationId.trusted(id), BranchId.trusted(made)) for id, made in rows]
+
+    async def is_all_known(self) -> bool:
+        [(is_known,)] = self._seek("is_all_known")
+        return bool(is_known)
+
+    async def index_texts(self, limit: int) -> int:
+        done = self._index_titles(limit)
+        if done < limit:
+            done += self._index_again(limit - done)
+        if done < limit:
+            done += self._index_new(limit - done)
+        return done
+
+    def _index_titles(self, limit: int) -> int:
+        rows = self._seek("due_titles", limit)
+        for ref, owner, scope, title in rows:
+            self._seek("drop_title_words", ref)
+            terms = terms_of(owner, scope, [title]) if title else ""
+            if terms:
+                self._seek("add_title_words", ref, terms)
+        if rows:
+            self._seek("titles_known", rows[-1][0])
+        return len(rows)
+
+    def _index_again(self, limit: int) -> int:
+        refs = _some_of(self._seek("due_turns", limit))
+        for ref in refs:
+            self._seek("drop_turn_words", ref)
+            self._index(ref)
+        if refs:
+            self._seek("turns_known", refs[-1])
+        return len(refs)
+
+    def _index_new(self, limit: int) -> int:
+        refs = _some_of(self._seek("new_turns", limit))
+        for ref in refs:
+            self._index(ref)
+        if refs:
+            self._seek("move_mark", refs[-1])
+        return len(refs)
+
+    def _index(self, ref: int) -> None:
+        """Make a turn be found by the words that its user sees."""
+        for id, body, owner, scope in self._seek("whole_turn", ref):
+            hidden = {place for (place,) in self._seek("hidden_items", id)}
+            terms = terms_of(owner, scope, _texts(id, body, hidden))
+            if terms:
+                self._seek("add_turn_words", ref, terms)
+
+
+def _some_of(rows: Sequence[Row]) -> list[int]:
+    """The first of these turns, up to a size; one at least."""
+    before = accumulate((size for _, size in rows), initial=0)
+    return [ref for (ref, _), passed in zip(rows, before, strict=False) if passed < BYTES_AT_ONCE]
+
+
+def _texts(id: bytes, body: bytes, hidden: Collection[int]) -> list[str]:
+    turn = Turn(TurnId.trusted(id), BranchId.trusted(id), 0, None, TurnKind.COMPLETED, 0, 0, body)
+    try:
+        return seen_texts(turn, hidden)
+    except StoreCorrupt:
+        return []  # whoever reads the turn is told, and so is who checks the store
