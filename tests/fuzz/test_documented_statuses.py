@@ -69,7 +69,7 @@ class Place:
         self.gone = await self._chat("gone")
         self.ids |= await self._chat("there")
         chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
-        await chat.delete()
+        await chat.delete(purge=True)
         self.bodies = {
             "/api/tokens": {"scopes": ["admin"]},
             "/api/turns/{turn}/stop": {},
