@@ -38,11 +38,13 @@ from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.retention import Retained, Retired
 from turnledger.model.share import Share, ShareKind
 from turnledger.model.token import Token, TokenScope
+from turnledger.model.transfer_report import ImportReport
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
 from turnledger.model.within import Within
 from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
+from turnledger.transfer import Transfer
 
 # A library is silent unless its user configures logging.
 logging.getLogger("turnledger").addHandler(logging.NullHandler())
@@ -60,6 +62,7 @@ __all__ = [
     "Finding",
     "Flags",
     "Hit",
+    "ImportReport",
     "Item",
     "ItemDone",
     "Ledger",
@@ -89,6 +92,7 @@ __all__ = [
     "Token",
     "TokenScope",
     "Tokens",
+    "Transfer",
     "Turn",
     "TurnBlock",
     "TurnFinished",

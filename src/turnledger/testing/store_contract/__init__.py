@@ -61,6 +61,7 @@ PARTS = (
     "stops",
     "superseded",
     "tokens",
+    "transfer",
     "unfinished_edits",
     "unknown_outcome",
     "usage",
@@ -110,6 +111,7 @@ from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # n
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
 from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
+from turnledger.testing.store_contract.transfer import Transferred  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
@@ -166,6 +168,7 @@ class StoreContract(
     Stops,
     Superseding,
     TokensKept,
+    Transferred,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,

@@ -16,7 +16,7 @@ async def made(app: App, conversation_key: str | None = None) -> Chat:
 
 
 async def delete(app: App, chat: Chat, query: str = "") -> Reply:
-    return await ask(app, f"/api/chats/{chat.id}", method="DELETE", query=query)
+    return await ask(app, f"/api/chats/{chat.id}", method="DELETE", query=query.encode())
 
 
 async def restore(app: App, chat: Chat) -> Reply:
