@@ -8,6 +8,7 @@ from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
 
+from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
 from turnledger.engine.admitting import Readmit, persist_admitted
 from turnledger.engine.asking import (
@@ -27,9 +28,7 @@ from turnledger.engine.block import TurnBlock
 from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
-    ListRequest,
     ResolveRequest,
-    list_page,
     resolve_now,
     resolve_settled,
 )
@@ -79,6 +78,7 @@ class Ledger:
         secrets = secret_bits or SystemEntropy(bulk=0)
         self._tokens = Tokens(process, secrets, OWNER)
         self._shares = Shares(process, secrets, OWNER)
+        self._catalogue = Catalogue(process, OWNER)
         self._transfer = Transfer(process, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
@@ -257,23 +257,6 @@ class Ledger:
         oldest first. Never what is pinned, or has a turn that runs. It is done on a timer anyway."""
         return await self._tending.retaining.retain()
 
-    async def conversations(
-        self,
-        *,
-        owner: str = OWNER,
-        scope: str | None = None,
-        within: Within = EVERYWHERE,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Conversation]:
-        """List the owner's conversations, of one scope or of all that there are, the last used first;
-        `before` is the last id of the page before."""
-        if scope is not None or within.scope is not None:
-            scope = scope_in(scope or "", within)
-        cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms(), within)
-        return await self._process.store.read(list_page, request)
-
     async def search(
         self,
         text: str,
@@ -333,6 +316,7 @@ class Ledger:
             within=within,
             create=create and place is None,
             reset=reset,
+            is_listed=False,
         )
         request = begin_request(self._process, target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
@@ -364,6 +348,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = resent_request(self._process, target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
@@ -401,6 +386,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
@@ -434,6 +420,11 @@ class Ledger:
     async def usage(self, *, owner: str = OWNER) -> Usage:
         """Tell how much is stored for an owner; see Limits.owner_bytes."""
         return await self._process.store.read(usage, owner)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The lists of an owner's conversations."""
+        return self._catalogue
 
     @property
     def tokens(self) -> Tokens:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from turnledger.engine.ended_tables import EndedTables
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
@@ -25,6 +26,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.found import Found
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.search_words import Phrase
 from turnledger.model.share import Share
 from turnledger.model.token import Token
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from turnledger.engine.transaction import RunningTurn
 
 
-class Tables(Protocol):
+class Tables(EndedTables, Protocol):
     """The rows of a store inside one transaction. Lookups return None for what is not there."""
 
     # Conversations. The owner is part of every lookup: to anyone else the row does not exist.
@@ -42,11 +44,10 @@ class Tables(Protocol):
     async def conversation_by_key(
         self, owner: str, scope: str, conversation_key: str
     ) -> Conversation | None: ...
-    async def conversations(
-        self, owner: str, scope: str | None, before: Conversation | None, limit: int
-    ) -> list[Conversation]:
-        """Live ones that are not internal, of one scope or of all, the last touched first, after `before` in
-        that order."""
+    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
+        """Those that are wanted, each with what its current branch says of it, the last touched first, behind
+        a position in that order. Internal ones and those that are not listed are never wanted. Neither many
+        chats, nor a tag that few or many of them have, may make it slow."""
         ...
 
     async def untouched(
@@ -82,38 +83,6 @@ class Tables(Protocol):
         ...
 
     async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None: ...
-    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
-        ...
-
-    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
-        """Deleted ones whose `purge_at` has come, of all owners, the first due first."""
-        ...
-
-    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        """Live ones that are not listed, were last touched by then, and have nothing that runs or is to be
-        settled; of all owners, the oldest first."""
-        ...
-
-    async def owners(self, after: str | None, limit: int) -> list[str]:
-        """Those of whom something is stored, in order, after this one."""
-        ...
-
-    async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
-        """Live and listed ones, internal ones among them, that were last touched by then, the oldest first,
-        without those that are pinned or that an attempt runs on."""
-        ...
-
-    async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
-        """Deleted ones that can be restored, the oldest first."""
-        ...
-
-    async def purge_ended(self, limit: int) -> int:
-        """Remove up to `limit` turns, attempts and origins of purged and expired conversations, and the
-        previews of their branches; return how many. A turn stays while the line of a branch elsewhere
-        needs it, and an origin while its branch has turns or another was made from it."""
-        ...
-
     # Branches.
     async def branch(self, id: BranchId) -> Branch | None: ...
     async def add_branch(self, branch: Branch) -> None: ...
@@ -174,9 +143,6 @@ class Tables(Protocol):
         ...
 
     async def stored_bytes(self, owner: str) -> int: ...
-    async def bytes_of(self, conversation: ConversationId) -> int:
-        """What the branches of a conversation count, each in whole blocks."""
-        ...
 
     # Flags of items, where there are any. They go when their turn is purged.
     async def flags(self, owner: str, turns: Sequence[TurnId]) -> FlagsOf:
