@@ -26,6 +26,7 @@ from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
+from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.finding import Finding, Rule
@@ -52,6 +53,7 @@ __all__ = [
     "AttemptState",
     "Began",
     "Change",
+    "ChangeKind",
     "Chat",
     "Context",
     "Conversation",
@@ -64,6 +66,7 @@ __all__ = [
     "ItemDone",
     "Ledger",
     "Limits",
+    "LiveChange",
     "OnBusy",
     "OnDivergence",
     "OnFailure",

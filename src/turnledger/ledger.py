@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
@@ -24,6 +24,7 @@ from turnledger.engine.asking import (
     target_of,
 )
 from turnledger.engine.block import TurnBlock
+from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
     ListRequest,
@@ -32,6 +33,7 @@ from turnledger.engine.conversations import (
     resolve_now,
     resolve_settled,
 )
+from turnledger.engine.feed import Following
 from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
@@ -48,6 +50,7 @@ from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
+from turnledger.model.change import LiveChange
 from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
@@ -122,6 +125,7 @@ class Ledger:
             await process.drained()
         finally:
             await self._tending.close()
+            await process.feed.close()
             await process.flushing.close()
             await process.deliveries.close()
             await process.store.close()
@@ -375,6 +379,32 @@ class Ledger:
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    async def changes(
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
+    ) -> AsyncIterator[LiveChange]:
+        """Follow what happens to the chats of an owner, in whichever process, in order and without polling.
+
+        The first one told is `start`: everything that happens behind its position is told. With `after`, the
+        text of a position, it goes on behind that; if what came since is not kept any more, a `gap` says so,
+        and it goes on from now. Who falls behind is told from the store; nobody is waited for. It ends when
+        nobody asks for more. Raises LedgerClosed, and TooManyReaders.
+        """
+        with self.follow(owner=owner, within=within, after=after) as following:
+            while True:
+                for change in await following.next_batch():
+                    yield change
+
+    def follow(
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
+    ) -> Following:
+        """As `changes`, in batches, and with the position in between: for servers."""
+
+        return Following(self._process, owner, within, after)
+
+    async def position(self, *, owner: str = OWNER) -> str:
+        """Where `changes` has to go on from, so that nothing is missed that happens from now on."""
+        return str(await self._process.store.read(newest_position, owner))
 
     async def usage(self, *, owner: str = OWNER) -> Usage:
         """Tell how much is stored for an owner; see Limits.owner_bytes."""

@@ -15,7 +15,12 @@ import pytest
 from tests.unit.server.processes import ServerProcess, started
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "docs" / "chat-completions.md", ROOT / "docs" / "keeping.md"]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "chat-completions.md",
+    ROOT / "docs" / "keeping.md",
+    ROOT / "docs" / "live-updates.md",
+]
 EXAMPLE = re.compile(r"```py\n(.*?)```\s*```text\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"```console\n\$ (.+)\n(.*)\n```")
 URL = "http://127.0.0.1:8383"

@@ -107,7 +107,7 @@ class Application:
                 assert not reply.is_whole, "more after the end"
                 reply.body += message.get("body", b"")
                 reply.is_whole = not message.get("more_body", False)
-                if reply.is_whole:
+                if reply.is_whole or path == "/api/events":  # which has no end
                     over.set()
 
         scope = {

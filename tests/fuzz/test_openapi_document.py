@@ -30,6 +30,10 @@ OPERATIONS = [
     "POST /api/chats/{chat}/undo",
     "POST /api/chats/reset",
     "GET /api/chats/{chat}",
+    "GET /api/chats/{chat}/export",
+    "GET /api/export",
+    "POST /api/import",
+    "GET /api/events",
     "POST /api/tokens",
     "GET /api/tokens",
     "GET /api/tokens/self",
@@ -40,6 +44,7 @@ OPERATIONS = [
     "GET /openapi.json",
 ]
 TAKE_ANYTHING = {
+    "GET /api/events",
     "GET /v1/models",
     "GET /v1/models/{model}",
     "GET /api/tokens/self",

@@ -341,7 +341,7 @@ class Operations(RuleBasedStateMachine):
             seen = replace(left, fence=left.fence - late)
             self.run(take_over, TakeOverRequest(seen, self.now))
         names = tuple(ticket.attempt for ticket in tickets)
-        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease))
+        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease, now=self.now))
 
     @has("requests")
     @rule(owner=owners, place=places, pick=picks, policy=on_stop, by_name=st.booleans())

@@ -9,12 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.branching import open_branch, place_of
+from turnledger.engine.changes import tell_committed
 from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import store_turn
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Fork
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
@@ -44,6 +45,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     """The events of the turn, as they are kept with it."""
     is_flushed: bool = False
     """Whether parts of the log were written before."""
+    home: Conversation | None = None
+    """The conversation as its begin saw it; looked up where it is not given."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,8 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
+    home = request.home or await tables.conversation(request.owner, request.conversation)
+    await tell_committed(tables, home, turn, has_moved=request.fork is not None)
     if request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
     return turn

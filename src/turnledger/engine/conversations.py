@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnledger.engine.changes import tell
 from turnledger.engine.ending import DELETED, end_running
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
@@ -17,6 +18,7 @@ from turnledger.errors import (
     ConversationNotFound,
     RevisionConflict,
 )
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.reset_policy import NEVER, ResetPolicy
@@ -132,6 +134,8 @@ async def seen_lane(
 async def insert(tables: Tables, fresh: Conversation) -> Conversation:
     await tables.add_conversation(fresh)
     await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
+    if fresh.is_listed:
+        await tell(tables, ChangeKind.CHAT_CREATED, fresh, fresh.created_at)
     return fresh
 
 
@@ -231,6 +235,7 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         return found
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
+    await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
 
 
@@ -252,6 +257,7 @@ async def delete(tables: Tables, request: DeleteRequest) -> BranchId:
             replace(found, state=ConversationState.PURGED, title=None, metadata={})
         )
         await _close_lane(tables, found, request.now)
+        await tell(tables, ChangeKind.CHAT_DELETED, found, request.now, detail="deleted")
     return found.branch
 
 
@@ -267,6 +273,7 @@ async def _close_lane(tables: Tables, conversation: Conversation, now: int) -> N
     await tables.save_branch(branch)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)
+        await tell(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
 
 
 @dataclass(frozen=True)
@@ -283,6 +290,7 @@ async def expire_lapsed(tables: Tables, request: ExpireRequest) -> int:
             replace(conversation, state=ConversationState.EXPIRED, title=None, metadata={})
         )
         await _close_lane(tables, conversation, request.now)
+        await tell(tables, ChangeKind.CHAT_DELETED, conversation, request.now, detail="expired")
     return len(lapsed)
 
 

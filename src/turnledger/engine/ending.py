@@ -9,12 +9,14 @@ from msgspec.structs import replace
 
 from turnledger.engine import closing
 from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
+from turnledger.engine.changes import tell, tell_committed
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.usage import store_turn
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructed_after
@@ -122,7 +124,16 @@ async def end_running(
     await tables.save_attempt(attempt)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
+    await _tell_ended(tables, attempt, now)
     return branch, Ended(attempt.state, failure=failure)
+
+
+async def _tell_ended(tables: Tables, attempt: Attempt, now: int) -> None:
+    found = await tables.conversation(attempt.owner, attempt.conversation)
+    if found is not None:
+        kind = ChangeKind.TURN_FAILED if attempt.state is AttemptState.FAILED else ChangeKind.TURN_STOPPED
+        code = attempt.failure.code if attempt.failure else None
+        await tell(tables, kind, found, now, turn=attempt.id, detail=code)
 
 
 def keeps(attempt: Attempt, failure: Failure | None) -> bool:
@@ -154,6 +165,7 @@ async def _keep(
     now: int,
 ) -> tuple[Branch, Ended]:
     output = closing.kept(journal, attempt.partial)
+    home = await tables.conversation(attempt.owner, attempt.conversation)
     if place is not None:
         await tables.save_branch(branch)
         branch = await open_branch(tables, attempt.owner, branch, place)
@@ -166,6 +178,7 @@ async def _keep(
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
+    await tell_committed(tables, home, turn, has_moved=place is not None)
     return branch, Ended(AttemptState.KEPT, turn, failure)
 
 
@@ -194,6 +207,8 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
+    home = await tables.conversation(attempt.owner, attempt.conversation)
+    await tell_committed(tables, home, turn, has_moved=False)
     return replace(branch, unsettled=None, settled=branch.length)
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from turnledger.engine import line
 from turnledger.engine.admitting import check_admitted
 from turnledger.engine.branching import Divergence, fork_at, last_turn, open_branch, place_of, turn_on
+from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import settle
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
@@ -26,6 +27,7 @@ from turnledger.errors import (
     InvalidInput,
     Superseded,
 )
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Claim, Conversation, Origin
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.pairing import left_open
@@ -175,6 +177,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
+    await tell(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     return fresh
 
 

@@ -23,6 +23,7 @@ from turnledger.server.routes import (
     branches,
     chats,
     completions,
+    events,
     health,
     models,
     tokens,
@@ -57,6 +58,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *branches.endpoints(service),
             *chats.endpoints(service),
             *transfer.endpoints(service),
+            *events.endpoints(service),
             *tokens.endpoints(service),
             *health.endpoints(service),
         ]

@@ -22,6 +22,7 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import in_blocks
+from turnledger.stores.memory.change_rows import ChangeRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
 from turnledger.stores.memory.search_rows import SearchRows
@@ -33,7 +34,7 @@ KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, ShareRows, SearchRows, TransferRows, Overview):
+class MemoryTables(TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:

@@ -18,6 +18,7 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.model.usage import in_blocks
 from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.change_rows import ChangeRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
@@ -46,7 +47,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(TokenRows, ShareRows, SearchRows, TransferRows, Overview):
+class SqliteTables(TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.

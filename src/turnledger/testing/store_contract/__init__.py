@@ -27,6 +27,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "changes",
     "context",
     "flags",
     "event_ends",
@@ -75,6 +76,7 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.changes import ChangeRows, Changes  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
@@ -124,6 +126,8 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    ChangeRows,
+    Changes,
     ContextShown,
     Flagged,
     EventEnds,
