@@ -48,6 +48,7 @@ TAKE_ANYTHING = {
     "GET /v1/models",
     "GET /v1/models/{model}",
     "GET /api/tokens/self",
+    "POST /api/import",
     "GET /healthz",
     "GET /readyz",
     "GET /metrics",

@@ -84,7 +84,7 @@ def _import(service: Service) -> Endpoint:
         summary="Take in conversations from a file of an export. What is there is never changed.",
         tag="transfer",
         query={"scope": Parameter("Put them into this scope, whatever the file says.", TEXT)},
-        body=TEXT,
+        body={},
         body_type=NDJSON,
         is_unbounded=True,
         content={200: {NDJSON: {}}},
