@@ -85,6 +85,7 @@ def _import(service: Service) -> Endpoint:
         tag="transfer",
         query={"scope": Parameter("Put them into this scope, whatever the file says.", TEXT)},
         body={},
+        needs_body=False,
         body_type=NDJSON,
         is_unbounded=True,
         content={200: {NDJSON: {}}},
