@@ -83,6 +83,7 @@ class Place:
             "/api/chats/{chat}/switch": {"branch": self.ids["branch"]},
             "/api/chats/{chat}/undo": {},
             "/api/chats/reset": {"conversation_key": "there"},
+            "/api/import": {},
         }
         if self.endpoint.body is not None:
             self.say("Hi")
