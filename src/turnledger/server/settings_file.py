@@ -260,10 +260,11 @@ class _Reading:
                 raise self._problem(
                     ("server", "hosts"), f"`{host}` is not the name of a host. Leave out scheme and port."
                 )
-        for origin in settings.origins:
+        named = {"origins": settings.origins, "frame_ancestors": settings.frame_ancestors}
+        for name, origin in [(name, each) for name, origins in named.items() for each in origins]:
             if not is_origin(origin):
                 raise self._problem(
-                    ("server", "origins"),
+                    ("server", name),
                     f"`{origin}` is not an origin. Write scheme, host and port, as in http://localhost:3000.",
                 )
         self._check_title_model(settings)
