@@ -37,11 +37,13 @@ from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.share import Share, ShareKind
 from turnledger.model.token import Token, TokenScope
+from turnledger.model.transfer_report import ImportReport
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
 from turnledger.model.within import Within
 from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
+from turnledger.transfer import Transfer
 
 # A library is silent unless its user configures logging.
 logging.getLogger("turnledger").addHandler(logging.NullHandler())
@@ -59,6 +61,7 @@ __all__ = [
     "Finding",
     "Flags",
     "Hit",
+    "ImportReport",
     "Item",
     "ItemDone",
     "Ledger",
@@ -86,6 +89,7 @@ __all__ = [
     "Token",
     "TokenScope",
     "Tokens",
+    "Transfer",
     "Turn",
     "TurnBlock",
     "TurnFinished",

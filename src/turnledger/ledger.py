@@ -62,6 +62,7 @@ from turnledger.model.within import EVERYWHERE, Within
 from turnledger.shares import Shares
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
+from turnledger.transfer import Transfer
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
@@ -76,6 +77,7 @@ class Ledger:
         secrets = secret_bits or SystemEntropy(bulk=0)
         self._tokens = Tokens(process, secrets, OWNER)
         self._shares = Shares(process, secrets, OWNER)
+        self._transfer = Transfer(process, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -412,6 +414,11 @@ class Ledger:
     def tokens(self) -> Tokens:
         """The tokens that let callers in, for servers: made, found, listed and revoked here."""
         return self._tokens
+
+    @property
+    def transfer(self) -> Transfer:
+        """Chats as lines of JSON: exported and imported here."""
+        return self._transfer
 
     @property
     def shares(self) -> Shares:

@@ -20,6 +20,7 @@ PAGES = [
     ROOT / "docs" / "chat-completions.md",
     ROOT / "docs" / "keeping.md",
     ROOT / "docs" / "live-updates.md",
+    ROOT / "docs" / "search.md",
 ]
 EXAMPLE = re.compile(r"```py\n(.*?)```\s*```text\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"```console\n\$ (.+)\n(.*)\n```")

@@ -31,6 +31,7 @@ OPERATIONS = [
     "POST /api/chats/reset",
     "GET /api/chats/{chat}",
     "GET /api/events",
+    "GET /api/search",
     "POST /api/tokens",
     "GET /api/tokens",
     "GET /api/tokens/self",

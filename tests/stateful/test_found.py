@@ -8,7 +8,8 @@ from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, TURNS
 from tests.stateful.pair import Pair
 from tests.unit.engine.stage import drive
 from tests.unit.model.shapes import user
-from turnledger.engine.begin import BeginRequest, begin
+from turnledger.engine.begin import begin
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.conversations import (
     DeleteRequest,
     ListRequest,

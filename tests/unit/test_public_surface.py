@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Ledger, RunningTurn, Tokens, TurnBlock
+from turnledger import Chat, Ledger, RunningTurn, Tokens, Transfer, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -28,6 +28,7 @@ def test_these_names_are_exported() -> None:
         "Finding",
         "Flags",
         "Hit",
+        "ImportReport",
         "Item",
         "ItemDone",
         "Ledger",
@@ -52,6 +53,7 @@ def test_these_names_are_exported() -> None:
         "Token",
         "TokenScope",
         "Tokens",
+        "Transfer",
         "Turn",
         "TurnBlock",
         "TurnFinished",
@@ -97,6 +99,7 @@ def test_a_ledger_can_do_this() -> None:
         "run",
         "search",
         "tokens",
+        "transfer",
         "turn",
         "usage",
     }
@@ -104,6 +107,10 @@ def test_a_ledger_can_do_this() -> None:
 
 def test_tokens_can_do_this() -> None:
     assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke"}
+
+
+def test_a_transfer_can_do_this() -> None:
+    assert public(Transfer) == {"export", "export_all", "import_lines", "markdown"}
 
 
 def test_a_chat_can_do_this() -> None:
@@ -176,7 +183,7 @@ def test_a_turn_that_is_asked_for_can_do_this() -> None:
     assert public(TurnBlock) == {"id", "note_delivery", "run"}
 
 
-@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, TurnBlock])
+@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, Transfer, TurnBlock])
 def test_every_public_method_is_documented(kind: type) -> None:
     methods = [name for name in public(kind) if callable(getattr(kind, name))]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
 
 from turnledger.engine.admitting import Readmit
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation

@@ -49,6 +49,17 @@ class Tables(Protocol):
         that order."""
         ...
 
+    async def untouched(
+        self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
+    ) -> list[Conversation]:
+        """Live and listed ones that are not internal, of one scope or of all, the longest untouched first,
+        behind the one that was last touched at this time and has this id."""
+        ...
+
+    async def is_taken(self, id: ConversationId | TurnId) -> bool:
+        """Whether anybody's conversation, or turn, attempt or ticket, has this id."""
+        ...
+
     async def add_conversation(self, conversation: Conversation) -> None:
         """Insert; if it has a conversation_key, the key names it from now on, and no other of its scope."""
         ...

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from turnledger.engine.begin import Begun
+from turnledger.engine.beginning import Begun
 from turnledger.engine.chat_history import joined, said_in
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft

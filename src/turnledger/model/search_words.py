@@ -26,6 +26,8 @@ _SPACELESS = (
     *((0x3005, 0x3007), (0x3040, 0x312F), (0x31F0, 0x31FF)),  # kana and bopomofo
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0x20000, 0x3FFFF)),  # Han
 )
+FIRST_SYLLABLE = "\uac00"
+"""The first of those that Korean is written with."""
 _ZERO_WIDTH_SPACE = "\u200b"
 _QUOTES = re.compile('["\u201c\u201d\u201e\u201f\uff02]')
 
@@ -111,7 +113,7 @@ def sought_in(typed: str) -> tuple[Phrase, ...]:
     """What is looked for by a text that a person has typed: all of its words, each where it stands.
 
     What is quoted, or is written without a space, is one phrase. The last word may go on, unless its quote
-    was closed. Nothing is an error: a text without words looks for nothing.
+    was closed or it is a single letter. Nothing is an error: a text without words looks for nothing.
     """
     phrases: list[Phrase] = []
     left = WORDS_SOUGHT
@@ -119,10 +121,15 @@ def sought_in(typed: str) -> tuple[Phrase, ...]:
         words = tuple(words_of(chunk)[:left])
         left -= len(words)
         if words:
-            phrases.append(Phrase(words, is_open))
+            phrases.append(Phrase(words, is_open and _may_go_on(words[-1])))
         if not left:
             break
     return tuple(phrases)
+
+
+def _may_go_on(word: str) -> bool:
+    """Whether it is enough of a word to begin others; of what is above the letters, one syllable is."""
+    return len(word) > 1 or word >= FIRST_SYLLABLE
 
 
 def _chunks(typed: str) -> Iterator[tuple[str, bool]]:

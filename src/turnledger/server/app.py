@@ -26,8 +26,10 @@ from turnledger.server.routes import (
     events,
     health,
     models,
+    search,
     shares,
     tokens,
+    transfer,
     turns,
 )
 from turnledger.server.service import Service
@@ -58,6 +60,8 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *branches.endpoints(service),
             *chats.endpoints(service),
             *events.endpoints(service),
+            *search.endpoints(service),
+            *transfer.endpoints(service),
             *tokens.endpoints(service),
             *shares.endpoints(service),
             *health.endpoints(service),
@@ -126,6 +130,8 @@ class App:
             return False
         finally:
             timer.cancel()
+            if self.service.titles is not None:
+                await self.service.titles.close()
             await self.service.admission.note_uses()
         return True
 

@@ -59,6 +59,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, Parameter] = {}
     body: Schema | None = None
     """Of the body, if it takes one."""
+    body_type: str = "application/json"
+    is_unbounded: bool = False
+    """Whether its body may be of any length: it is read piece by piece."""
     needs_body: bool = True
     """Whether it must have one, if it takes one."""
     is_stream: bool = False

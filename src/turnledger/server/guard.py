@@ -31,6 +31,7 @@ EXPOSED = (
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
 _ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", b"authorization")
+_BODY_TYPES = (b"application/json", b"application/x-ndjson")
 _FORWARDED = frozenset({b"forwarded", b"via"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -218,7 +219,7 @@ def check_body_type(body_type: bytes) -> None:
         return
     kind, _, rest = body_type.lower().partition(b";")
     charset = rest.replace(b" ", b"").replace(b'"', b"")
-    if kind.strip() != b"application/json" or charset not in {b"", b"charset=utf-8"}:
+    if kind.strip() not in _BODY_TYPES or charset not in {b"", b"charset=utf-8"}:
         message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
         raise Refused(415, "unsupported_media_type", message)
 

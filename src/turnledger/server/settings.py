@@ -8,6 +8,8 @@ import msgspec
 
 from turnledger.engine.limits import Limits
 
+DEMO = "demo"
+"""The model that there is where no other is named."""
 ENGINE = Limits()
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -106,6 +108,8 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     keep: bool = True
     """Whether they are kept. A request can only say no."""
+    title_model: str | None = None
+    """The model that is asked what to call a chat; None: its first words are its title."""
     scopes: dict[str, ScopeSettings] = {}
 
 

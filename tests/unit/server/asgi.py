@@ -58,6 +58,7 @@ async def ask(
     headers: Headers = (HOST,),
     parts: Sequence[bytes] = (b"",),
     leaves: bool = False,
+    query: bytes = b"token=secret",
 ) -> Reply:
     """Send one request, its body in parts; `leaves`: the client goes away after them."""
     reply = Reply()
@@ -89,7 +90,7 @@ async def ask(
         "method": method,
         "path": path,
         "headers": list(headers),
-        "query_string": b"token=secret",
+        "query_string": query,
     }
     await app(scope, receive, send)
     return reply

@@ -28,12 +28,13 @@ from turnledger.stores.memory.overview import Overview, made_from
 from turnledger.stores.memory.search_rows import SearchRows
 from turnledger.stores.memory.share_rows import ShareRows
 from turnledger.stores.memory.token_rows import TokenRows
+from turnledger.stores.memory.transfer_rows import TransferRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, ShareRows, SearchRows, ChangeRows, Overview):
+class MemoryTables(TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:

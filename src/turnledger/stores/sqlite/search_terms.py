@@ -13,7 +13,7 @@ from functools import lru_cache
 from turnledger.model.search_words import Phrase, words_of
 
 _MARK = 12
-"""Hexadecimal digits that stand for an owner, or for a scope."""
+"""Hexadecimal digits that stand for an owner, or for a scope. The tables know how long they are."""
 
 
 @lru_cache(maxsize=4096)

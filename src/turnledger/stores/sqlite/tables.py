@@ -25,6 +25,7 @@ from turnledger.stores.sqlite.records import Row
 from turnledger.stores.sqlite.search_rows import SearchRows
 from turnledger.stores.sqlite.share_rows import ShareRows
 from turnledger.stores.sqlite.token_rows import TokenRows
+from turnledger.stores.sqlite.transfer_rows import TransferRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -46,7 +47,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(TokenRows, ShareRows, SearchRows, ChangeRows, Overview):
+class SqliteTables(TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.

@@ -59,6 +59,7 @@ PARTS = (
     "stops",
     "superseded",
     "tokens",
+    "transfer",
     "unfinished_edits",
     "unknown_outcome",
     "usage",
@@ -106,6 +107,7 @@ from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # n
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
 from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
+from turnledger.testing.store_contract.transfer import Transferred  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
@@ -160,6 +162,7 @@ class StoreContract(
     Stops,
     Superseding,
     TokensKept,
+    Transferred,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,

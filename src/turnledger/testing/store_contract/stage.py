@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Operation, Request, Runner, Store, Sync, Tables

@@ -1,7 +1,10 @@
 -- The words of what people see, to be found. Nothing of the texts themselves is kept here: what is found is read
--- again where it stands. Each word bears a mark of its owner, so that those of one lie together.
-CREATE VIRTUAL TABLE turn_words USING fts5(words, content='', contentless_delete=1, tokenize='ascii');
-CREATE VIRTUAL TABLE title_words USING fts5(words, content='', contentless_delete=1, tokenize='ascii');
+-- again where it stands. Each word bears a mark of its owner, 13 letters long, so that those of one lie together;
+-- those that begin with the same two or three letters are found as fast as one.
+CREATE VIRTUAL TABLE turn_words USING fts5(
+    words, content='', contentless_delete=1, tokenize='ascii', prefix='15 16');
+CREATE VIRTUAL TABLE title_words USING fts5(
+    words, content='', contentless_delete=1, tokenize='ascii', prefix='15 16');
 
 -- Turns up to this one were looked through.
 CREATE TABLE search_mark (

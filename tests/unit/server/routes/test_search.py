@@ -1,0 +1,91 @@
+"""Search over HTTP: pages of chats with snippets, for who may see them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.unit.server.asgi import HOST, Reply, ask
+from turnledger import Ledger
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.settings import Settings
+
+
+class Place:
+    def __init__(self, app: App, ledger: Ledger) -> None:
+        self.app, self.ledger = app, ledger
+
+    async def token(self, **asked: Any) -> str:
+        return (await self.ledger.tokens.create(**{"owner": "ann", "scopes": ["chats:read"], **asked}))[1]
+
+    async def search(self, token: str, typed: str, more: str = "") -> Reply:
+        headers = [HOST, (b"authorization", f"Bearer {token}".encode())]
+        return await ask(self.app, "/api/search", headers=headers, query=f"q={quote(typed)}{more}".encode())
+
+    async def say(self, text: str, owner: str = "ann", scope: str = "") -> str:
+        async with self.ledger.turn(text, owner=owner, scope=scope) as turn:
+            turn.emit("Yes.")
+        return turn.id
+
+
+@asynccontextmanager
+async def place() -> AsyncIterator[Place]:
+    async with await Ledger.open() as ledger:
+        models = Models({"demo": Found(DemoModel(), "demo")})
+        yield Place(make_app(ledger, models, Settings()), ledger)
+
+
+async def test_a_hit_tells_the_chat_the_place_and_what_was_sought() -> None:
+    async with place() as here:
+        turn = await here.say("A <b>heron</b> at the lake?", scope="birds")
+        reply = await here.search(await here.token(), "lake heron")
+        assert reply.status == 200
+        [hit] = reply.json["data"]
+        assert (hit["turn"], hit["chat"]["scope"], hit["branch"]) == (turn, "birds", hit["chat"]["branch"])
+        assert [hit["snippet"][start:end] for start, end in hit["marks"]] == ["heron", "lake"]
+        assert (reply.json["next"], reply.json["complete"]) == (None, True)
+
+
+async def test_pages_follow_each_other() -> None:
+    async with place() as here:
+        for number in range(3):
+            await here.say(f"Heron {number}")
+        token = await here.token()
+        first = (await here.search(token, "heron", "&limit=2")).json
+        second = (await here.search(token, "heron", f"&limit=2&cursor={first['next']}")).json
+        shown = [hit["snippet"] for page in (first, second) for hit in page["data"]]
+        assert (shown, second["next"]) == (["Heron 2", "Heron 1", "Heron 0"], None)
+        assert (await here.search(token, "heron", "&cursor=here")).status == 400
+        assert (await here.search(token, "heron", "&limit=0")).status == 400
+
+
+async def test_everybody_finds_his_own() -> None:
+    async with place() as here:
+        await here.say("My heron")
+        await here.say("My heron in the shop", scope="shop")
+        await here.say("His heron", owner="ben")
+        wide, narrow = await here.token(), await here.token(chat_scope="shop")
+        for token, more, found in (
+            (wide, "", ["My heron in the shop", "My heron"]),
+            (wide, "&scope=shop", ["My heron in the shop"]),
+            (wide, "&scope=", ["My heron"]),
+            (narrow, "", ["My heron in the shop"]),
+        ):
+            shown = (await here.search(token, "heron", more)).json["data"]
+            assert [hit["snippet"] for hit in shown] == found
+        assert (await here.search(narrow, "heron", "&scope=elsewhere")).status == 400
+        assert (await here.search(await here.token(scopes=["turns:run"]), "heron")).status == 403
+
+
+@pytest.mark.parametrize("typed", ["", '"', "a AND", "*", "\x00", "%", "🙂", "x" * 5_000, "NEAR(", "'--"])
+async def test_whatever_is_typed_is_answered(typed: str) -> None:
+    async with place() as here:
+        await here.say("Plain")
+        reply = await here.search(await here.token(), typed)
+        assert (reply.status, reply.json["data"]) == (200, [])
