@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Ledger, RunningTurn, Tokens, Transfer, TurnBlock
+from turnledger import Chat, Ledger, RunningTurn, Shares, Tokens, Transfer, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -48,6 +48,9 @@ def test_these_names_are_exported() -> None:
         "SearchPage",
         "Sent",
         "SetAside",
+        "Share",
+        "ShareKind",
+        "Shares",
         "Sibling",
         "TextDelta",
         "Token",
@@ -60,6 +63,8 @@ def test_these_names_are_exported() -> None:
         "TurnKind",
         "TurnStarted",
         "Usage",
+        "Visit",
+        "Within",
         "errors",
         "items_of_messages",
         "messages_of",
@@ -98,11 +103,16 @@ def test_a_ledger_can_do_this() -> None:
         "reset",
         "run",
         "search",
+        "shares",
         "tokens",
         "transfer",
         "turn",
         "usage",
     }
+
+
+def test_shares_can_do_this() -> None:
+    assert public(Shares) == {"create", "exchange", "list", "revoke"}
 
 
 def test_tokens_can_do_this() -> None:
