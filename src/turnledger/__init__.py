@@ -10,6 +10,7 @@ async with chat.turn("Where is my order?") as turn:
 import logging
 
 from turnledger import errors
+from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.context import Context
@@ -27,11 +28,12 @@ from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
 from turnledger.model.change import ChangeKind, LiveChange
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.finding import Finding, Rule
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item
+from turnledger.model.listing import Listed, Page
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
@@ -52,6 +54,7 @@ __all__ = [
     "Admission",
     "AttemptState",
     "Began",
+    "Catalogue",
     "Change",
     "ChangeKind",
     "Chat",
@@ -66,11 +69,14 @@ __all__ = [
     "ItemDone",
     "Ledger",
     "Limits",
+    "Listed",
     "LiveChange",
+    "NamedBy",
     "OnBusy",
     "OnDivergence",
     "OnFailure",
     "OnStop",
+    "Page",
     "Pending",
     "Repaired",
     "ResetPolicy",

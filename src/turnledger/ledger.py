@@ -8,6 +8,7 @@ from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
 
+from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
 from turnledger.engine.admitting import Readmit, persist_admitted
 from turnledger.engine.asking import (
@@ -27,9 +28,7 @@ from turnledger.engine.block import TurnBlock
 from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
-    ListRequest,
     ResolveRequest,
-    list_page,
     resolve_now,
     resolve_settled,
 )
@@ -51,7 +50,6 @@ from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.change import LiveChange
-from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
@@ -77,6 +75,7 @@ class Ledger:
         secrets = secret_bits or SystemEntropy(bulk=0)
         self._tokens = Tokens(process, secrets, OWNER)
         self._shares = Shares(process, secrets, OWNER)
+        self._catalogue = Catalogue(process, OWNER)
         self._transfer = Transfer(process, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
@@ -232,23 +231,6 @@ class Ledger:
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
-    async def conversations(
-        self,
-        *,
-        owner: str = OWNER,
-        scope: str | None = None,
-        within: Within = EVERYWHERE,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Conversation]:
-        """List the owner's conversations, of one scope or of all that there are, the last used first;
-        `before` is the last id of the page before."""
-        if scope is not None or within.scope is not None:
-            scope = scope_in(scope or "", within)
-        cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms(), within)
-        return await self._process.store.read(list_page, request)
-
     async def search(
         self,
         text: str,
@@ -308,6 +290,7 @@ class Ledger:
             within=within,
             create=create and place is None,
             reset=reset,
+            is_listed=False,
         )
         request = begin_request(self._process, target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
@@ -339,6 +322,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = resent_request(self._process, target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
@@ -376,6 +360,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
@@ -409,6 +394,11 @@ class Ledger:
     async def usage(self, *, owner: str = OWNER) -> Usage:
         """Tell how much is stored for an owner; see Limits.owner_bytes."""
         return await self._process.store.read(usage, owner)
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The lists of an owner's conversations."""
+        return self._catalogue
 
     @property
     def tokens(self) -> Tokens:

@@ -142,7 +142,7 @@ class Town:
     async def alices(self) -> list[Any]:
         """Everything that is Alice's, but for what she has in other scopes."""
         chat = await self.ledger.conversation(self.ids["chat"], owner="alice")
-        listed = await self.ledger.conversations(owner="alice", scope="")
+        listed = (await self.ledger.catalogue.list(owner="alice", scope="")).chats
         tokens = await self.ledger.tokens.list(owner="alice", limit=100)
         valid = [(each.id, each.revoked_at) for each in tokens]
         return [await chat.info(), await chat.turns(), await chat.attempts(), listed, valid]

@@ -120,6 +120,7 @@ class Asked:
             idempotency_key=begun.attempt.idempotency_key,
             journaled=self.journaled,
             is_interaction=begun.attempt.is_interaction,
+            home=begun.conversation,
             now=now,
         )
 

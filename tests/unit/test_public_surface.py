@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Ledger, RunningTurn, Shares, Tokens, Transfer, TurnBlock
+from turnledger import Catalogue, Chat, Ledger, RunningTurn, Shares, Tokens, Transfer, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -19,6 +19,7 @@ def test_these_names_are_exported() -> None:
         "Admission",
         "AttemptState",
         "Began",
+        "Catalogue",
         "Change",
         "ChangeKind",
         "Chat",
@@ -33,11 +34,14 @@ def test_these_names_are_exported() -> None:
         "ItemDone",
         "Ledger",
         "Limits",
+        "Listed",
         "LiveChange",
+        "NamedBy",
         "OnBusy",
         "OnDivergence",
         "OnFailure",
         "OnStop",
+        "Page",
         "Pending",
         "Repaired",
         "ResetPolicy",
@@ -89,10 +93,11 @@ def test_a_ledger_can_do_this() -> None:
         "check",
         "clock",
         "close",
+        "catalogue",
         "conversation",
-        "conversations",
         "delivered",
         "follow",
+        "is_named",
         "lost",
         "open",
         "over",
@@ -117,6 +122,10 @@ def test_shares_can_do_this() -> None:
 
 def test_tokens_can_do_this() -> None:
     assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke"}
+
+
+def test_a_catalogue_can_do_this() -> None:
+    assert public(Catalogue) == {"list", "name_by_model"}
 
 
 def test_a_transfer_can_do_this() -> None:
@@ -146,6 +155,7 @@ def test_a_chat_can_do_this() -> None:
         "scope",
         "siblings",
         "stop",
+        "summary",
         "switch",
         "turn",
         "turns",

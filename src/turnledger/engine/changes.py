@@ -6,7 +6,6 @@ when the change is read, so a late reader is not told of a title that is gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -121,7 +120,7 @@ class TailRequest:
     """Ask for what all of these owners were told of behind a position."""
 
     after: Position
-    owners: Collection[str]
+    owners: frozenset[str]
     limit: int
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from turnledger.engine import closing
 from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
 from turnledger.engine.changes import tell, tell_committed
+from turnledger.engine.entry import enter, preview_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.usage import store_turn
@@ -165,7 +166,6 @@ async def _keep(
     now: int,
 ) -> tuple[Branch, Ended]:
     output = closing.kept(journal, attempt.partial)
-    home = await tables.conversation(attempt.owner, attempt.conversation)
     if place is not None:
         await tables.save_branch(branch)
         branch = await open_branch(tables, attempt.owner, branch, place)
@@ -173,12 +173,12 @@ async def _keep(
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log)
     if place is not None and place.asked:
         await tables.save_flags(attempt.owner, turn.id, place.asked)
+    branch = await _entered(tables, branch, attempt, turn, has_moved=place is not None)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
-    await tell_committed(tables, home, turn, has_moved=place is not None)
     return branch, Ended(AttemptState.KEPT, turn, failure)
 
 
@@ -204,12 +204,21 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch, turn = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
     if place is not None and place.asked:
         await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, told.input))
+    branch = await _entered(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
-    home = await tables.conversation(attempt.owner, attempt.conversation)
-    await tell_committed(tables, home, turn, has_moved=False)
     return replace(branch, unsettled=None, settled=branch.length)
+
+
+async def _entered(
+    tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
+) -> Branch:
+    """Note in the list of chats what was added to the history, and tell of it; return the branch with its
+    preview."""
+    home = await enter(tables, attempt.owner, attempt.conversation, branch, turn)
+    await tell_committed(tables, home, turn, has_moved=has_moved)
+    return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
 
 
 def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:

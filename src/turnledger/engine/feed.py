@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from turnledger.engine.changes import (
@@ -43,6 +44,14 @@ WOKEN_AT_ONCE = 64
 """So many are told before others have a turn on the loop."""
 
 
+class Stand(Enum):
+    """How one who follows comes by what is new."""
+
+    BEHIND = "behind"  # the store has it: what comes live does not fit on yet
+    READING = "reading"  # the store is being asked: what comes live meanwhile is kept, and may be the same
+    LIVE = "live"  # it is handed to him, and fits on to what he was told
+
+
 class Following:
     """One who follows the changes of an owner. Used by one task, as a context manager."""
 
@@ -55,8 +64,7 @@ class Following:
         self._is_unknown = after is not None and Position.of(after) is None
         self.position = (Position.of(after) if after else None) or Position()
         """Everything up to here was told."""
-        # Told first what the store has: only then does what comes live fit on.
-        self._is_behind = True
+        self._stand = Stand.BEHIND
         self._coming: deque[Sequence[LiveChange]] = deque()
         self._count = 0
         self._bell = asyncio.Event()
@@ -78,8 +86,10 @@ class Following:
 
     def hand(self, changes: Sequence[LiveChange]) -> None:
         """Take what is new, to be told soon; where there is no room, remember that something was missed."""
-        if self._is_behind:
+        if self._stand is Stand.BEHIND:
             return
+        if self._stand is Stand.LIVE and not self._coming:
+            self._go_on_to(self._feed.handed_out)  # nothing of his lies in between, for however long
         self._count += len(changes)
         if self._count > self._process.limits.followed_changes:
             self.fall_behind()
@@ -89,7 +99,7 @@ class Following:
 
     def fall_behind(self) -> None:
         """Forget what is at hand, and go on from the store."""
-        self._is_behind = True
+        self._stand = Stand.BEHIND
         self._coming.clear()
         self._count = 0
         self._bell.set()
@@ -105,10 +115,10 @@ class Following:
         goes on where he was."""
         until = None if timeout is None else asyncio.get_running_loop().time() + timeout
         while not self._process.is_closed:
-            batch = await self._catch_up() if self._is_behind else self._at_hand()
+            batch = self._at_hand() if self._stand is Stand.LIVE else await self._catch_up()
             if batch:
                 return batch
-            if self._is_behind or self._coming:
+            if self._stand is Stand.BEHIND or self._coming:
                 continue
             if self._is_woken:
                 self._is_woken = False
@@ -118,14 +128,14 @@ class Following:
                 async with asyncio.timeout_at(until):
                     await self._bell.wait()
             except TimeoutError:
-                self._note_silence()
+                if self._stand is Stand.LIVE and not self._coming:
+                    self._go_on_to(self._feed.handed_out)
                 return ()
         raise LedgerClosed
 
-    def _note_silence(self) -> None:
-        """Nothing came up to where the feed is: who is told so can go on from there, however long it was."""
-        if not self._is_behind and not self._coming:
-            self.position = max(self.position, self._feed.handed_out, key=_number)
+    def _go_on_to(self, position: Position) -> None:
+        if position.number > self.position.number:
+            self.position = position
 
     def _at_hand(self) -> list[LiveChange]:
         told: list[LiveChange] = []
@@ -136,12 +146,12 @@ class Following:
                 # What was read from the store may come live once more.
                 if change.position.number > self.position.number and self._sees(change):
                     told.append(change)
-            self.position = max(self.position, changes[-1].position, key=_number)
+            self._go_on_to(changes[-1].position)
         return told
 
     async def _catch_up(self) -> list[LiveChange]:
         await self._feed.is_ready()
-        self._is_behind = False  # from here on, what comes live is kept
+        self._stand = Stand.READING
         try:
             page = await self._read()
         except BaseException:
@@ -149,6 +159,8 @@ class Following:
             raise
         if page.has_more:
             self.fall_behind()
+        elif self._stand is Stand.READING:
+            self._stand = Stand.LIVE
         told = [change for change in page.changes if self._sees(change)]
         self.position = page.through
         if self._is_first or not page.is_whole:
@@ -168,10 +180,6 @@ class Following:
 
     def _now(self) -> int:
         return self._process.clock.now_ms()
-
-
-def _number(position: Position) -> int:
-    return position.number
 
 
 class Feed:
@@ -251,7 +259,8 @@ class Feed:
                     ready.set()
             except StoreError as error:
                 log.warning("changes are told later: %s", error.code)
-                woken = 1_000
+                woken = 1_000  # as if there were a crowd: it is tried again after a while
+                self._bell.set()
             except LedgerClosed:
                 return
             await asyncio.sleep(min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE))
@@ -277,6 +286,9 @@ class Feed:
             return len(self._followers)
         if page.has_more:
             self._bell.set()
+        for owner in self._owners - request.owners:
+            for follower in self._followers[owner]:
+                follower.fall_behind()  # he came while this was read, which may have left his out
         by_owner: dict[str, list[LiveChange]] = {}
         for change in page.changes:
             by_owner.setdefault(change.owner, []).append(change)

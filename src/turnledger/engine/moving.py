@@ -18,6 +18,7 @@ from turnledger.engine.branching import Divergence, fork_at, last_turn, open_bra
 from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import settle
+from turnledger.engine.entry import preview_at
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
@@ -195,6 +196,7 @@ async def _begin_as(tables: Tables, request: ForkRequest, fresh: Conversation, l
         settled=min(lane.settled, fork.number),
         pending=left_open(base.items) if base is not None else (),
         instructed=base.instructed if base is not None else 0,
+        preview=await preview_at(tables, request.owner, base),
     )
     await tables.add_branch(made)
     shared = await line.up_to(tables, lane, base) if base is not None else ()

@@ -25,6 +25,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.found import Found
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.search_words import Phrase
 from turnledger.model.share import Share
 from turnledger.model.token import Token
@@ -42,11 +43,10 @@ class Tables(Protocol):
     async def conversation_by_key(
         self, owner: str, scope: str, conversation_key: str
     ) -> Conversation | None: ...
-    async def conversations(
-        self, owner: str, scope: str | None, before: Conversation | None, limit: int
-    ) -> list[Conversation]:
-        """Live ones that are not internal, of one scope or of all, the last touched first, after `before` in
-        that order."""
+    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
+        """Those that are wanted, each with what its current branch says of it, the last touched first, behind
+        a position in that order. Internal ones and those that are not listed are never wanted. Neither many
+        chats, nor a tag that few or many of them have, may make it slow."""
         ...
 
     async def untouched(

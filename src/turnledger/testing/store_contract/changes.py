@@ -66,7 +66,7 @@ class Changes(Contract):
     async def test_a_turn_is_told_in_all_processes(self, stage: Stage) -> None:
         here, there = await stage.processes()
         async with following(here) as own, following(there) as other:
-            chat = await here.chat()
+            chat = await here.chat(title="T")
             turn = await exchange(chat, "hello")
             for heard in (own, other):
                 created, running, committed = [await heard.next() for _ in range(3)]
@@ -116,7 +116,7 @@ class Changes(Contract):
 
     async def test_stops_are_told_by_what_they_left(self, stage: Stage) -> None:
         here, there = await stage.processes()
-        chat = await here.chat()
+        chat = await here.chat(title="T")
         for policy, kind, detail in (
             ("keep", ChangeKind.TURN_COMMITTED, "interrupted"),
             ("discard", ChangeKind.TURN_STOPPED, None),
@@ -162,7 +162,7 @@ class Changes(Contract):
 
     async def test_what_is_settled_is_told_before_the_turn_that_settles_it(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
-        chat = await process.chat()
+        chat = await process.chat(title="T")
         async with following(process) as heard:
             with pytest.raises(ZeroDivisionError):
                 await soon(chat.run(ScriptedModel([Tool("pay", result="paid"), ZeroDivisionError()]), "Pay."))
@@ -270,7 +270,7 @@ class Changes(Contract):
     async def test_who_is_slow_misses_nothing(self, stage: Stage) -> None:
         process = await stage.process(Limits(lease_time=600.0, flush_every=6_000.0, followed_changes=2))
         async with following(process) as heard:
-            chat = await process.chat()
+            chat = await process.chat(title="T")
             turns = await chain(chat, 5)
             told = [await heard.next() for _ in range(11)]
             assert [each.turn for each in told[1:]] == [turn.id for turn in turns for _ in range(2)]

@@ -7,7 +7,7 @@ from types import ModuleType
 import apsw
 import pytest
 
-from turnledger.stores.sqlite import change_rows, search_rows, share_rows, tables, token_rows
+from turnledger.stores.sqlite import catalogue_rows, change_rows, search_rows, share_rows, tables, token_rows
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
 
@@ -18,6 +18,7 @@ SMALL_TABLES = {"search_mark", "turn_due", "made"}
 
 ROOMS = [
     (tables, "queries.sql"),
+    (catalogue_rows, "catalogue.sql"),
     (token_rows, "tokens.sql"),
     (share_rows, "shares.sql"),
     (search_rows, "search.sql"),
