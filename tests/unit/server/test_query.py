@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from turnledger.errors import InvalidInput
-from turnledger.server.query import HIGHEST, number_of, yes_or_no, choice_of
+from turnledger.server.query import HIGHEST, choice_of, number_of, yes_or_no
 
 
 def test_what_is_left_out_is_as_it_is_otherwise() -> None:
@@ -33,6 +33,8 @@ def test_yes_or_no_is_true_or_false() -> None:
     assert yes_or_no(None, "purge", otherwise=True)
     with pytest.raises(InvalidInput, match="purge is true or false"):
         yes_or_no("1", "purge", otherwise=False)
+
+
 def test_a_word_stands_for_what_is_known_by_it() -> None:
     known = {"true": 1, "false": 0}
     assert [choice_of(given, "pinned", known, 7) for given in ("true", "false", None)] == [1, 0, 7]
