@@ -14,7 +14,7 @@ from turnledger.engine import (
     begin,
     closing,
     commit,
-    conversations,
+    deleting,
     ending,
     entering,
     leaving,
@@ -132,11 +132,11 @@ def commits_without_the_fence() -> list[Patch]:
 
 @broken
 def deletes_without_raising_the_fence() -> list[Patch]:
-    async def drop_the_queue_only(tables: Any, conversation: Any, now: int) -> None:
+    async def drop_the_queue_only(tables: Any, conversation: Any, now: int, *, forget: bool) -> None:
         for ticket in await tables.tickets(conversation.branch):
             await tables.drop_ticket(ticket.attempt)
 
-    return [(conversations, "_close_lane", drop_the_queue_only)]
+    return [(deleting, "_close_lane", drop_the_queue_only)]
 
 
 @broken

@@ -33,6 +33,7 @@ PARTS = (
     "event_ends",
     "events",
     "crossing",
+    "deleting",
     "editing",
     "everything",
     "forgotten",
@@ -52,6 +53,7 @@ PARTS = (
     "resent",
     "resent_races",
     "resuming",
+    "retention",
     "rows",
     "scopes",
     "shares",
@@ -80,6 +82,7 @@ from turnledger.testing.store_contract.busy import Busy  # noqa: E402
 from turnledger.testing.store_contract.changes import ChangeRows, Changes  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
+from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
@@ -106,6 +109,7 @@ from turnledger.testing.store_contract.resent import Resent, ResentInstructions,
 from turnledger.testing.store_contract.resent_races import ResentInBetween, ResentOnce  # noqa: E402
 from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
+from turnledger.testing.store_contract.retention import Retention  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
 from turnledger.testing.store_contract.search import Search  # noqa: E402
@@ -142,6 +146,7 @@ class StoreContract(
     Events,
     Counting,
     Crossing,
+    Deleting,
     Editing,
     ForkedOnce,
     Forks,
@@ -163,6 +168,7 @@ class StoreContract(
     ResentTools,
     Resets,
     Resuming,
+    Retention,
     Rows,
     ScopedOnce,
     Scopes,
