@@ -51,7 +51,7 @@ class Request(NamedTuple):
 
     def after(self, chat: Chat) -> Answer:
         """What is answered, and the chat then."""
-        if chat.is_deleted and not self.path.startswith("DELETE"):
+        if chat.is_deleted and self.method != "DELETE":
             return 410, chat
         if self.name in chat.done:
             return chat.done[self.name], chat
