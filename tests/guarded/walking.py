@@ -157,6 +157,8 @@ BODIES: dict[str, Any] = {
     "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/turns/{turn}/stop": {},
     "POST /api/import": {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 1},
+    "POST /api/chats": {"conversation_key": "another"},
+    "PATCH /api/chats/{chat}": {"title": "Mine"},
     "POST /api/chats/{chat}/fork": {},
     "POST /api/chats/{chat}/switch": {},
     "POST /api/chats/{chat}/undo": {},

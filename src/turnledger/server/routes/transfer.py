@@ -182,6 +182,7 @@ class ImportChats:
             owner=who.owner,
             scope=request.query_params.get("scope"),
             within=who.within,
+            refuses=service.keeping.why_not,
         )
         async for report in reports:
             await answer.tell(report)
