@@ -10,6 +10,7 @@ async with chat.turn("Where is my order?") as turn:
 import logging
 
 from turnledger import errors
+from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.context import Context
@@ -26,21 +27,25 @@ from turnledger.engine.tokens import Admission
 from turnledger.engine.transaction import RunningTurn
 from turnledger.ledger import Ledger
 from turnledger.model.attempt import AttemptState, Began, OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Conversation
+from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.finding import Finding, Rule
 from turnledger.model.flags import Flags
 from turnledger.model.item import Item
+from turnledger.model.listing import Listed, Page
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
 from turnledger.model.share import Share, ShareKind
 from turnledger.model.token import Token, TokenScope
+from turnledger.model.transfer_report import ImportReport
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import Usage
 from turnledger.model.within import Within
 from turnledger.shares import Shares, Visit
 from turnledger.tokens import Tokens
+from turnledger.transfer import Transfer
 
 # A library is silent unless its user configures logging.
 logging.getLogger("turnledger").addHandler(logging.NullHandler())
@@ -49,7 +54,9 @@ __all__ = [
     "Admission",
     "AttemptState",
     "Began",
+    "Catalogue",
     "Change",
+    "ChangeKind",
     "Chat",
     "Context",
     "Conversation",
@@ -57,14 +64,19 @@ __all__ = [
     "Finding",
     "Flags",
     "Hit",
+    "ImportReport",
     "Item",
     "ItemDone",
     "Ledger",
     "Limits",
+    "Listed",
+    "LiveChange",
+    "NamedBy",
     "OnBusy",
     "OnDivergence",
     "OnFailure",
     "OnStop",
+    "Page",
     "Pending",
     "Repaired",
     "ResetPolicy",
@@ -83,6 +95,7 @@ __all__ = [
     "Token",
     "TokenScope",
     "Tokens",
+    "Transfer",
     "Turn",
     "TurnBlock",
     "TurnFinished",

@@ -22,6 +22,7 @@ from turnledger.engine.asking import (
     fork_request,
     move_request,
     resent_request,
+    tags_of,
     target_of,
 )
 from turnledger.engine.awaiting import outcome_in
@@ -58,6 +59,7 @@ from turnledger.engine.reading import (
     attempts_page,
     branches,
     info,
+    summary,
     turns_page,
 )
 from turnledger.engine.resending import ChatMessage, OnDivergence
@@ -72,6 +74,7 @@ from turnledger.model.event import Event
 from turnledger.model.flags import FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
 
@@ -375,18 +378,41 @@ class Chat:
         request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
         return await self._process.store.read(info, request)
 
+    async def summary(self) -> Listed:
+        """The conversation as a list shows it: with its number of turns, its preview, and whether a turn
+        runs."""
+        request = InfoRequest(self.owner, self.id, self._process.clock.now_ms())
+        return await self._process.store.read(summary, request)
+
     async def update(
         self,
         *,
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        tags: Iterable[str] | None = None,
+        pinned: bool | None = None,
+        archived: bool | None = None,
         revision: int | None = None,
     ) -> Conversation:
-        """Set title or metadata; with the revision that was read, only if nobody did so since, or to the
-        very same. Never disturbs a running turn. Raises RevisionConflict."""
+        """Set what is given, in one step; with the revision that was read, only if nobody did so since, or to
+        the very same. Never disturbs a running turn. Raises RevisionConflict.
+
+        A title given here is never replaced by an automatic one; an empty one takes the name back, and the
+        conversation is called by its first words again. Pinned ones are never removed by retention; archived
+        ones are listed apart.
+        """
         check_details(title, metadata)
-        now = self._process.clock.now_ms()
-        request = UpdateRequest(self.owner, self.id, title, metadata, revision, now)
+        request = UpdateRequest(
+            owner=self.owner,
+            id=self.id,
+            title=title,
+            metadata=metadata,
+            tags=None if tags is None else tags_of(tags),
+            pinned=pinned,
+            archived=archived,
+            revision=revision,
+            now=self._process.clock.now_ms(),
+        )
         return await self._process.persist(update, request)
 
     async def delete(self) -> None:

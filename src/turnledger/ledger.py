@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
 
+from turnledger.catalogue import Catalogue
 from turnledger.chat import Chat
 from turnledger.engine.admitting import Readmit, persist_admitted
 from turnledger.engine.asking import (
@@ -24,14 +25,14 @@ from turnledger.engine.asking import (
     target_of,
 )
 from turnledger.engine.block import TurnBlock
+from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
 from turnledger.engine.conversations import (
-    ListRequest,
     ResolveRequest,
-    list_page,
     resolve_now,
     resolve_settled,
 )
+from turnledger.engine.feed import Following
 from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
@@ -48,7 +49,7 @@ from turnledger.engine.system_clock import SystemClock
 from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
-from turnledger.model.conversation import Conversation
+from turnledger.model.change import LiveChange
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
@@ -59,6 +60,7 @@ from turnledger.model.within import EVERYWHERE, Within
 from turnledger.shares import Shares
 from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
+from turnledger.transfer import Transfer
 
 OWNER = "local"
 """Who conversations belong to when nobody is named."""
@@ -73,6 +75,8 @@ class Ledger:
         secrets = secret_bits or SystemEntropy(bulk=0)
         self._tokens = Tokens(process, secrets, OWNER)
         self._shares = Shares(process, secrets, OWNER)
+        self._catalogue = Catalogue(process, OWNER)
+        self._transfer = Transfer(process, OWNER)
         self._tending = Tending(process)
         self._closing: asyncio.Future[None] | None = None
 
@@ -120,6 +124,7 @@ class Ledger:
             await process.drained()
         finally:
             await self._tending.close()
+            await process.feed.close()
             await process.flushing.close()
             await process.deliveries.close()
             await process.store.close()
@@ -226,23 +231,6 @@ class Ledger:
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
 
-    async def conversations(
-        self,
-        *,
-        owner: str = OWNER,
-        scope: str | None = None,
-        within: Within = EVERYWHERE,
-        before: str | None = None,
-        limit: int = 50,
-    ) -> list[Conversation]:
-        """List the owner's conversations, of one scope or of all that there are, the last used first;
-        `before` is the last id of the page before."""
-        if scope is not None or within.scope is not None:
-            scope = scope_in(scope or "", within)
-        cursor = ConversationId(before) if before else None
-        request = ListRequest(owner, scope, cursor, check_limit(limit), self._process.clock.now_ms(), within)
-        return await self._process.store.read(list_page, request)
-
     async def search(
         self,
         text: str,
@@ -302,6 +290,7 @@ class Ledger:
             within=within,
             create=create and place is None,
             reset=reset,
+            is_listed=False,
         )
         request = begin_request(self._process, target, input, place, **options)
         return TurnBlock(self._process, request, on_event)
@@ -333,6 +322,7 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = resent_request(self._process, target, messages, sent, on_divergence, options)
         return TurnBlock(self._process, request, on_event)
@@ -370,18 +360,55 @@ class Ledger:
             within=within,
             create=create,
             reset=reset,
+            is_listed=False,
         )
         request = begin_request(self._process, target, input, **options)
         return await TurnBlock(self._process, request, on_event).run(runner)
+
+    async def changes(
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
+    ) -> AsyncIterator[LiveChange]:
+        """Follow what happens to the chats of an owner, in whichever process, in order and without polling.
+
+        The first one told is `start`: everything that happens behind its position is told. With `after`, the
+        text of a position, it goes on behind that; if what came since is not kept any more, a `gap` says so,
+        and it goes on from now. Who falls behind is told from the store; nobody is waited for. It ends when
+        nobody asks for more. Raises LedgerClosed, and TooManyReaders.
+        """
+        with self.follow(owner=owner, within=within, after=after) as following:
+            while True:
+                for change in await following.next_batch():
+                    yield change
+
+    def follow(
+        self, *, owner: str = OWNER, within: Within = EVERYWHERE, after: str | None = None
+    ) -> Following:
+        """As `changes`, in batches, and with the position in between: for servers."""
+
+        return Following(self._process, owner, within, after)
+
+    async def position(self, *, owner: str = OWNER) -> str:
+        """Where `changes` has to go on from, so that nothing is missed that happens from now on."""
+        return str(await self._process.store.read(newest_position, owner))
 
     async def usage(self, *, owner: str = OWNER) -> Usage:
         """Tell how much is stored for an owner; see Limits.owner_bytes."""
         return await self._process.store.read(usage, owner)
 
     @property
+    def catalogue(self) -> Catalogue:
+        """The lists of an owner's conversations."""
+        return self._catalogue
+
+    @property
     def tokens(self) -> Tokens:
         """The tokens that let callers in, for servers: made, found, listed and revoked here."""
         return self._tokens
+
+    @property
+    def transfer(self) -> Transfer:
+        """Chats as lines of JSON: exported and imported here."""
+        return self._transfer
 
     @property
     def shares(self) -> Shares:

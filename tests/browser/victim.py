@@ -177,12 +177,15 @@ def question(text: str, **others: Any) -> dict[str, Any]:
 
 
 @contextmanager
-def attacked(folder: Path, *origins: str, program: str = "turnledger") -> Iterator[Victim]:
-    """Start the server, with pages of these origins let in."""
+def attacked(
+    folder: Path, *origins: str, program: str = "turnledger", frames: tuple[str, ...] = ()
+) -> Iterator[Victim]:
+    """Start the server, with pages of these origins let in, and its own shown in frames of those."""
     model = Model()
     store, config = folder / "chats.db", folder / "turnledger.toml"
     config.write_text(
         f"[server]\nstore = 'sqlite:///{store}'\nport = 0\norigins = {list(origins)}\nhosts = ['{NAMED}']\n"
+        f"frame_ancestors = {list(frames)}\n"
         f"[models.demo]\nupstream = '{model.url}'\n"
     )
     try:

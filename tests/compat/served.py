@@ -33,8 +33,8 @@ from turnledger.runners.upstream import Retries, Timeouts, Upstream
 from turnledger.server.app import App, make_app
 from turnledger.server.bounded_http import bounded_http
 from turnledger.server.listening import bind, url_of
-from turnledger.server.models import DEMO, Found, Models
-from turnledger.server.settings import Settings
+from turnledger.server.models import Found, Models
+from turnledger.server.settings import DEMO, Settings
 from turnledger.stores.opening import open_store
 from turnledger.testing.gates import Gate, GatedStore
 from turnledger.testing.upstream import ScriptedUpstream, Step

@@ -117,7 +117,7 @@ async def test_a_request_that_did_not_arrive_whole_never_happened(policy: str, s
         for sent in [*range(0, size, STRIDE), size - 1]:
             heard, key = await on.ask(Fault(sent=sent), policy, stream=stream)
             assert heard.raw == b""
-            assert await on.served.ledger.conversations() == []
+            assert (await on.served.ledger.catalogue.list()).chats == ()
         await on.goes_on(key)
 
 

@@ -17,7 +17,10 @@ from tests.unit.server.processes import ServerProcess, started
 ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("chat-completions", "keeping", "search")),
+    ROOT / "docs" / "chat-completions.md",
+    ROOT / "docs" / "keeping.md",
+    ROOT / "docs" / "live-updates.md",
+    ROOT / "docs" / "search.md",
 ]
 EXAMPLE = re.compile(r"```py\n(.*?)```\s*```text\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"```console\n\$ (.+)\n(.*)\n```")

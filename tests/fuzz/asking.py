@@ -63,8 +63,8 @@ class Application:
             body = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": text}]})
             headers = [HOST, JSON, (b"x-conversation-id", KNOWN.replace(" ", "%20").encode())]
             assert (await self._ask("POST", "/v1/chat/completions", headers, body)).status == 200
-        (known,) = await self.ledger.conversations()
-        self.chat = str(known.id)
+        (known,) = (await self.ledger.catalogue.list()).chats
+        self.chat = str(known.conversation.id)
         chat = await self.ledger.conversation(self.chat)
         self.turn = str((await chat.turns())[-1].id)
 
@@ -107,7 +107,7 @@ class Application:
                 assert not reply.is_whole, "more after the end"
                 reply.body += message.get("body", b"")
                 reply.is_whole = not message.get("more_body", False)
-                if reply.is_whole:
+                if reply.is_whole or path == "/api/events":  # which has no end
                     over.set()
 
         scope = {
@@ -133,10 +133,13 @@ class Application:
 
     async def _everything(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
-        page = await self.ledger.conversations(limit=1000)
-        while page:
-            for each in page:
-                chat = await self.ledger.conversation(str(each.id))
-                found[str(each.id)] = [str(turn.id) for turn in await chat.turns(limit=1000)]
-            page = await self.ledger.conversations(limit=1000, before=str(page[-1].id))
-        return found
+        cursor: str | None = None
+        while True:
+            page = await self.ledger.catalogue.list(limit=1000, archived=None, cursor=cursor)
+            for each in page.chats:
+                id = str(each.conversation.id)
+                chat = await self.ledger.conversation(id)
+                found[id] = [str(turn.id) for turn in await chat.turns(limit=1000)]
+            if page.next is None:
+                return found
+            cursor = page.next

@@ -230,9 +230,9 @@ class Crowd:
             self._ended |= {each for each, id in self._ids.items() if id in gone}
 
     async def _delete(self) -> None:
-        chats = await self.ledger.conversations(owner=self._random.choice(OWNERS))
-        if chats:
-            found = self._random.choice(chats)
+        page = await self.ledger.catalogue.list(owner=self._random.choice(OWNERS))
+        if page.chats:
+            found = self._random.choice(page.chats).conversation
             chat = await self.ledger.conversation(str(found.id), owner=found.owner)
             await chat.delete()
 
@@ -281,8 +281,8 @@ class Crowd:
         assert self.ledger.at_work() == (0, 0, 0)
         assert await self.ledger.check(at_rest=True) == []
         for owner in OWNERS:
-            for chat in await self.ledger.conversations(owner=owner, limit=1000):
-                await self._takes_one_more(owner, str(chat.id))
+            for chat in (await self.ledger.catalogue.list(owner=owner, limit=1000)).chats:
+                await self._takes_one_more(owner, str(chat.conversation.id))
         assert await self.ledger.check(at_rest=True) == []
         await asyncio.sleep(AT_LEISURE)
         here = asyncio.current_task()

@@ -17,6 +17,7 @@ from turnledger import Ledger
 from turnledger.engine.limits import Limits
 from turnledger.engine.tokens import find
 from turnledger.errors import ModelError, ModelRefused, ModelTimeout
+from turnledger.model.share_code import new_code
 from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.answering import all_answers
@@ -30,6 +31,7 @@ from turnledger.stores.memory import MemoryStore
 from turnledger.testing.gates import GatedStore
 
 CHAT, TURNS = "/v1/chat/completions", "/api/turns"
+EXCHANGE = "/api/shares/exchange"
 UNKNOWN = "01890000000070008000000000000000"
 
 
@@ -70,8 +72,12 @@ class Place:
         self.ids |= await self._chat("there")
         chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
         await chat.delete()
-        self.bodies = {
-            "/api/tokens": {"scopes": ["admin"]},
+        share, code = await self.ledger.shares.create(scope="fair", owner="alice")
+        self.ids["share"] = str(share.id)
+        self.bodies: dict[str, Any] = {
+            "/api/tokens": {"scopes": ["chats:read"], "chat": self.ids["chat"]},
+            "/api/shares": {"chat": self.ids["chat"]},
+            EXCHANGE: {"code": code, "nonce": "n" * 32},
             "/api/turns/{turn}/stop": {},
             "/api/chats/{chat}/fork": {},
             "/api/chats/{chat}/switch": {"branch": self.ids["branch"]},
@@ -105,18 +111,20 @@ class Place:
         headers = dict(self.headers)
         if body:
             headers = {JSON[0]: JSON[1], b"content-length": b"%d" % len(body), **headers}
-        reply, parts = Reply(), [body]
+        reply, parts, heard = Reply(), [body], asyncio.Event()
 
         async def receive() -> Message:
             if parts and self.arrives:
                 return {"type": "http.request", "body": parts.pop()}
-            await asyncio.Event().wait()
-            raise AssertionError
+            await heard.wait()
+            return {"type": "http.disconnect"}
 
         async def send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 reply.status, reply.headers = message["status"], list(message["headers"])
             reply.body += message.get("body", b"")
+            if path == "/api/events" and reply.body:  # which has no end
+                heard.set()
 
         await self.app(
             {
@@ -153,11 +161,14 @@ async def name_what_is_not_there(place: Place) -> None:
         "chat": f"conv_{UNKNOWN}",
         "turn": f"turn_{UNKNOWN}",
         "token": f"tok_{UNKNOWN}",
+        "share": f"share_{UNKNOWN}",
         "model": "none",
     }
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
-    if place.endpoint.path in NAMED:
+    if place.endpoint.path in NAMED and place.body is not None:
         place.body[NAMED[place.endpoint.path]] = place.ids["chat"]
+    if place.endpoint.path == EXCHANGE:
+        place.body["code"] = new_code(lambda bits: 1)
 
 
 async def keep_the_body_back(place: Place) -> None:
@@ -170,6 +181,10 @@ async def be_in_the_way(place: Place) -> None:
         block = place.ledger.turn("Hi", conversation=place.ids["chat"], owner="alice")
         await block.__aenter__()
         return
+    if place.endpoint.path == "/api/shares":
+        for _ in range(2):
+            await place.ledger.shares.create(scope="fair", owner="alice")
+        return
     if place.endpoint.path != "/api/tokens":
         place.app.service.keeping = Keeping(ChatSettings(keep=False), place.ledger)
         return
@@ -179,7 +194,7 @@ async def be_in_the_way(place: Place) -> None:
 
 async def name_what_was_deleted(place: Place) -> None:
     place.ids |= place.gone
-    if place.endpoint.path == TURNS:
+    if NAMED.get(place.endpoint.path) == "chat" and place.body is not None:
         place.body["chat"] = place.ids["chat"]
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
 
@@ -232,7 +247,7 @@ async def store_too_much(place: Place) -> None:
         turn.emit("Hello " * 10_000)
 
 
-NAMED = {TURNS: "chat", "/api/chats/reset": "replaces"}
+NAMED = {TURNS: "chat", "/api/tokens": "chat", "/api/shares": "chat", "/api/chats/reset": "replaces"}
 OTHERWISE: dict[str, dict[str, Any]] = {
     "/api/chats/{chat}/fork": {"title": "Another"},
     "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},
@@ -258,7 +273,7 @@ PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     504: take_too_long,
     507: store_too_much,
 }
-LIMITS = {409: Limits(tokens=3), 507: Limits(owner_bytes=50_000)}
+LIMITS = {409: Limits(tokens=3, shares=3), 507: Limits(owner_bytes=50_000)}
 SERVER = {408: ServerLimits(body_wait=0.0)}
 
 

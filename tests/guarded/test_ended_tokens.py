@@ -97,7 +97,7 @@ async def test_a_token_that_expires_before_the_body_is_there_begins_nothing() ->
         here.clock.advance(10)
         slow.body.put_nowait(GOOD)
         assert await slow.status() == 401
-        assert await here.ledger.conversations(owner="ann") == []
+        assert (await here.ledger.catalogue.list(owner="ann")).chats == ()
 
 
 async def test_a_token_that_is_revoked_before_the_body_is_there_stops_nothing() -> None:

@@ -24,6 +24,7 @@ from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
 
 ALL = tuple(TokenScope)
+NONCE = "made-up-by-the-page-of-a-visitor"
 SECRETS = ("marzipan", "okapi-42", "hers alone")
 """What Alice said, her conversation_key and what she calls her token: nobody else may ever see it."""
 
@@ -50,7 +51,8 @@ class Operation(msgspec.Struct, frozen=True):
     @property
     def names_hers(self) -> bool:
         """Whether it is asked with the id of something in one of her chats."""
-        return "{chat}" in self.path or "{turn}" in self.path
+        by_path = any(name in self.path for name in ("{chat}", "{turn}", "{share}"))
+        return by_path or self.name == "POST /api/shares"
 
     @property
     def needs(self) -> str | None:
@@ -68,6 +70,8 @@ class Town:
         self.ids: dict[str, str] = {}
         """By the names that they have in paths."""
         self.tokens: dict[str, str] = {}
+        self.bodies: dict[str, Any] = {}
+        """Those that name what was made here."""
 
     async def settle(self) -> None:
         tokens = self.ledger.tokens
@@ -89,8 +93,20 @@ class Town:
         revoked, self.tokens["revoked"] = await tokens.create(owner="alice", scopes=ALL)
         await tokens.revoke(str(revoked.id))
         _, self.tokens["expired"] = await tokens.create(owner="alice", scopes=ALL, lifetime=59)
+        await self._share()
         self.tokens["unknown"] = unknown_token()
         self.tokens["garbage"] = "sk-unused"
+
+    async def _share(self) -> None:
+        """Two links, and a visitor who came by each: one into a scope, one to read her chat."""
+        shares = self.ledger.shares
+        _, into_scope = await shares.create(scope="fair", owner="operator", visitor_lifetime=None)
+        shared, to_chat = await shares.create(chat=self.ids["chat"], owner="alice", name=SECRETS[2])
+        self.ids["share"] = str(shared.id)
+        self.tokens["guest"] = (await shares.exchange(into_scope, NONCE)).text
+        self.tokens["reader"] = (await shares.exchange(to_chat, NONCE)).text
+        self.bodies["POST /api/shares"] = {"chat": self.ids["chat"]}
+        self.bodies["POST /api/shares/exchange"] = {"code": into_scope, "nonce": "another-" + NONCE}
 
     def operations(self) -> Iterator[Operation]:
         document = describe(self.app.endpoints)
@@ -102,7 +118,8 @@ class Town:
     async def walk(self, operation: Operation, who: str | None) -> Reply:
         """Ask for what the operation does, with ids of Alice's wherever it takes some."""
         path = re.sub(r"{(\w+)}", lambda found: self.ids[found[1]], operation.path)
-        return await self.ask(operation.method, path, who, body_of(operation))
+        body = self.bodies[operation.name] if operation.name in self.bodies else body_of(operation)
+        return await self.ask(operation.method, path, who, body)
 
     async def ask(
         self, method: str, path: str, who: str | None, body: Any = None, key: str | None = None
@@ -121,7 +138,7 @@ class Town:
     async def alices(self) -> list[Any]:
         """Everything that is Alice's, but for what she has in other scopes."""
         chat = await self.ledger.conversation(self.ids["chat"], owner="alice")
-        listed = await self.ledger.conversations(owner="alice", scope="")
+        listed = (await self.ledger.catalogue.list(owner="alice", scope="")).chats
         tokens = await self.ledger.tokens.list(owner="alice", limit=100)
         valid = [(each.id, each.revoked_at) for each in tokens]
         return [await chat.info(), await chat.turns(), await chat.attempts(), listed, valid]
@@ -135,6 +152,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/chat/completions": chat_body("Hello"),
     "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/turns/{turn}/stop": {},
+    "POST /api/import": {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 1},
     "POST /api/chats/{chat}/fork": {},
     "POST /api/chats/{chat}/switch": {},
     "POST /api/chats/{chat}/undo": {},

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.unit.model.shapes import assistant, call, reasoning
-from turnledger.engine.begin import BeginRequest, Begun, Queued
+from turnledger.engine.beginning import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.moving import Moved
@@ -120,6 +120,7 @@ class Asked:
             idempotency_key=begun.attempt.idempotency_key,
             journaled=self.journaled,
             is_interaction=begun.attempt.is_interaction,
+            home=begun.conversation,
             now=now,
         )
 

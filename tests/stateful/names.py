@@ -7,6 +7,7 @@ OWNERS = ("ann", "ben")
 CONVERSATIONS = tuple(some_id(ConversationId, number) for number in range(1, 8))
 BRANCHES = tuple(some_id(BranchId, number) for number in range(1, 18))
 """The first ones are those that the conversations are made with, in their order."""
+TAGS = ("work", "été")
 SCOPES = ("", "app")
 CONVERSATION_KEYS = ("k", "né\x00 \U0001f600")
 TURNS = tuple(some_id(TurnId, number) for number in range(1, 25))

@@ -89,6 +89,8 @@ class SaveConversation:
     title: str | None
     metadata: tuple[str, ...]
     at: int
+    tags: tuple[str, ...]
+    marks: tuple[bool, bool, bool]
 
     async def take(self, tables: Tables) -> Conversation | None:
         before = await live(tables, self.place)
@@ -97,6 +99,8 @@ class SaveConversation:
                 "title": self.title,
                 "metadata": dict.fromkeys(self.metadata, "x"),
                 "touched_at": self.at,
+                "tags": self.tags,
+                **dict(zip(("pinned", "archived", "is_listed"), self.marks, strict=True)),
             }
             await tables.save_conversation(replace(before, **changes, revision=before.revision + 1))
         return before

@@ -8,20 +8,21 @@ from tests.stateful.names import BRANCHES, CONVERSATIONS, LEASES, TURNS
 from tests.stateful.pair import Pair
 from tests.unit.engine.stage import drive
 from tests.unit.model.shapes import user
-from turnledger.engine.begin import BeginRequest, begin
+from turnledger.engine.begin import begin
+from turnledger.engine.beginning import BeginRequest
+from turnledger.engine.catalogue import ListRequest, list_page
 from turnledger.engine.conversations import (
     DeleteRequest,
-    ListRequest,
     ResolveRequest,
     Target,
     delete,
-    list_page,
     new_conversation,
     resolve_now,
 )
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.listing import Wanted
 
 
 @pytest.fixture
@@ -86,6 +87,6 @@ def test_a_page_is_not_empty_while_there_is_more_to_list(pair: Pair) -> None:
     """A lapsed conversation is taken out of the page, not out of what the page is taken from."""
     make(pair, 0, at=1_000)
     make(pair, 1, at=1_500, expires_after=100)
-    everything = pair.read(list_page, ListRequest("ann", None, None, 10, 2_000)).value
-    assert [each.id for each in everything] == [CONVERSATIONS[0]]
-    assert pair.read(list_page, ListRequest("ann", None, None, 1, 2_000)).value == everything
+    everything = pair.read(list_page, ListRequest(Wanted(owner="ann"), None, 10, 2_000)).value
+    assert [each.conversation.id for each in everything.chats] == [CONVERSATIONS[0]]
+    assert pair.read(list_page, ListRequest(Wanted(owner="ann"), None, 1, 2_000)).value == everything

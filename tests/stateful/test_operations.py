@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 from operator import attrgetter
 from typing import Any
 
@@ -38,17 +39,16 @@ from tests.unit.model.shapes import user
 from turnledger.engine.abandoning import AbandonRequest, abandon
 from turnledger.engine.begin import begin
 from turnledger.engine.branching import Divergence
+from turnledger.engine.catalogue import ListRequest, NameRequest, list_page, name_by_model
 from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.conversations import (
     DeleteRequest,
     ExpireRequest,
-    ListRequest,
     ResolveRequest,
     Target,
     UpdateRequest,
     delete,
     expire_lapsed,
-    list_page,
     new_conversation,
     resolve_now,
     resolve_settled,
@@ -79,6 +79,7 @@ from turnledger.engine.stops import StopRequest, request_stop, stops_for
 from turnledger.model.attempt import Failure, OnBusy, OnFailure, OnStop
 from turnledger.model.conversation import Conversation, Ticket
 from turnledger.model.ids import LeaseId, TurnId
+from turnledger.model.listing import ListPosition, Wanted
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.turn import Turn
 from turnledger.model.within import Within
@@ -341,7 +342,7 @@ class Operations(RuleBasedStateMachine):
             seen = replace(left, fence=left.fence - late)
             self.run(take_over, TakeOverRequest(seen, self.now))
         names = tuple(ticket.attempt for ticket in tickets)
-        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease))
+        self.run(forget, ForgetRequest(lease, names, drop_lease=drop_lease, now=self.now))
 
     @has("requests")
     @rule(owner=owners, place=places, pick=picks, policy=on_stop, by_name=st.booleans())
@@ -360,9 +361,39 @@ class Operations(RuleBasedStateMachine):
         )
         self.run(flag, request)
 
-    @rule(owner=owners, place=places, title=st.none() | st.just("T"), revision=st.none() | st.integers(1, 3))
-    def is_renamed(self, owner: str, place: int, title: str | None, revision: int | None) -> None:
-        self.run(update, UpdateRequest(owner, CONVERSATIONS[place], title, {"a": "b"}, revision, self.now))
+    @rule(
+        owner=owners,
+        place=places,
+        title=st.none() | st.sampled_from(["T", ""]),
+        tags=st.none() | st.sampled_from([(), ("a",), ("b", "a")]),
+        marks=st.tuples(st.none() | st.booleans(), st.none() | st.booleans()),
+        revision=st.none() | st.integers(1, 3),
+    )
+    def is_renamed(
+        self,
+        owner: str,
+        place: int,
+        title: str | None,
+        tags: tuple[str, ...] | None,
+        marks: tuple[bool | None, bool | None],
+        revision: int | None,
+    ) -> None:
+        request = UpdateRequest(
+            owner=owner,
+            id=CONVERSATIONS[place],
+            title=title,
+            metadata={"a": "b"},
+            tags=tags,
+            pinned=marks[0],
+            archived=marks[1],
+            revision=revision,
+            now=self.now,
+        )
+        self.run(update, request)
+
+    @rule(owner=owners, place=places)
+    def is_named_by_a_model(self, owner: str, place: int) -> None:
+        self.run(name_by_model, NameRequest(owner, CONVERSATIONS[place], "Made up", self.now))
 
     @precondition(lambda machine: len(machine.requests) >= machine.enough)
     @rule(owner=owners, place=places, key=keys, internal=st.booleans())
@@ -409,8 +440,10 @@ class Operations(RuleBasedStateMachine):
         page = PageRequest(owner, CONVERSATIONS[place], before, 2, self.now)
         self.pair.read(turns_page, page)
         self.pair.read(attempts_page, page)
-        self.pair.read(list_page, ListRequest(owner, None, CONVERSATIONS[place], 2, self.now))
-        self.pair.read(list_page, ListRequest(owner, "app", CONVERSATIONS[place], 2, self.now))
+        behind = ListPosition(self.now, CONVERSATIONS[place])
+        for scope, archived in product((None, "app"), (None, False, True)):
+            wanted = Wanted(owner=owner, scope=scope, archived=archived)
+            self.pair.read(list_page, ListRequest(wanted, behind, 2, self.now))
         fields = one_of(self.requests, pick).fields
         asked = OutcomeRequest(fields["target"].owner, fields["attempt"], CONVERSATIONS[place])
         self.pair.read(outcome, asked)

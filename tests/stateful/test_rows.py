@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.stateful import steps
-from tests.stateful.names import CONVERSATION_KEYS, IDEMPOTENCY_KEYS, LEASES, OWNERS, SCOPES, TIMES, TOKENS
+from tests.stateful.names import (
+    CONVERSATION_KEYS,
+    IDEMPOTENCY_KEYS,
+    LEASES,
+    OWNERS,
+    SCOPES,
+    TAGS,
+    TIMES,
+    TOKENS,
+)
 from tests.stateful.pair import Pair, Undone, repeatable
 from tests.unit.model.shapes import assistant, call, user
 from turnledger.engine.ports import Tables
@@ -60,7 +69,15 @@ add_conversation = st.builds(
 )
 any_step: st.SearchStrategy[steps.Step] = st.one_of(
     add_conversation,
-    st.builds(steps.SaveConversation, places, st.none() | texts, st.lists(texts).map(tuple), times),
+    st.builds(
+        steps.SaveConversation,
+        places,
+        st.none() | texts,
+        st.lists(texts).map(tuple),
+        times,
+        st.sampled_from([(), TAGS[:1], TAGS]),
+        st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    ),
     st.builds(steps.ReleaseKey, places),
     st.builds(steps.TouchConversation, places, times),
     st.builds(

@@ -15,6 +15,7 @@ from tests.stateful.names import (
     LEASES,
     OWNERS,
     SCOPES,
+    TAGS,
     TIMES,
     TOKENS,
     TURNS,
@@ -22,11 +23,22 @@ from tests.stateful.names import (
 from turnledger.engine import line
 from turnledger.engine.idempotency import claimed_as
 from turnledger.engine.ports import Tables
-from turnledger.model.conversation import Conversation
 from turnledger.model.ids import BranchId, TurnId
+from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.within import Within
 
 ALL = 1_000
+CHOICES: tuple[dict[str, Any], ...] = (
+    {"archived": None},
+    {"archived": True},
+    {"archived": None, "scope": SCOPES[1]},
+    {"pinned": True},
+    {"pinned": False, "archived": None},
+    {"deleted": True, "archived": None},
+    *({"tag": tag} for tag in TAGS),
+    {"tag": TAGS[0], "archived": None, "pinned": True, "scope": SCOPES[1]},
+    {"tag": TAGS[0], "archived": None, "deleted": True},
+)
 STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
 
 
@@ -93,14 +105,18 @@ async def _of_owner(tables: Tables, owner: str) -> AsyncIterator[tuple[str, Any]
         yield f"{owner}'s conversation {number}", found
         # Also after one that is not listed itself: it may have been when its page was read.
         if found is not None:
-            yield f"{owner}'s page after {number}", await tables.conversations(owner, None, found, 2)
+            place = ListPosition(found.touched_at, found.id)
+            yield f"{owner}'s page after {number}", await tables.listed(Wanted(owner=owner), place, 2)
     for scope, key in product(SCOPES, CONVERSATION_KEYS):
         yield (
             f"{owner}'s conversation {key!r} in {scope!r}",
             await tables.conversation_by_key(owner, scope, key),
         )
     for scope, size in product((None, *SCOPES), (1, 2, ALL)):
-        yield f"{owner}'s list of {scope!r} by {size}", await _paged(tables, owner, scope, size)
+        wanted = Wanted(owner=owner, scope=scope)
+        yield f"{owner}'s list of {scope!r} by {size}", await _paged(tables, wanted, size)
+    for chosen in CHOICES:
+        yield f"{owner}'s list of {chosen}", await _paged(tables, Wanted(owner=owner, **chosen), 2)
     for number, turn in enumerate(TURNS, 1):
         yield f"{owner}'s turn {number}", await tables.turn(owner, turn)
         yield f"{owner}'s attempt {number}", await tables.attempt(owner, turn)
@@ -129,10 +145,10 @@ async def _of_tokens(tables: Tables) -> AsyncIterator[tuple[str, Any]]:
             yield f"{owner}'s valid tokens at {now}", await tables.count_tokens(owner, now, 3)
 
 
-async def _paged(tables: Tables, owner: str, scope: str | None, size: int) -> list[Conversation]:
-    listed: list[Conversation] = []
-    page = await tables.conversations(owner, scope, None, size)
+async def _paged(tables: Tables, wanted: Wanted, size: int) -> list[Listed]:
+    listed: list[Listed] = []
+    page = await tables.listed(wanted, None, size)
     while page:
         listed += page
-        page = await tables.conversations(owner, scope, page[-1], size)
+        page = await tables.listed(wanted, ListPosition.behind(page[-1]), size)
     return listed

@@ -168,7 +168,7 @@ async def test_a_lapsed_conversation_is_not_listed() -> None:
         kept = await ledger.conversation(expires_after=1000.0)
         await ledger.conversation()
         clock.advance(2.0)
-        assert [each.id for each in await ledger.conversations()] == [kept.id]
+        assert [each.conversation.id for each in (await ledger.catalogue.list()).chats] == [kept.id]
 
 
 async def test_what_is_at_work_is_counted() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Chat, Ledger, RunningTurn, Tokens, TurnBlock
+from turnledger import Catalogue, Chat, Ledger, RunningTurn, Tokens, Transfer, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -19,7 +19,9 @@ def test_these_names_are_exported() -> None:
         "Admission",
         "AttemptState",
         "Began",
+        "Catalogue",
         "Change",
+        "ChangeKind",
         "Chat",
         "Context",
         "Conversation",
@@ -27,14 +29,19 @@ def test_these_names_are_exported() -> None:
         "Finding",
         "Flags",
         "Hit",
+        "ImportReport",
         "Item",
         "ItemDone",
         "Ledger",
         "Limits",
+        "Listed",
+        "LiveChange",
+        "NamedBy",
         "OnBusy",
         "OnDivergence",
         "OnFailure",
         "OnStop",
+        "Page",
         "Pending",
         "Repaired",
         "ResetPolicy",
@@ -45,17 +52,23 @@ def test_these_names_are_exported() -> None:
         "SearchPage",
         "Sent",
         "SetAside",
+        "Share",
+        "ShareKind",
+        "Shares",
         "Sibling",
         "TextDelta",
         "Token",
         "TokenScope",
         "Tokens",
+        "Transfer",
         "Turn",
         "TurnBlock",
         "TurnFinished",
         "TurnKind",
         "TurnStarted",
         "Usage",
+        "Visit",
+        "Within",
         "errors",
         "items_of_messages",
         "messages_of",
@@ -75,23 +88,29 @@ def test_every_exported_name_is_there_and_documented(name: str) -> None:
 def test_a_ledger_can_do_this() -> None:
     assert public(Ledger) == {
         "at_work",
+        "changes",
         "chat_of",
         "check",
         "clock",
         "close",
+        "catalogue",
         "conversation",
-        "conversations",
         "delivered",
+        "follow",
+        "is_named",
         "lost",
         "open",
         "over",
+        "position",
         "probe",
         "recover",
         "resent",
         "reset",
         "run",
         "search",
+        "shares",
         "tokens",
+        "transfer",
         "turn",
         "usage",
     }
@@ -99,6 +118,14 @@ def test_a_ledger_can_do_this() -> None:
 
 def test_tokens_can_do_this() -> None:
     assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke"}
+
+
+def test_a_catalogue_can_do_this() -> None:
+    assert public(Catalogue) == {"list", "name_by_model"}
+
+
+def test_a_transfer_can_do_this() -> None:
+    assert public(Transfer) == {"export", "export_all", "import_lines", "markdown"}
 
 
 def test_a_chat_can_do_this() -> None:
@@ -124,6 +151,7 @@ def test_a_chat_can_do_this() -> None:
         "scope",
         "siblings",
         "stop",
+        "summary",
         "switch",
         "turn",
         "turns",
@@ -171,7 +199,7 @@ def test_a_turn_that_is_asked_for_can_do_this() -> None:
     assert public(TurnBlock) == {"id", "note_delivery", "run"}
 
 
-@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, TurnBlock])
+@pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, Transfer, TurnBlock])
 def test_every_public_method_is_documented(kind: type) -> None:
     methods = [name for name in public(kind) if callable(getattr(kind, name))]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []

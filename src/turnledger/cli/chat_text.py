@@ -3,14 +3,18 @@ but what can be printed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
+import typer
 
+from turnledger.cli.at_store import table
 from turnledger.cli.expiry import date_of
+from turnledger.engine.searching import Hit
 from turnledger.model.conversation import Conversation
 from turnledger.model.item import Item
+from turnledger.model.listing import Listed
 from turnledger.model.printable import plain
 from turnledger.model.turn import Turn, TurnKind
 
@@ -27,6 +31,42 @@ def turn_told(turn: Turn, items: tuple[Item, ...]) -> dict[str, Any]:
     """What is told of a turn: of its items, those that are given."""
     told = {name: getattr(turn, name) for name in ("id", "number", "kind", "created_at", "committed_at")}
     return {**told, "items": [msgspec.Raw(item.raw) for item in items]}
+
+
+def listed(each: Listed) -> dict[str, Any]:
+    """What is told of a chat in a list."""
+    told = {name: getattr(each, name) for name in ("turns", "preview", "is_running")}
+    return {**about(each.conversation), **told}
+
+
+def table_of(chats: Sequence[Listed]) -> list[str]:
+    """Chats as a table, a line for each; none for none."""
+    return table([("LAST USED", "TURNS", "ID", "TITLE"), *map(_cells, chats)]) if chats else []
+
+
+def _cells(each: Listed) -> tuple[str, ...]:
+    found = each.conversation
+    marks = [name for name in ("pinned", "archived") if getattr(found, name)]
+    marks += ["running"] if each.is_running else []
+    title = " ".join([found.title or each.preview or "-", *(f"[{mark}]" for mark in marks)])
+    return date_of(found.touched_at), str(each.turns), found.id, title
+
+
+def hit_told(hit: Hit) -> dict[str, Any]:
+    """What is told of something that was found; `marks` are offsets in the snippet."""
+    told = {name: getattr(hit, name) for name in ("turn", "branch", "snippet", "marks")}
+    return {**about(hit.conversation), **told}
+
+
+def hit_lines(hit: Hit) -> list[str]:
+    """Something that was found: the chat, and what of it was sought, marked on a terminal."""
+    pieces, end = [], 0
+    for start, stop in hit.marks:
+        pieces += [plain(hit.snippet[end:start]), typer.style(plain(hit.snippet[start:stop]), bold=True)]
+        end = stop
+    pieces.append(plain(hit.snippet[end:]))
+    found = hit.conversation
+    return [plain(f"{found.id}  {found.title or '-'}"), f"  {''.join(pieces)}"]
 
 
 def lines_of(conversation: Conversation, turns: Iterable[tuple[Turn, tuple[Item, ...]]]) -> Iterator[str]:

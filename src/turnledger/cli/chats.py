@@ -10,14 +10,16 @@ import typer
 
 from turnledger.chat import Chat
 from turnledger.cli.at_store import NOT_DONE, AsJson, Config, Store, as_text, run, say
-from turnledger.cli.chat_text import about, lines_of, turn_told
+from turnledger.cli.chat_text import about, hit_lines, hit_told, lines_of, listed, table_of, turn_told
 from turnledger.cli.own_store import store_url
+from turnledger.engine.searching import SearchPage
 from turnledger.errors import ConversationUnavailable, InvalidInput
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import hidden_from_user, without_hidden
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
+from turnledger.model.listing import Page
 from turnledger.model.printable import plain
 from turnledger.model.turn import Turn
 from turnledger.stores.opening import visit_store
@@ -25,10 +27,57 @@ from turnledger.stores.opening import visit_store
 PAGE = 50
 
 Owner = Annotated[str, typer.Option(help="Whose they are.")]
+Only = Annotated[str | None, typer.Option(help="Only those of this scope. Default: all.")]
+Limit = Annotated[int, typer.Option(min=1, max=1_000, help="So many at most.")]
+Cursor = Annotated[str | None, typer.Option(help="Where the page before has ended, as it said.")]
 Scope = Annotated[str, typer.Option(help="The scope in which a conversation_key is looked up.")]
 Named = Annotated[str, typer.Argument(metavar="CHAT", help="An id, as in conv_…, or a conversation_key.")]
 
 chats = typer.Typer(help="List, read, find, rename and delete chats.", no_args_is_help=True)
+
+
+@chats.command("list")
+def list_(
+    owner: Owner = OWNER,
+    scope: Only = None,
+    tag: Annotated[str | None, typer.Option(help="Only those with this tag.")] = None,
+    pinned: Annotated[bool, typer.Option("--pinned", help="Only those that are pinned.")] = False,
+    archived: Annotated[bool, typer.Option("--archived", help="Only those that are archived.")] = False,
+    deleted: Annotated[bool, typer.Option("--deleted", help="Only those that can be restored.")] = False,
+    limit: Limit = PAGE,
+    cursor: Cursor = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """List chats, the last used first."""
+    chosen = {"tag": tag, "pinned": pinned or None, "archived": archived, "deleted": deleted}
+    wish = {**chosen, "owner": owner, "scope": scope, "limit": limit, "cursor": cursor}
+    page = run(lambda: _list(store_url(store, config), wish))
+    if as_json:
+        typer.echo(as_text({"data": [listed(each) for each in page.chats], "next": page.next}))
+    else:
+        _print(table_of(page.chats), page.next, "There are no such chats here.")
+
+
+@chats.command()
+def search(
+    text: Annotated[list[str], typer.Argument(metavar="WORD…", help="What is sought; a phrase in quotes.")],
+    owner: Owner = OWNER,
+    scope: Only = None,
+    limit: Limit = PAGE,
+    cursor: Cursor = None,
+    store: Store = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find chats by the words of their titles and messages, the newest first."""
+    wish = {"owner": owner, "scope": scope, "limit": limit, "cursor": cursor}
+    page = run(lambda: _search(store_url(store, config), " ".join(text), wish))
+    if as_json:
+        typer.echo(as_text({"data": [hit_told(hit) for hit in page.hits], "next": page.next}))
+    else:
+        _print([line for hit in page.hits for line in hit_lines(hit)], page.next, "Nothing was found.")
 
 
 @chats.command()
@@ -83,6 +132,15 @@ def delete(
         raise typer.Exit(NOT_DONE)
 
 
+def _print(lines: Sequence[str], cursor: str | None, nothing: str) -> None:
+    for line in lines:
+        typer.echo(line)
+    if not lines:
+        say(nothing)
+    if cursor is not None:
+        say(f"There are more: --cursor {cursor}")
+
+
 @asynccontextmanager
 async def opened(url: str) -> AsyncIterator[Ledger]:
     """The ledger of a store that is there: one that is not would be made."""
@@ -99,6 +157,16 @@ async def _found(ledger: Ledger, name: str, owner: str, scope: str) -> Chat:
     return await ledger.conversation(
         id, conversation_key=conversation_key, owner=owner, scope=scope, create=False
     )
+
+
+async def _list(url: str, wish: dict[str, Any]) -> Page:
+    async with opened(url) as ledger:
+        return await ledger.catalogue.list(**wish)
+
+
+async def _search(url: str, text: str, wish: dict[str, Any]) -> SearchPage:
+    async with opened(url) as ledger:
+        return await ledger.search(text, **wish)
 
 
 async def _show(

@@ -9,6 +9,7 @@ from turnledger.cli.check import check
 from turnledger.cli.doctor import doctor
 from turnledger.cli.serve import serve
 from turnledger.cli.tokens import tokens
+from turnledger.cli.transfer import export, import_chats
 
 app = typer.Typer(
     help="Keeps conversations for chat apps and agents, and makes every turn a transaction.",
@@ -20,4 +21,6 @@ app.command()(serve)
 app.command()(check)
 app.command()(doctor)
 app.add_typer(tokens, name="tokens")
+chats.command("export")(export)
+chats.command("import")(import_chats)
 app.add_typer(chats, name="chats")

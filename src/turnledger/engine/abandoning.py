@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from turnledger.engine.changes import tell_withdrawn
 from turnledger.engine.ending import end_running
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState, Failure
@@ -25,6 +26,8 @@ async def abandon(tables: Tables, request: AbandonRequest) -> ConversationId | N
     ticket = await tables.ticket(request.attempt)
     await tables.drop_ticket(request.attempt)
     attempt = await tables.attempt(request.owner, request.attempt)
+    if attempt is None and ticket is not None:
+        await tell_withdrawn(tables, request.owner, ticket.conversation, ticket.attempt, request.now)
     if attempt is None or attempt.state is not AttemptState.RUNNING:
         return ticket.conversation if ticket else None
     branch = await tables.branch(attempt.branch)

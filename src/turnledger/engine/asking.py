@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict, TypeVar, Unpack
+from unicodedata import normalize
 
 from turnledger.engine.admitting import Readmit
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
@@ -19,10 +20,11 @@ from turnledger.engine.resending import ChatMessage, OnDivergence, Resending
 from turnledger.engine.retries import DERIVED, Retry, check_retry, retry_within
 from turnledger.errors import InvalidInput, LedgerClosed
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import Instructions, instructions_of
 from turnledger.model.item import Item, ItemLike, is_unicode, items_of
+from turnledger.model.one_line import one_line
 from turnledger.model.pairing import check_input
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.within import EVERYWHERE, Within
@@ -32,6 +34,8 @@ Input: TypeAlias = "ItemLike | Iterable[ItemLike]"
 KEY_LENGTH = 512
 TEXT_LENGTH = 512
 METADATA_PAIRS = 16
+TAGS = 16
+TAG_LENGTH = 64
 PAGE = 1_000
 LONGEST = 1e9
 """Seconds that a conversation can be told to last."""
@@ -96,9 +100,11 @@ def target_of(
     within: Within = EVERYWHERE,
     create: bool = True,
     reset: ResetPolicy | None = None,
+    is_listed: bool = True,
     **details: Any,
 ) -> Target:
-    """Which conversation a caller means, with the row to insert where there is none."""
+    """Which conversation a caller means, with the row to insert where there is none. What a turn makes is not
+    listed before that is committed."""
     if process.is_closed:
         raise LedgerClosed
     check_name("owner", owner)
@@ -120,6 +126,7 @@ def target_of(
         conversation_key=conversation_key,
         reset_policy=NEVER if reset is None else reset,
         scope=scope,
+        is_listed=is_listed,
         **details,
     )
     creates = create and within.chat is None  # who may see one conversation makes no other
@@ -401,6 +408,25 @@ def check_details(title: str | None, metadata: Mapping[str, str] | None) -> None
         )
 
 
+def tags_of(tags: Iterable[object]) -> tuple[str, ...]:
+    """The tags of a conversation as they are kept: without outer white space, each once, in the order given.
+    Raises InvalidInput for what is beyond their bounds."""
+    if isinstance(tags, str):
+        raise InvalidInput("tags are a list of texts, not one text.")
+    kept = tuple(dict.fromkeys(map(tag_of, tags)))
+    if len(kept) > TAGS:
+        raise InvalidInput(f"A conversation has at most {TAGS} tags.")
+    return kept
+
+
+def tag_of(tag: object) -> str:
+    """A tag as it is kept. Raises InvalidInput."""
+    kept = normalize("NFC", tag.strip()) if isinstance(tag, str) and is_unicode(tag) else ""
+    if not 0 < len(kept) <= TAG_LENGTH or one_line(kept, TAG_LENGTH) != kept:
+        raise InvalidInput(f"A tag is a text of 1 to {TAG_LENGTH} characters, without control characters.")
+    return kept
+
+
 def details_of(
     title: str | None, metadata: Mapping[str, str] | None, *, internal: bool, expires_after: float | None
 ) -> dict[str, Any]:
@@ -409,7 +435,8 @@ def details_of(
     if expires_after is not None and not 0 < expires_after <= LONGEST:
         raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
     return {
-        "title": title,
+        "title": title or None,
+        "named_by": NamedBy.PERSON if title else None,
         "metadata": dict(metadata or {}),
         "internal": internal,
         "expires_after": None if expires_after is None else round(expires_after * 1000),

@@ -6,110 +6,29 @@ the claim, the fence. A refused request changes nothing; a waiting one leaves a 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import TypeAlias
-
-from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import closing, conversations, idempotency, retries
-from turnledger.engine.admitting import Readmit
+from turnledger.engine.beginning import Beginning, BeginRequest, Begun, Queued
 from turnledger.engine.branching import Divergence, Place, asked_again, fork_at, place_of, replaced
-from turnledger.engine.context import ALL, Context
+from turnledger.engine.changes import tell
 from turnledger.engine.conversations import Target
 from turnledger.engine.ending import DIED, end_running, how_it_ended, input_on, settle
-from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Key, Share, Verdict
-from turnledger.engine.lane import Dead, is_dead, queue_before
+from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
+from turnledger.engine.lane import beat_of, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, check_move, move, moved_before, moved_under
 from turnledger.engine.ports import Tables
-from turnledger.engine.retries import Retry
-from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk, Seen
+from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk
 from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
-from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnFailure, OnStop
+from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnStop
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
-from turnledger.model.ids import ConversationId, LeaseId, TurnId
+from turnledger.model.ids import TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
 from turnledger.model.pairing import admit, check_resent, not_told_by, open_calls
-from turnledger.model.reset_policy import NEVER
-
-
-class BeginRequest(Struct, frozen=True, kw_only=True):
-    """Everything a turn brings along. `attempt` is made by the caller, so that begin can be repeated."""
-
-    target: Target
-    attempt: TurnId
-    lease: LeaseId
-    input: tuple[Item, ...]
-    instructions: Instructions | None = None
-    priming: tuple[Item, ...] = ()
-    context: Context = ALL
-    now: int
-    wait_until: int
-    queue_limit: int
-    on_busy: OnBusy = OnBusy.QUEUE
-    on_stop: OnStop = OnStop.KEEP
-    on_failure: OnFailure = OnFailure.SETTLE
-    is_interaction: bool = True
-    diverge: Divergence | None = None
-    """Where it goes, if not behind the head."""
-    move: Move | None = None
-    """What it does instead of running a turn."""
-    reread: Reread | None = None
-    """Makes the request anew for the line as it is: what it asks for depends on that."""
-    seen: Seen | None = None
-    """The line it was last made for."""
-    key: Key | None = None
-    retry: Retry | None = None
-    """Which try of a request without a key it is."""
-    ticket: Ticket | None = None
-    """The ticket that it was given before."""
-    dead: Dead = {}
-    is_durable: bool = False
-    """Whether it is run so that it survives power loss."""
-    attaches: bool = False
-    """Whether its caller would rather follow a running attempt that answers it than wait for that."""
-    owner_bytes: int | None = None
-    """What the owner may store, if that is bounded."""
-    is_repeated: bool = False
-    """Whether a begin of this attempt was sent before, and may have succeeded."""
-    admitted: int | None = None
-    """The admission version under which its caller was let in; None: it matters to nobody."""
-    admitted_until: int | None = None
-    """When he has to be looked at again in any case."""
-    readmit: Readmit | None = None
-    """Looks the caller up again when that has moved."""
-
-
-class Begun(Struct, frozen=True):
-    """The lane is held: the attempt, and the branch exactly as its snapshot must show it."""
-
-    conversation: Conversation
-    branch: Branch
-    """The one whose lane is held."""
-    attempt: Attempt
-    journal: Journal
-    place: Place | None = None
-    """Where the turn goes, if not behind the head."""
-    flagged: int = 0
-    """The number of the owner that rises with each flag, as it was while the lane was taken."""
-
-
-@dataclass(frozen=True)
-class Queued:
-    """Somebody else goes first. `in_the_way` are the leases whose death would change that."""
-
-    ticket: Ticket
-    in_the_way: tuple[tuple[LeaseId, int | None], ...]
-    interrupted: TurnId | None
-
-
-Beginning: TypeAlias = Begun | Queued | Share | Moved
-Reread: TypeAlias = Callable[[BeginRequest, ConversationId | None], Awaitable[BeginRequest]]
-"""Makes a request anew, for the conversation that begin found to be meant; None before begin was asked."""
 
 
 async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
@@ -163,7 +82,7 @@ async def begin(tables: Tables, request: BeginRequest) -> Beginning | Freed:
             # What was kept of the dead one lies on a branch of its own, and that is current now.
             conversation = replace(conversation, branch=branch.id)
     if branch.running is not None or branch.last_ticket:
-        queued = await _must_wait(tables, branch, request, verdict)
+        queued = await _must_wait(tables, conversation, branch, request, verdict)
         if queued is not None:
             return queued
     if request.move is not None:
@@ -260,7 +179,9 @@ async def _running(tables: Tables, branch: Branch, request: BeginRequest) -> Att
     return await tables.attempt(request.target.owner, branch.running) if branch.running else None
 
 
-async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verdict: Fresh) -> Queued | None:
+async def _must_wait(
+    tables: Tables, conversation: Conversation, branch: Branch, request: BeginRequest, verdict: Fresh
+) -> Queued | None:
     """None if the lane is free for this request; else its ticket, made if it has none."""
     front = request.on_busy in (OnBusy.INTERRUPT, OnBusy.ROLLBACK)
     before, own = await queue_before(
@@ -274,12 +195,13 @@ async def _must_wait(tables: Tables, branch: Branch, request: BeginRequest, verd
         if running is not None and front:
             await _check_before_stopping(tables, branch, running, request)
         own = await tables.add_ticket(_ticket(branch, request, verdict, front=front))
+        if request.move is None:
+            await tell(tables, ChangeKind.TURN_QUEUED, conversation, request.now, turn=own.attempt)
     if running is not None and front and running.stop is None:
         policy = OnStop.KEEP if request.on_busy is OnBusy.INTERRUPT else OnStop.DISCARD
         await tables.save_attempt(replace(running, stop=policy))
     leases = [ticket.lease for ticket in before] + ([running.lease] if running else [])
-    found = [(lease, await tables.lease(lease)) for lease in dict.fromkeys(leases)]
-    seen = [(lease, row.beat if row else None) for lease, row in found]
+    seen = [(lease, await beat_of(tables, lease)) for lease in dict.fromkeys(leases)]
     return Queued(own, tuple(seen), running.id if running and front else None)
 
 
@@ -315,6 +237,8 @@ async def _move(
     await tables.touch_conversation(conversation.id, request.now)
     if request.key is not None:
         await tables.save_claim(idempotency.claim_of(request.key, conversation, moved.branch.id, request.now))
+    if moved.branch.id != branch.id:
+        await tell(tables, ChangeKind.CHAT_SWITCHED, conversation, request.now, branch=moved.branch.id)
     return moved
 
 
@@ -365,7 +289,8 @@ async def _take_lane(
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
-    if request.is_interaction and _has_time(conversation):
+    await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.now, turn=attempt.id)
+    if request.is_interaction and conversation.has_time:
         # Begun is an interaction: the time without one does not run out under a long turn's feet.
         await tables.touch_conversation(conversation.id, request.now)
     if request.is_repeated:
@@ -380,11 +305,6 @@ async def _take_lane(
 def _check_seen(branch: Branch, request: BeginRequest) -> None:
     if request.reread is not None and (request.seen is None or not request.seen.is_still(branch)):
         raise HistoryMoved(branch.conversation)
-
-
-def _has_time(conversation: Conversation) -> bool:
-    """Whether anything becomes of a conversation that is left alone."""
-    return conversation.expires_after is not None or conversation.reset_policy is not NEVER
 
 
 def can_resume(branch: Branch, earlier: Attempt) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.deliveries import Note
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import Replayed, enter

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import line
+from turnledger.engine.entry import preview_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import store_turn
 from turnledger.errors import InvalidInput, Superseded, TurnNotFound
@@ -228,6 +229,7 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
         settled=place.length if place.carried else min(lane.settled, fork.number),
         pending=place.pending,
         instructed=place.instructed,
+        preview=await preview_at(tables, owner, base),
     )
     await tables.add_branch(made)
     await tables.add_origin(
@@ -238,6 +240,7 @@ async def open_branch(tables: Tables, owner: str, lane: Branch, place: Place) ->
         made = replace(made, bytes=await store_turn(tables, owner, made, turn, log))
         if turn.id in place.flags:
             await tables.save_flags(owner, turn.id, place.flags[turn.id])
+        made = replace(made, preview=await preview_at(tables, owner, turn) or made.preview)
     if made.bytes:
         await tables.save_branch(made)
     if not await tables.move_conversation(lane.conversation, lane.id, made.id):

@@ -9,16 +9,21 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.branching import open_branch, place_of
+from turnledger.engine.changes import tell_committed
 from turnledger.engine.ending import CLAIM_KEPT_MS, holds_lane
+from turnledger.engine.entry import enter, is_entered
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import store_turn
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Fork
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item
+from turnledger.model.preview import preview_of
 from turnledger.model.turn import Turn, TurnKind
+
+NO_FLAGS: Mapping[int, Flags] = {}
 
 
 class CommitRequest(Struct, frozen=True, kw_only=True):
@@ -44,6 +49,8 @@ class CommitRequest(Struct, frozen=True, kw_only=True):
     """The events of the turn, as they are kept with it."""
     is_flushed: bool = False
     """Whether parts of the log were written before."""
+    home: Conversation | None = None
+    """The conversation as its begin saw it; looked up where it is not given."""
 
 
 @dataclass(frozen=True)
@@ -72,13 +79,13 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         if committed is None:
             raise Superseded
         return committed
-    asked: Mapping[int, Flags] = {}
+    asked = NO_FLAGS
     if request.fork is not None:
         branch, asked = await _diverge(tables, branch, request.owner, request.fork)
     stored = await store_turn(tables, request.owner, branch, turn, request.log)
     if asked:
         await tables.save_flags(request.owner, turn.id, asked)
-    await tables.save_branch(behind(branch, request, stored))
+    await tables.save_branch(behind(branch, request, stored, asked))
     await tables.drop_attempt(turn.id)
     if request.journaled:
         await tables.drop_journal(turn.id)
@@ -88,14 +95,23 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
         claim = await tables.claim(request.owner, request.idempotency_key)
         if claim is not None and claim.attempt == turn.id:
             await tables.save_claim(replace(claim, expires_at=request.now + CLAIM_KEPT_MS))
-    if request.is_interaction:
+    home = request.home or await tables.conversation(request.owner, request.conversation)
+    if home is not None and not is_entered(home):
+        at = request.now if request.is_interaction else None
+        home = await enter(tables, request.owner, home.id, branch, turn, at)
+    elif request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
+    await tell_committed(tables, home, turn, has_moved=request.fork is not None)
     return turn
 
 
-def behind(branch: Branch, request: CommitRequest, stored: int) -> Branch:
-    """The branch with the turn as its head, its lane free, and so many bytes in all."""
+def behind(
+    branch: Branch, request: CommitRequest, stored: int, asked: Mapping[int, Flags] = NO_FLAGS
+) -> Branch:
+    """The branch with the turn as its head, its lane free, and so many bytes in all. `asked` are the flags of
+    the input: what is hidden is not previewed."""
     turn = request.turn
+    hidden = [place for place, flags in asked.items() if not flags.to_user] if asked else ()
     return replace(
         branch,
         head=turn.id,
@@ -104,6 +120,7 @@ def behind(branch: Branch, request: CommitRequest, stored: int) -> Branch:
         pending=request.pending,
         instructed=request.instructed,
         bytes=stored,
+        preview=preview_of(turn, hidden) or branch.preview,
     )
 
 

@@ -9,7 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from turnledger.engine.changes import tell
 from turnledger.engine.ending import DELETED, end_running
+from turnledger.engine.entry import named_by_words, words_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
     ConversationDeleted,
@@ -17,7 +19,8 @@ from turnledger.errors import (
     ConversationNotFound,
     RevisionConflict,
 )
-from turnledger.model.conversation import Branch, Conversation, ConversationState
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Branch, Conversation, ConversationState, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, LeaseId
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 from turnledger.model.within import EVERYWHERE, Within
@@ -132,6 +135,8 @@ async def seen_lane(
 async def insert(tables: Tables, fresh: Conversation) -> Conversation:
     await tables.add_conversation(fresh)
     await tables.add_branch(Branch(id=fresh.branch, conversation=fresh.id))
+    if fresh.is_listed:
+        await tell(tables, ChangeKind.CHAT_CREATED, fresh, fresh.created_at)
     return fresh
 
 
@@ -203,25 +208,34 @@ async def resolve_settled(tables: Tables, request: ResolveRequest) -> Conversati
     return None if changes_policy(target, live) else live
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UpdateRequest:
+    """What a person or program says of a conversation; what is None stays as it is."""
+
     owner: str
     id: ConversationId
-    title: str | None
-    metadata: Mapping[str, str] | None
-    revision: int | None
+    title: str | None = None
+    """Empty to take back the name: it is then named by its first words."""
+    metadata: Mapping[str, str] | None = None
+    tags: tuple[str, ...] | None = None
+    pinned: bool | None = None
+    archived: bool | None = None
+    revision: int | None = None
+    """The one that was read, if it matters."""
     now: int
 
 
 async def update(tables: Tables, request: UpdateRequest) -> Conversation:
-    """Set title and metadata where given, if the revision is still the one that was read.
+    """Set what is given, all of it or nothing, if the revision is still the one that was read.
     A metadata write: it disturbs no running turn and moves no interaction time. What is so already is left
     as it is, so it can be repeated when its answer was lost: its own change is no conflict."""
     found = await check_live(tables, await tables.conversation(request.owner, request.id), request.now)
     changed = replace(
-        found,
-        title=found.title if request.title is None else request.title,
+        await _renamed(tables, found, request.title),
         metadata=found.metadata if request.metadata is None else dict(request.metadata),
+        tags=found.tags if request.tags is None else request.tags,
+        pinned=found.pinned if request.pinned is None else request.pinned,
+        archived=found.archived if request.archived is None else request.archived,
     )
     is_so = changed == found
     expected = (found.revision, found.revision - 1) if is_so else (found.revision,)
@@ -231,7 +245,20 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         return found
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
+    await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
+
+
+async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Conversation:
+    """The conversation under the name that a person gives it, or takes back."""
+    if title is None:
+        return found
+    if title:
+        return replace(found, title=title, named_by=NamedBy.PERSON)
+    if found.named_by is NamedBy.WORDS:
+        return found
+    branch = await tables.branch(found.branch)
+    return named_by_words(found, await words_of(tables, branch) if branch is not None else None)
 
 
 @dataclass(frozen=True)
@@ -252,6 +279,7 @@ async def delete(tables: Tables, request: DeleteRequest) -> BranchId:
             replace(found, state=ConversationState.PURGED, title=None, metadata={})
         )
         await _close_lane(tables, found, request.now)
+        await tell(tables, ChangeKind.CHAT_DELETED, found, request.now, detail="deleted")
     return found.branch
 
 
@@ -267,6 +295,7 @@ async def _close_lane(tables: Tables, conversation: Conversation, now: int) -> N
     await tables.save_branch(branch)
     for ticket in await tables.tickets(branch.id):
         await tables.drop_ticket(ticket.attempt)
+        await tell(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
 
 
 @dataclass(frozen=True)
@@ -283,42 +312,5 @@ async def expire_lapsed(tables: Tables, request: ExpireRequest) -> int:
             replace(conversation, state=ConversationState.EXPIRED, title=None, metadata={})
         )
         await _close_lane(tables, conversation, request.now)
+        await tell(tables, ChangeKind.CHAT_DELETED, conversation, request.now, detail="expired")
     return len(lapsed)
-
-
-@dataclass(frozen=True)
-class ListRequest:
-    owner: str
-    scope: str | None
-    before: ConversationId | None
-    limit: int
-    now: int
-    within: Within = EVERYWHERE
-
-
-async def list_page(tables: Tables, request: ListRequest) -> list[Conversation]:
-    """A page of the owner's conversations, of one scope or of all, the last touched first. Internal ones
-    never show. Raises ConversationNotFound for a cursor that is not one of them."""
-    if request.within.chat is not None:
-        return await _listed_alone(tables, request, request.within.chat)
-    before = await tables.conversation(request.owner, request.before) if request.before else None
-    is_known = before is not None and request.scope in (None, before.scope)
-    if request.before is not None and not is_known:
-        raise ConversationNotFound
-    listed: list[Conversation] = []
-    while len(listed) < request.limit:
-        # What has lapsed and is not marked yet is passed over, and leaves no gap in the page.
-        found = await tables.conversations(request.owner, request.scope, before, request.limit)
-        listed += [each for each in found if not each.is_expired(request.now)]
-        if len(found) < request.limit:
-            break
-        before = found[-1]
-    return [replace(each, metadata=dict(each.metadata)) for each in listed[: request.limit]]
-
-
-async def _listed_alone(tables: Tables, request: ListRequest, id: ConversationId) -> list[Conversation]:
-    found = await tables.conversation(request.owner, id)
-    if found is None or request.before is not None or request.scope not in (None, found.scope):
-        return []
-    is_live = found.state is ConversationState.LIVE and not found.is_expired(request.now)
-    return [found] if is_live and not found.internal and request.within.sees(found) else []

@@ -9,12 +9,15 @@ from msgspec.structs import replace
 
 from turnledger.engine import closing
 from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
+from turnledger.engine.changes import tell, tell_committed
+from turnledger.engine.entry import enter, preview_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.usage import store_turn
 from turnledger.errors import MalformedItems, Superseded
 from turnledger.model import event_log
 from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, OnStop
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.instructions import instructed_after
@@ -122,7 +125,16 @@ async def end_running(
     await tables.save_attempt(attempt)
     await tables.save_branch(branch)
     await expire_claim(tables, attempt, now)
+    await _tell_ended(tables, attempt, now)
     return branch, Ended(attempt.state, failure=failure)
+
+
+async def _tell_ended(tables: Tables, attempt: Attempt, now: int) -> None:
+    found = await tables.conversation(attempt.owner, attempt.conversation)
+    if found is not None:
+        kind = ChangeKind.TURN_FAILED if attempt.state is AttemptState.FAILED else ChangeKind.TURN_STOPPED
+        code = attempt.failure.code if attempt.failure else None
+        await tell(tables, kind, found, now, turn=attempt.id, detail=code)
 
 
 def keeps(attempt: Attempt, failure: Failure | None) -> bool:
@@ -161,6 +173,7 @@ async def _keep(
     branch, turn = await append_turn(tables, branch, attempt, TurnKind.INTERRUPTED, output, now, log)
     if place is not None and place.asked:
         await tables.save_flags(attempt.owner, turn.id, place.asked)
+    branch = await _entered(tables, branch, attempt, turn, has_moved=place is not None)
     await tables.drop_log(attempt.id)
     await tables.drop_attempt(attempt.id)
     await tables.drop_journal(attempt.id)
@@ -191,10 +204,21 @@ async def settle(tables: Tables, branch: Branch, attempt: Attempt, now: int) -> 
     branch, turn = await append_turn(tables, branch, told, TurnKind.SETTLED, output, now, log)
     if place is not None and place.asked:
         await tables.save_flags(attempt.owner, turn.id, moved_flags(place.asked, attempt.input, told.input))
+    branch = await _entered(tables, branch, attempt, turn, has_moved=False)
     await tables.drop_log(attempt.id)
     await tables.drop_journal(attempt.id)
     await tables.save_attempt(replace(attempt.moved(AttemptState.SETTLED), journaled=0))
     return replace(branch, unsettled=None, settled=branch.length)
+
+
+async def _entered(
+    tables: Tables, branch: Branch, attempt: Attempt, turn: Turn, *, has_moved: bool
+) -> Branch:
+    """Note in the list of chats what was added to the history, and tell of it; return the branch with its
+    preview."""
+    home = await enter(tables, attempt.owner, attempt.conversation, branch, turn)
+    await tell_committed(tables, home, turn, has_moved=has_moved)
+    return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
 
 
 def input_on(branch: Branch, attempt: Attempt) -> tuple[Item, ...]:

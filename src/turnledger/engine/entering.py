@@ -10,13 +10,8 @@ from msgspec.structs import replace
 
 from turnledger.engine.abandoning import AbandonRequest, abandon
 from turnledger.engine.awaiting import outcome_of, outcome_so_far
-from turnledger.engine.begin import (
-    Beginning,
-    BeginRequest,
-    Begun,
-    Queued,
-    begin,
-)
+from turnledger.engine.begin import begin
+from turnledger.engine.beginning import Beginning, BeginRequest, Begun, Queued
 from turnledger.engine.ending import DIED, Ended
 from turnledger.engine.idempotency import Share
 from turnledger.engine.lane import Waiter

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from turnledger.engine import line
 from turnledger.engine.conversations import check_live
+from turnledger.engine.entry import preview_again
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
 from turnledger.model.conversation import Branch, Conversation
@@ -57,6 +58,8 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
     if len(after) > request.limit:
         raise InvalidInput(f"At most {request.limit} items of one turn can be flagged.")
     await tables.save_flags(owner, turn.id, after)
+    if request.to_user is not None:
+        await preview_again(tables, conversation, turn)
 
 
 def _changed(flags: Flags, request: FlagRequest) -> Flags:

@@ -16,10 +16,13 @@ Dead = Mapping[LeaseId, int | None]
 
 async def is_dead(tables: Tables, lease: LeaseId, dead: Dead) -> bool:
     """Whether the lease still shows the beat at which it was found dead."""
-    if lease not in dead:
-        return False
+    return lease in dead and await beat_of(tables, lease) == dead[lease]
+
+
+async def beat_of(tables: Tables, lease: LeaseId) -> int | None:
+    """The beat of a lease; None if there is none."""
     found = await tables.lease(lease)
-    return (found.beat if found else None) == dead[lease]
+    return found.beat if found else None
 
 
 async def queue_before(

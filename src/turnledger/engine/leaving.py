@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from turnledger.engine.begin import Begun
+from turnledger.engine.beginning import Begun
 from turnledger.engine.commit import CommitRequest, DoubtRequest, behind, commit, resolve_doubt
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.history import History

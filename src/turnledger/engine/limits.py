@@ -54,6 +54,18 @@ class Limits:
     """Share links of one owner that are neither revoked nor expired."""
     visitors: int = 10_000
     """Visitors who came by one link and may still be there."""
+    """How long revoked and expired tokens are listed."""
+    changes_kept: float = 3600.0
+    """How long who was cut off can go on from the last change that he was told of."""
+    changes: int = 100_000
+    """Changes of all owners that are kept for that."""
+    followed_changes: int = 1_024
+    """Changes at hand for one who follows them; who is further behind reads them from the store."""
+    import_line_bytes: int = 32 * 1024 * 1024
+    """Bytes of one line that is imported."""
+    import_chat_bytes: int = 64 * 1024 * 1024
+    """Bytes of all lines of one chat that is imported: it is written in one step, and held in memory until
+    then."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
 

@@ -57,7 +57,7 @@ async def _stretches(tables: Tables, branch: Branch, after: int, through: int) -
             elif stretch.after < through:
                 first, last = max(after, stretch.after), min(through, stretch.through)
                 found.append(Stretch(stretch.branch, first, last))
-        line = await _before(tables, line[-1].branch) if line[-1].after > after else ()
+        line = await before(tables, line[-1].branch) if line[-1].after > after else ()
     return found
 
 
@@ -66,12 +66,12 @@ async def up_to(tables: Tables, branch: Branch, turn: Turn) -> tuple[Stretch, ..
     Raises TurnNotFound if the turn is not on the line."""
     line: tuple[Stretch, ...] = (_own(branch),)
     while line:
-        before = await _before(tables, line[-1].branch)
+        earlier = await before(tables, line[-1].branch)
         for place, stretch in enumerate(line):
             if stretch.branch == turn.branch and stretch.after < turn.number <= stretch.through:
                 shared = Stretch(turn.branch, stretch.after, turn.number)
-                return (shared, *line[place + 1 :], *before)[:STRETCHES_KEPT]
-        line = before
+                return (shared, *line[place + 1 :], *earlier)[:STRETCHES_KEPT]
+        line = earlier
     raise TurnNotFound
 
 
@@ -79,6 +79,7 @@ def _own(branch: Branch) -> Stretch:
     return Stretch(branch.id, branch.start, branch.length)
 
 
-async def _before(tables: Tables, branch: BranchId) -> tuple[Stretch, ...]:
+async def before(tables: Tables, branch: BranchId) -> tuple[Stretch, ...]:
+    """The stretches before the own turns of a branch, the newest first; see Origin.line."""
     origin = await tables.origin(branch)
     return origin.line if origin is not None else ()

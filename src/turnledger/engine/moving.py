@@ -15,8 +15,10 @@ from msgspec.structs import replace
 from turnledger.engine import line
 from turnledger.engine.admitting import check_admitted
 from turnledger.engine.branching import Divergence, fork_at, last_turn, open_branch, place_of, turn_on
+from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import settle
+from turnledger.engine.entry import preview_at
 from turnledger.engine.idempotency import Key, claim_of, live_conversation_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
@@ -26,6 +28,7 @@ from turnledger.errors import (
     InvalidInput,
     Superseded,
 )
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Claim, Conversation, Origin
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.pairing import left_open
@@ -175,6 +178,7 @@ async def fork(tables: Tables, request: ForkRequest) -> Conversation:
     await _begin_as(tables, request, fresh, lane)
     if request.key is not None:
         await tables.save_claim(claim_of(request.key, fresh, fresh.branch, request.now))
+    await tell(tables, ChangeKind.CHAT_CREATED, fresh, request.now)
     return fresh
 
 
@@ -192,6 +196,7 @@ async def _begin_as(tables: Tables, request: ForkRequest, fresh: Conversation, l
         settled=min(lane.settled, fork.number),
         pending=left_open(base.items) if base is not None else (),
         instructed=base.instructed if base is not None else 0,
+        preview=await preview_at(tables, request.owner, base),
     )
     await tables.add_branch(made)
     shared = await line.up_to(tables, lane, base) if base is not None else ()

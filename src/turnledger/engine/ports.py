@@ -7,11 +7,12 @@ in one go, while a networked one awaits its database. `Tables` reads and writes 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
 from turnledger.model.attempt import Attempt
+from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -24,6 +25,7 @@ from turnledger.model.conversation import (
 from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.found import Found
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, ShareId, TokenId, TurnId
+from turnledger.model.listing import Listed, ListPosition, Wanted
 from turnledger.model.search_words import Phrase
 from turnledger.model.share import Share
 from turnledger.model.token import Token
@@ -41,11 +43,21 @@ class Tables(Protocol):
     async def conversation_by_key(
         self, owner: str, scope: str, conversation_key: str
     ) -> Conversation | None: ...
-    async def conversations(
-        self, owner: str, scope: str | None, before: Conversation | None, limit: int
+    async def listed(self, wanted: Wanted, after: ListPosition | None, limit: int) -> list[Listed]:
+        """Those that are wanted, each with what its current branch says of it, the last touched first, behind
+        a position in that order. Internal ones and those that are not listed are never wanted. Neither many
+        chats, nor a tag that few or many of them have, may make it slow."""
+        ...
+
+    async def untouched(
+        self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
     ) -> list[Conversation]:
-        """Live ones that are not internal, of one scope or of all, the last touched first, after `before` in
-        that order."""
+        """Live and listed ones that are not internal, of one scope or of all, the longest untouched first,
+        behind the one that was last touched at this time and has this id."""
+        ...
+
+    async def is_taken(self, id: ConversationId | TurnId) -> bool:
+        """Whether anybody's conversation, or turn, attempt or ticket, has this id."""
         ...
 
     async def add_conversation(self, conversation: Conversation) -> None:
@@ -309,9 +321,11 @@ class Tables(Protocol):
     async def index_texts(self, limit: int) -> int:
         """Make up to `limit` turns and titles findable that are not yet as they are; return how many, 0 when
         all are. A store that looks at the texts themselves has nothing to do."""
+        ...
 
     async def is_all_known(self) -> bool:
         """Whether all that was committed can be found as it is."""
+        ...
 
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
@@ -319,12 +333,44 @@ class Tables(Protocol):
         """Turns and titles of the owner, in one scope or in all, that have all words of these phrases, in
         falling order of their places, below `before`; in whatever state their conversations are, but for
         internal ones. Whether words stand together is not looked at, and one found may have changed since."""
+        ...
 
     async def shown_elsewhere(
         self, branch: BranchId, number: int, limit: int
     ) -> list[tuple[ConversationId, BranchId]]:
         """The live conversations, and their branches, that were made from this turn of a branch or from one
         behind it, directly or not, the first made first."""
+        ...
+
+    # Changes: what owners are told of. A store numbers them in the order in which their transactions become
+    # visible, without gaps, and never gives a number again: who has read up to one has missed nothing below.
+    async def add_change(self, change: LiveChange) -> None:
+        """Insert with the next number. The chat of it is not stored."""
+        ...
+
+    async def changes(
+        self, after: int, owners: Collection[str], limit: int
+    ) -> tuple[list[LiveChange], Position | None]:
+        """Of the next so many changes those of these owners, in order; and the position of the last one that
+        was looked at, if there was any."""
+        ...
+
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
+        """The next ones of one owner, in order."""
+        ...
+
+    async def change_position(self, number: int | None) -> Position | None:
+        """The position of the change of this number, or of the newest; None if it is not kept. Before the
+        first one is 0, which is kept while no change was removed."""
+        ...
+
+    async def purge_changes(self, before: int, keep: int, limit: int) -> int:
+        """Remove those before a time and those beyond so many, looking at the oldest `limit`; never the
+        newest. Return how many."""
+        ...
+
+    async def owner_of_ticket(self, attempt: TurnId) -> str | None:
+        """Whose conversation it waits for: he is told when a dead process waits no more."""
         ...
 
     # Names of all there is, of all owners, a page at a time: for a check of the whole store. A row that

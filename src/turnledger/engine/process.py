@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from turnledger.engine.branching import Place
 from turnledger.engine.chat_history import ChatHistories
 from turnledger.engine.deliveries import Deliveries
+from turnledger.engine.feed import Feed
 from turnledger.engine.flagging import FlagCache
 from turnledger.engine.flushing import Flushing
 from turnledger.engine.history import History, HistoryCache, TurnsRequest, read_origin, read_turns
@@ -47,7 +48,7 @@ class Process:
     """What the engine's parts share. Everything that matters for the promises is in the store."""
 
     def __init__(self, store: Store, clock: Clock, random_bits: RandomBits, limits: Limits) -> None:
-        self.store = store
+        self.store: Store = store
         self.clock = clock
         self.limits = limits
         self.ids = IdSource(clock.now_ms, random_bits)
@@ -72,6 +73,7 @@ class Process:
         self.flushing = Flushing(self)
         self.deliveries = Deliveries(self)
         self.looks = JointLooks(store)
+        self.feed = Feed(self)
         self.readers = 0
         """Event streams that are being read here."""
         self.listened: dict[LiveLog, int] = {}
@@ -163,6 +165,7 @@ class Process:
     def wake_everyone(self) -> None:
         """Nobody here need wait any longer, for a lane, an outcome or an event."""
         self.bells.wake_everyone()
+        self.feed.wake_everyone()
         for live in list(self.listened):
             live.wake()
 

@@ -14,6 +14,7 @@ from turnledger.model.attempt import Attempt
 from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.journal import Journal
+from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
 
@@ -139,6 +140,15 @@ async def info(tables: Tables, request: InfoRequest) -> Conversation:
     """The conversation itself, if it is live."""
     found = await _live(tables, request.owner, request.conversation, request.now)
     return replace(found, metadata=dict(found.metadata))
+
+
+async def summary(tables: Tables, request: InfoRequest) -> Listed:
+    """The conversation as a list shows it, if it is live."""
+    found = await info(tables, request)
+    branch = await tables.branch(found.branch)
+    if branch is None:
+        return Listed(found, 0, "", is_running=False)
+    return Listed(found, branch.length, branch.preview, is_running=branch.running is not None)
 
 
 @dataclass(frozen=True)

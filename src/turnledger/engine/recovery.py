@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from turnledger.engine.changes import PURGED_AT_ONCE, tell_withdrawn
 from turnledger.engine.ending import DIED, end_running, holds_lane
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import Attempt
@@ -64,13 +65,21 @@ class ForgetRequest:
     lease: LeaseId
     tickets: tuple[TurnId, ...]
     drop_lease: bool
+    now: int
 
 
 async def forget(tables: Tables, request: ForgetRequest) -> None:
     for attempt in request.tickets:
-        await tables.drop_ticket(attempt)
+        await _withdraw(tables, attempt, request.now)
     if request.drop_lease:
         await end_lease(tables, request.lease)
+
+
+async def _withdraw(tables: Tables, attempt: TurnId, now: int) -> None:
+    ticket, owner = await tables.ticket(attempt), await tables.owner_of_ticket(attempt)
+    await tables.drop_ticket(attempt)
+    if ticket is not None and owner is not None:
+        await tell_withdrawn(tables, owner, ticket.conversation, attempt, now)
 
 
 async def end_lease(tables: Tables, lease: LeaseId) -> None:
@@ -85,6 +94,8 @@ class PurgeRequest:
     attempts_kept_ms: int
     limit: int
     tokens_kept_ms: int = 30 * 24 * 3600 * 1000
+    changes_kept_ms: int = 3600 * 1000
+    changes_kept: int = 100_000
 
 
 async def purge(tables: Tables, request: PurgeRequest) -> int:
@@ -94,4 +105,7 @@ async def purge(tables: Tables, request: PurgeRequest) -> int:
     removed += await tables.purge_attempts(request.now - request.attempts_kept_ms, request.limit)
     removed += await tables.purge_tokens(request.now - request.tokens_kept_ms, request.limit)
     removed += await tables.purge_shares(request.now - request.tokens_kept_ms, request.limit)
+    removed += await tables.purge_changes(
+        request.now - request.changes_kept_ms, request.changes_kept, PURGED_AT_ONCE
+    )
     return removed

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from turnledger.engine import matching
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.conversations import Target, check_live, find
 from turnledger.engine.idempotency import Key

@@ -7,7 +7,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
-from turnledger.engine.begin import BeginRequest, Begun
+from turnledger.engine.beginning import BeginRequest, Begun
 from turnledger.engine.context import ALL, Around, Context, assemble
 from turnledger.engine.history import TurnsRequest, read_turns
 from turnledger.engine.process import Process

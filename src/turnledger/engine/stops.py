@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from turnledger.engine.changes import tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ending import CLAIM_KEPT_MS, Ended, how_it_ended
 from turnledger.engine.ports import Tables
 from turnledger.errors import Superseded
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Claim, Conversation, Ticket
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 
@@ -82,6 +84,7 @@ async def _stop_queued(tables: Tables, conversation: Conversation, ticket: Ticke
     await tables.drop_ticket(ticket.attempt)
     await tables.add_attempt(attempt)
     await _claim_as_stopped(tables, conversation, ticket, now)
+    await tell(tables, ChangeKind.TURN_STOPPED, conversation, now, turn=attempt.id)
     return Ended(AttemptState.DISCARDED)
 
 

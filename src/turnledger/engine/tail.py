@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from turnledger.engine.begin import Begun
+from turnledger.engine.beginning import Begun
 from turnledger.engine.context import Around, Context, first_shown
 from turnledger.engine.flagging import FlagsRequest, read_flags
 from turnledger.engine.history import History, TurnsRequest, read_turns

@@ -136,8 +136,10 @@ class Tending:
 
     async def _bury(self, lease: LeaseId) -> None:
         await self._take_over_from(lease, spare={})
-        await self._process.persist(forget, ForgetRequest(lease, (), drop_lease=True))
-        self._process.watch.forget(lease)
+        process = self._process
+        now = process.clock.now_ms()
+        await process.persist(forget, ForgetRequest(lease, (), drop_lease=True, now=now))
+        process.watch.forget(lease)
 
     async def _take_over_from(self, lease: LeaseId, spare: dict[TurnId, bool]) -> None:
         process = self._process
@@ -147,7 +149,8 @@ class Tending:
                 await self._try(self._take_over(left))
         stale = tuple(ticket.attempt for ticket in tickets if ticket.attempt not in spare)
         if stale:
-            await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False))
+            now = process.clock.now_ms()
+            await process.persist(forget, ForgetRequest(lease, stale, drop_lease=False, now=now))
             for ticket in tickets:
                 process.bells.ring(ticket.conversation)
 
@@ -159,10 +162,12 @@ class Tending:
         process = self._process
         now, limits = process.clock.now_ms(), process.limits
         await process.store.transact(expire_lapsed, ExpireRequest(now, limits.purge_rows))
-        attempts_kept, tokens_kept = (
-            round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept)
+        attempts_kept, tokens_kept, changes_kept = (
+            round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )
-        request = PurgeRequest(now, attempts_kept, limits.purge_rows, tokens_kept)
+        request = PurgeRequest(
+            now, attempts_kept, limits.purge_rows, tokens_kept, changes_kept, limits.changes
+        )
         await process.store.transact(purge, request)
 
     async def _index(self) -> None:
@@ -172,6 +177,7 @@ class Tending:
 
     def _changed_elsewhere(self) -> None:
         self._process.bells.ring_all()
+        self._process.feed.wake()
         self._stops_may_be_there = True
         if self._process.mine and (self._stop_check is None or self._stop_check.done()):
             self._stop_check = asyncio.create_task(self._look_for_stops(), name="turnledger stops")

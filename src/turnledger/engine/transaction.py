@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from turnledger.engine.begin import Begun
+from turnledger.engine.beginning import Begun
 from turnledger.engine.chat_history import joined, said_in
 from turnledger.engine.commit import CommitRequest
 from turnledger.engine.draft import Draft
@@ -304,6 +304,7 @@ class RunningTurn:
             now=now,
             log=self._log_of(output),
             is_flushed=self._flushes > 0,
+            home=self.conversation,
         )
 
     def _packed_details(self) -> bytes:

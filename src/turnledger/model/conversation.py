@@ -69,6 +69,11 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
         """Whether somebody deleted it, restorable or not."""
         return self.state is ConversationState.DELETED or self.state is ConversationState.PURGED
 
+    @property
+    def has_time(self) -> bool:
+        """Whether anything becomes of it when it is left alone."""
+        return self.expires_after is not None or self.reset_policy is not NEVER
+
     def is_expired(self, now: int) -> bool:
         if self.state is ConversationState.EXPIRED:
             return True

@@ -125,6 +125,12 @@ class Turn(msgspec.Struct, frozen=True, dict=True):
         return {} if isinstance(kept, msgspec.UnsetType) else codec.object_of(kept)
 
     @property
+    def raw_details(self) -> bytes:
+        """The same as the JSON that is kept; empty where there are none."""
+        kept = self._body.details
+        return b"" if isinstance(kept, msgspec.UnsetType) else bytes(kept)
+
+    @property
     def items(self) -> tuple[Item, ...]:
         return self._decoded[1]
 

@@ -65,6 +65,11 @@ class Principal(msgspec.Struct, frozen=True):
     def token_id(self) -> TokenId | None:
         return None if self.token is None else self.token.id
 
+    @property
+    def is_reader(self) -> bool:
+        """Whether he came by a link to one chat."""
+        return self.token is not None and self.token.share is not None and self.token.conversation is not None
+
     def may_ask(self, model: str) -> bool:
         """Whether this model is there for him."""
         return self.token is None or self.token.may_ask(model)

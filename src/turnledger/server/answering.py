@@ -26,7 +26,7 @@ def all_answers(endpoint: Endpoint) -> dict[int, str]:
     """What each status means that the endpoint can answer with, in order."""
     told = {400: NOT_VALID, 415: NOT_JSON, **_of_who_asks(endpoint), **_of_limits(endpoint)}
     if endpoint.body is not None:
-        told |= {408: SLOW_BODY, 413: LARGE_BODY}
+        told |= {408: SLOW_BODY} if endpoint.is_unbounded else {408: SLOW_BODY, 413: LARGE_BODY}
     return dict(sorted({**told, **endpoint.answers}.items()))
 
 

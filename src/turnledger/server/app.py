@@ -23,10 +23,13 @@ from turnledger.server.routes import (
     branches,
     chats,
     completions,
+    events,
     health,
     models,
     search,
+    shares,
     tokens,
+    transfer,
     turns,
 )
 from turnledger.server.service import Service
@@ -56,8 +59,11 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *turns.endpoints(service),
             *branches.endpoints(service),
             *chats.endpoints(service),
+            *events.endpoints(service),
             *search.endpoints(service),
+            *transfer.endpoints(service),
             *tokens.endpoints(service),
+            *shares.endpoints(service),
             *health.endpoints(service),
         ]
     )
@@ -80,6 +86,7 @@ class App:
             for route, endpoint in self._routes
             if "{" not in endpoint.path
         }
+        self._pages = frozenset(endpoint.path for endpoint in endpoints if endpoint.page_policy is not None)
         self._apart = {endpoint.path for endpoint in endpoints if endpoint.is_apart}
         self._open: set[asyncio.Task[object]] = set()
         self._somebody_left = asyncio.Event()
@@ -123,6 +130,8 @@ class App:
             return False
         finally:
             timer.cancel()
+            if self.service.titles is not None:
+                await self.service.titles.close()
             await self.service.admission.note_uses()
         return True
 
@@ -161,12 +170,14 @@ class App:
         headers = (*self._guard.answer_headers(head), (b"x-request-id", request_id.encode()), *self._parting)
         answer = Outgoing(send, headers)
         try:
-            self._guard.check(head)
+            self._guard.check(head, is_page=scope["path"] in self._pages and scope["method"] == "GET")
             preflight = self._guard.preflight_headers(head) if scope["method"] == "OPTIONS" else None
             if preflight is not None:
                 await _answer_empty(answer, preflight)
             else:
                 endpoint, app = self._find(scope)
+                if endpoint.page_policy is not None:
+                    answer.replace(self._guard.page_policy(endpoint.page_policy))
                 if not endpoint.is_public:
                     state["principal"] = await self._admit(endpoint, head)
                 if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
@@ -216,6 +227,11 @@ class App:
             principal = await admission.admit(head)  # also to refuse: his token may have ended since
         if principal.token is not None or not endpoint.is_open_at_first:
             principal.check(endpoint.needs)
+        if principal.is_reader and not endpoint.is_for_readers:
+            message = (
+                "Who came by a link to a chat can read that chat, and nothing else. Ask for it by its id."
+            )
+            raise Refused(403, "readers_only_read", message)
         return principal
 
     def _find(self, scope: Scope) -> tuple[Endpoint, ASGIApp]:
@@ -272,6 +288,11 @@ class Outgoing:
         self._headers = headers
         self.status = 0
         """0 until an answer was begun."""
+
+    def replace(self, header: tuple[bytes, bytes]) -> None:
+        """Send this header instead of the one of the same name."""
+        others = [each for each in self._headers if each[0] != header[0]]
+        self._headers = (header, *others)
 
     def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":

@@ -67,6 +67,7 @@ class Conversing(ABC):
     ) -> None:
         self._ledger = service.ledger
         self._metrics = service.metrics
+        self._titles = service.titles
         self._audience = service.audience
         self._admission = service.admission
         self._staying = service.staying
@@ -108,6 +109,8 @@ class Conversing(ABC):
                 await self._look_again()
             self._metrics.turn_ended("completed")
             self._finish()
+            if self._titles is not None and turn.number == 1 and turn.turn is not None:
+                self._titles.consider(turn.conversation, turn.turn)
         except TurnReplayed as replay:
             self._metrics.turn_ended("replayed")
             self._tell_place(replay.conversation, "continued", replay.turn.id)

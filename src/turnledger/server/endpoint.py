@@ -59,9 +59,16 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, Parameter] = {}
     body: Schema | None = None
     """Of the body, if it takes one."""
+    body_type: str = "application/json"
+    is_unbounded: bool = False
+    """Whether its body may be of any length: it is read piece by piece."""
     needs_body: bool = True
     """Whether it must have one, if it takes one."""
     is_stream: bool = False
     """Whether it is for readers of streams, of whom there may be only so many."""
+    page_policy: bytes | None = None
+    """For a page that people come to from anywhere: what it may do, as a Content-Security-Policy."""
+    is_for_readers: bool = False
+    """Whether it is there for who came by a link to one chat: it shows no more than a person would see."""
     while_ending: bool = False
     """Whether it is answered while the server shuts down."""

@@ -37,6 +37,18 @@ async def send_events(
     patience: float,
     stay: AbstractContextManager[None] | None = None,
 ) -> None:
+    """Send the events of a turn; see `send_pieces`."""
+    await send_pieces((event_bytes(event) async for event in events), scope, receive, send, patience, stay)
+
+
+async def send_pieces(
+    pieces: AsyncIterator[bytes],
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    patience: float,
+    stay: AbstractContextManager[None] | None = None,
+) -> None:
     """Send events until there are no more, or the client goes. What is wrong before the first one is raised;
     after that it stands in the stream, as the event `error`. A slow client reads slowly: no turn waits.
 
@@ -46,10 +58,10 @@ async def send_events(
     try:
         with stay or nullcontext():
             async with outlet.until_gone():
-                async for event in events:
+                async for piece in pieces:
                     if not outlet.has_begun:
                         outlet.begin(200, _HEADERS)
-                    await outlet.flow(event_bytes(event))
+                    await outlet.flow(piece)
                 if not outlet.has_begun:  # it was withdrawn before it began
                     outlet.begin(200, _HEADERS)
                 outlet.end()

@@ -17,10 +17,10 @@ from turnledger.server.errors import Refused
 from turnledger.server.settings import Settings
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+POLICY = b"content-security-policy"
 SECURITY_HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"referrer-policy", b"no-referrer"),
 )
@@ -31,6 +31,7 @@ EXPOSED = (
 METHODS = b"GET, POST, PUT, PATCH, DELETE"
 
 _ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-site", b"authorization")
+_BODY_TYPES = (b"application/json", b"application/x-ndjson")
 _FORWARDED = frozenset({b"forwarded", b"via"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
@@ -129,19 +130,24 @@ class Guard:
         # No name leads a browser from a foreign page to a literal address, so these need no list.
         self._takes_addresses = not is_loopback(settings.host)
         self._make_id = make_id
+        ancestors = " ".join(settings.frame_ancestors) or "'none'"
+        self._framing = b"; frame-ancestors " + ancestors.encode()
+        self._headers = ((POLICY, b"default-src 'none'" + self._framing), *SECURITY_HEADERS)
 
     def request_id(self, head: Head) -> str:
         """The id that the request brought, if it is harmless wherever it may be shown; else a new one."""
         given = head.request_id
         return given.decode() if given and _REQUEST_ID.fullmatch(given) else self._make_id()
 
-    def check(self, head: Head) -> None:
-        """Raise Refused unless the request may come in."""
+    def check(self, head: Head, *, is_page: bool = False) -> None:
+        """Raise Refused unless the request may come in. People come to a page from anywhere: it is the same
+        for everybody, and does nothing by being asked for."""
         if not head.is_clear:
             message = "The request has a header twice that may be there once. Send it once."
             raise Refused(400, "ambiguous_headers", message, headers=[(b"connection", b"close")])
         self._check_host(head)
-        self._check_origin(head)
+        if not is_page:
+            self._check_origin(head)
         if head.has_body:
             check_body_type(head.body_type)
 
@@ -149,12 +155,16 @@ class Guard:
         """What every answer to the request carries, for pages of configured origins with their leave."""
         if head.origin is not None and self._is_configured(head):
             return (
-                *SECURITY_HEADERS,
+                *self._headers,
                 (b"access-control-allow-origin", head.origin),
                 (b"access-control-expose-headers", EXPOSED),
                 (b"vary", b"origin"),
             )
-        return SECURITY_HEADERS
+        return self._headers
+
+    def page_policy(self, allowed: bytes) -> tuple[bytes, bytes]:
+        """The header that says what a page of the server's own may do, in place of nothing at all."""
+        return POLICY, allowed + self._framing
 
     def preflight_headers(self, head: Head) -> list[tuple[bytes, bytes]] | None:
         """The answer to a browser that asks beforehand for a page of a configured origin; None for any
@@ -209,7 +219,7 @@ def check_body_type(body_type: bytes) -> None:
         return
     kind, _, rest = body_type.lower().partition(b";")
     charset = rest.replace(b" ", b"").replace(b'"', b"")
-    if kind.strip() != b"application/json" or charset not in {b"", b"charset=utf-8"}:
+    if kind.strip() not in _BODY_TYPES or charset not in {b"", b"charset=utf-8"}:
         message = "Bodies must be JSON in UTF-8. Send the header `Content-Type: application/json`."
         raise Refused(415, "unsupported_media_type", message)
 

@@ -10,9 +10,7 @@ from turnledger.model.printable import plain
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.admission import Principal
 from turnledger.server.errors import Refused
-from turnledger.server.settings import ModelTimeouts, Settings
-
-DEMO = "demo"
+from turnledger.server.settings import DEMO, ModelTimeouts, Settings
 
 NAMING_MODELS = frozenset({"model", "models", "fallbacks", "fallback_models", "model_list", "extra_body"})
 """Fields by which this or that upstream is told which models to ask, in whatever case: some take any."""
@@ -40,15 +38,19 @@ class Models:
     def find(self, name: str, principal: Principal) -> Found:
         """Who answers to this name; raises Refused (404 `model_not_found`) if nobody does, or nobody whom
         this one may ask."""
-        if principal.may_ask(name):
-            found = self._named.get(name)
-            if found is not None:
-                return found
-            if self._otherwise is not None:
-                return Found(self._otherwise, name)
+        found = self.named(name) if principal.may_ask(name) else None
+        if found is not None:
+            return found
         known = ", ".join(filter(principal.may_ask, self._named))
         message = f"There is no model {plain(name[:100])!r}. Known: {known}."
         raise Refused(404, "model_not_found", message, param="model")
+
+    def named(self, name: str) -> Found | None:
+        """Who answers to this name, whoever asks."""
+        found = self._named.get(name)
+        if found is None and self._otherwise is not None:
+            return Found(self._otherwise, name)
+        return found
 
     def check_fields(self, names: Iterable[str], principal: Principal) -> None:
         """Raise Refused (403) if who may ask some models only names others in a field beside `model`."""

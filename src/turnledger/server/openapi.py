@@ -99,7 +99,7 @@ def _operation(endpoint: Endpoint) -> dict[str, Any]:
     if parameters := _parameters(endpoint):
         operation["parameters"] = parameters
     if endpoint.body is not None:
-        content = {JSON: {"schema": endpoint.body}}
+        content = {endpoint.body_type: {"schema": endpoint.body}}
         operation["requestBody"] = {"required": endpoint.needs_body, "content": content}
     return operation
 

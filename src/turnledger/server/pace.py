@@ -24,17 +24,18 @@ class Pace:
     """Counts by owner and minute, on the board. A worker takes away what it has counted itself; what it has
     not when it ends is forgotten with it."""
 
-    def __init__(self, board: Board, clock: Clock, most: int) -> None:
+    def __init__(self, board: Board, clock: Clock, most: int, kind: str = STARTS) -> None:
         self._board = board
         self._clock = clock
         self._most = most
+        self._kind = kind
         self._counted: dict[int, Counter[str]] = {}
 
     def wait(self, owner: str, more: int = 1) -> float:
         """Seconds until there is room for so many more; 0: there is."""
         minute, passed = divmod(self._clock.now_ms(), MINUTE)
-        this = self._board.total(STARTS, _name(owner, minute))
-        last = self._board.total(STARTS, _name(owner, minute - 1))
+        this = self._board.total(self._kind, _name(owner, minute))
+        last = self._board.total(self._kind, _name(owner, minute - 1))
         room = (self._most - more - this) * MINUTE
         if last * (MINUTE - passed) <= room:
             return 0.0
@@ -47,14 +48,14 @@ class Pace:
     def count(self, owner: str) -> int:
         """Count one more; return the minute in which it was."""
         minute = self._clock.now_ms() // MINUTE
-        self._board.add(STARTS, _name(owner, minute))
+        self._board.add(self._kind, _name(owner, minute))
         self._counted.setdefault(minute, Counter())[owner] += 1
         self._tidy(minute)
         return minute
 
     def take_back(self, owner: str, minute: int) -> None:
         """It was not begun after all."""
-        self._board.add(STARTS, _name(owner, minute), -1)
+        self._board.add(self._kind, _name(owner, minute), -1)
         self._counted[minute][owner] -= 1
 
     def _tidy(self, minute: int) -> None:
@@ -63,7 +64,7 @@ class Pace:
             return
         counts = self._counted[old]
         for owner in list(islice(counts, TIDIED)):
-            self._board.add(STARTS, _name(owner, old), -counts.pop(owner))
+            self._board.add(self._kind, _name(owner, old), -counts.pop(owner))
         if not counts:
             del self._counted[old]
 

@@ -22,6 +22,7 @@ from turnledger.server.settings import ServerLimits
 
 TURNS, WAITING, STREAMS, REQUESTS = "turns", "waiting", "streams", "requests"
 OTHERS = "other_requests"
+EXCHANGES = "exchanges"
 SHARE = 4
 """An owner may have so many times what is free."""
 RETRY_AFTER = 2

@@ -16,6 +16,7 @@ from turnledger.server.readiness import Readiness
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
 from turnledger.server.staying import Staying
+from turnledger.server.titles import Titles
 
 if TYPE_CHECKING:
     from turnledger.server.models import Models
@@ -35,6 +36,9 @@ class Service:
         self.keeping = Keeping(settings.chats, ledger)
         self.board = OwnBoard() if sharing is None else sharing.board
         self.metrics = Metrics() if sharing is None else Metrics.shared(sharing.metrics_folder, sharing.part)
+        namer = settings.chats.title_model and models.named(settings.chats.title_model)
+        self.titles = Titles(ledger, namer) if namer else None
+        """None: chats are called by their first words."""
         self.audience = Audience(self.board)
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
         self.readiness = Readiness(ledger.probe)

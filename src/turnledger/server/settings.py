@@ -8,6 +8,8 @@ import msgspec
 
 from turnledger.engine.limits import Limits
 
+DEMO = "demo"
+"""The model that there is where no other is named."""
 ENGINE = Limits()
 
 Count = Annotated[int, msgspec.Meta(ge=1)]
@@ -51,6 +53,8 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     their time, too."""
     owner_turns_per_minute: Count | None = None
     """Turns that one owner may ask for within a minute; none is given by default."""
+    exchanges_per_minute: Count = 600
+    """Codes of share links that may be brought within a minute, by all visitors together."""
     owner_bytes: Count | None = None
     """Bytes that one owner may store, in all his conversations; none is given by default."""
     input_items: Count = ENGINE.input_items
@@ -104,6 +108,8 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     keep: bool = True
     """Whether they are kept. A request can only say no."""
+    title_model: str | None = None
+    """The model that is asked what to call a chat; None: its first words are its title."""
     scopes: dict[str, ScopeSettings] = {}
 
 
@@ -122,6 +128,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Names under which the server may be asked for, beside those of loopback."""
     origins: tuple[str, ...] = ()
     """Web pages from elsewhere that may call it: scheme, host and port."""
+    frame_ancestors: tuple[str, ...] = ()
+    """Web pages that may show the server's own in a frame: scheme, host and port. None by default."""
     insecure: bool = False
     """Serve without tokens beyond loopback, and behind a proxy."""
     grace: Seconds = 20.0

@@ -17,6 +17,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.printable import plain
 from turnledger.server.guard import is_host_name, is_origin
 from turnledger.server.settings import (
+    DEMO,
     ChatSettings,
     ModelSettings,
     ModelTimeouts,
@@ -259,17 +260,26 @@ class _Reading:
                 raise self._problem(
                     ("server", "hosts"), f"`{host}` is not the name of a host. Leave out scheme and port."
                 )
-        for origin in settings.origins:
+        named = {"origins": settings.origins, "frame_ancestors": settings.frame_ancestors}
+        for name, origin in [(name, each) for name, origins in named.items() for each in origins]:
             if not is_origin(origin):
                 raise self._problem(
-                    ("server", "origins"),
+                    ("server", name),
                     f"`{origin}` is not an origin. Write scheme, host and port, as in http://localhost:3000.",
                 )
+        self._check_title_model(settings)
         if settings.upstream is not None:
             self._check_upstream(("server", "upstream"), settings.upstream)
         elif settings.api_key_env is not None:
             raise self._problem(("server", "api_key_env"), "an api_key needs an `upstream` to send it to.")
         self._check_variable(("server", "api_key_env"), settings.api_key_env)
+
+    def _check_title_model(self, settings: Settings) -> None:
+        name = settings.chats.title_model
+        known = list(settings.models) or [DEMO]
+        if name is not None and name not in known and settings.upstream is None:
+            told = f"there is no model `{name}`. Known: {', '.join(known)}. Give it a table: [models.{name}]."
+            raise self._problem(("chats", "title_model"), told)
 
     def _check_workers(self, settings: Settings) -> None:
         way = ("server", "workers")

@@ -97,8 +97,8 @@ def looks_up_the_key_before_begin_only() -> list[Patch]:
 def claims_the_key_when_it_queues() -> list[Patch]:
     true = begin._must_wait
 
-    async def must_wait(tables: Any, branch: Any, request: Any, verdict: Any) -> Any:
-        queued = await true(tables, branch, request, verdict)
+    async def must_wait(tables: Any, conversation: Any, branch: Any, request: Any, verdict: Any) -> Any:
+        queued = await true(tables, conversation, branch, request, verdict)
         if queued is not None and request.key is not None:
             await tables.save_claim(
                 Claim(

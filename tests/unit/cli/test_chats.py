@@ -146,3 +146,64 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert list(tmp_path.iterdir()) == []
     assert "Traceback" not in done.output
+
+
+def test_list_shows_the_last_used_first_and_how_to_go_on(url: str) -> None:
+    ids = [say(url, f"k{number}", (f"Question {number}", "Yes.")) for number in range(3)]
+    done = run("list", "--store", url)
+    head, *rows = done.stdout.splitlines()
+    assert head.split() == ["LAST", "USED", "TURNS", "ID", "TITLE"]
+    assert [row.split()[3] for row in rows] == ids[::-1]
+    assert [row.split("  ")[-1] for row in rows] == ["Question 2", "Question 1", "Question 0"]
+    first = run("list", "--limit", "2", "--store", url)
+    assert first.stdout.splitlines()[1:] == rows[:2]
+    cursor = first.stderr.split("--cursor ")[1].strip()
+    assert run("list", "--limit", "2", "--cursor", cursor, "--store", url).stdout.splitlines()[1:] == rows[2:]
+    told = json.loads(run("list", "--limit", "2", "--json", "--store", url).stdout)
+    assert [(each["id"], each["turns"], each["preview"]) for each in told["data"]] == [
+        (ids[2], 1, "Yes."),
+        (ids[1], 1, "Yes."),
+    ]
+    assert told["next"] == cursor
+
+
+def test_list_chooses(url: str) -> None:
+    ids = [say(url, f"k{number}", ("Hello", "Yes.")) for number in range(4)]
+
+    async def mark(ledger: Ledger) -> None:
+        await (await ledger.conversation(ids[0])).update(pinned=True, tags=["work"])
+        await (await ledger.conversation(ids[1])).update(archived=True)
+        await (await ledger.conversation(ids[2])).delete()
+
+    asked(url, mark)
+
+    def listed(*flags: str) -> list[str]:
+        return [
+            each["id"] for each in json.loads(run("list", "--json", *flags, "--store", url).stdout)["data"]
+        ]
+
+    assert listed() == [ids[3], ids[0]]
+    assert listed("--pinned") == [ids[0]]
+    assert listed("--tag", "work") == [ids[0]]
+    assert listed("--archived") == [ids[1]]
+    assert listed("--deleted") == [ids[2]]
+    assert listed("--owner", "ada") == listed("--scope", "shop") == []
+    assert "[pinned]" in run("list", "--pinned", "--store", url).stdout
+    none = run("list", "--owner", "ada", "--store", url)
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "There are no such chats here.\n")
+
+
+def test_search_finds_by_words(url: str) -> None:
+    id = say(url, "k", ("How is the weather in Rome?", "It rains in Rome."))
+    say(url, "other", ("And in Oslo?", "It snows."))
+    done = run("search", "rains", "rome", "--store", url)
+    assert (done.exit_code, done.stdout.splitlines()) == (
+        0,
+        [f"{id}  How is the weather in Rome?", "  It rains in Rome."],
+    )
+    [hit] = json.loads(run("search", "snows", "--json", "--store", url).stdout)["data"]
+    assert hit["snippet"] == "It snows."
+    assert [hit["snippet"][start:stop] for start, stop in hit["marks"]] == ["snows"]
+    none = run("search", 'AND "( NEAR *', "--store", url)
+    assert (none.exit_code, none.stdout, none.stderr) == (0, "", "Nothing was found.\n")
+    assert run("search", "rome", "--owner", "ada", "--store", url).stdout == ""

@@ -10,7 +10,7 @@ from tests.unit.engine.lived_in import fail, say
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.asking import resent_request, target_of
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.branching import Divergence
 from turnledger.engine.resending import OnDivergence
 from turnledger.errors import ConversationNotFound, HistoryDiverged, InvalidInput, MalformedItems

@@ -23,6 +23,8 @@ from turnledger.server.settings import Settings
 
 HOST = (b"host", b"localhost:8383")
 JSON = (b"content-type", b"application/json")
+ENDLESS = "/api/events"
+"""A stream without an end: whoever asks for it leaves when something has come."""
 Headers = Iterable[tuple[bytes, bytes]]
 
 
@@ -63,14 +65,15 @@ async def ask(
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages[-1]["more_body"] = leaves
     messages.reverse()
+    heard = asyncio.Event()
 
     async def receive() -> Message:
         if messages:
             return messages.pop()
         if leaves:
             return {"type": "http.disconnect"}
-        await asyncio.Event().wait()
-        raise AssertionError
+        await heard.wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -79,6 +82,8 @@ async def ask(
         else:
             reply.body += message.get("body", b"")
             reply.is_whole = not message.get("more_body", False)
+            if path == ENDLESS:
+                heard.set()
 
     scope = {
         "type": "http",

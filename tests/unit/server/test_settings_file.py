@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from turnledger.server.settings import ModelSettings, ModelTimeouts, ServerLimits, Settings
+from turnledger.server.settings import (
+    ChatSettings,
+    ModelSettings,
+    ModelTimeouts,
+    ScopeSettings,
+    ServerLimits,
+    Settings,
+)
 from turnledger.server.settings_file import InvalidSettings, load_settings
 
 WHOLE = """
@@ -197,6 +204,10 @@ def test_the_users_own_file_is_read_and_the_current_folders_is_not(
             "my.toml, line 2: `kept` is not a setting of [chats.scopes.desk].",
         ),
         ("[chats]\nscopes = 3\n", "my.toml, line 2: `scopes` is a table. Write [chats.scopes]"),
+        (
+            "[chats]\ntitle_model = 'tiny'\n",
+            "my.toml, line 2: there is no model `tiny`. Known: demo. Give it",
+        ),
         ("[server.chats]\nkeep = true\n", "my.toml, line 1: chats have tables of their own: [chats]."),
         ('[server]\n"\\u001b[2J" = 1\n', "my.toml, line 2: `\\x1b[2J` is not a setting"),
     ],
@@ -244,3 +255,16 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 def test_a_data_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("a file")
     assert problem(tmp_path).startswith("data cannot be made: File exists. Name a store with --store.")
+
+
+def test_what_becomes_of_chats_is_said_for_all_and_by_scope(tmp_path: Path) -> None:
+    text = (
+        "[chats]\nkeep = false\ntitle_model = 'demo'\n[chats.scopes.desk]\nkeep = true\n[chats.scopes.shop]\n"
+    )
+    scopes = {"desk": ScopeSettings(keep=True), "shop": ScopeSettings()}
+    assert load(tmp_path, text).chats == ChatSettings(keep=False, title_model="demo", scopes=scopes)
+
+
+def test_an_upstream_may_have_any_model_to_make_titles(tmp_path: Path) -> None:
+    text = "[server]\nupstream = 'http://a'\n[chats]\ntitle_model = 'tiny'\n"
+    assert load(tmp_path, text).chats.title_model == "tiny"

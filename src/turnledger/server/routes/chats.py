@@ -15,6 +15,7 @@ from turnledger.model.turn import Turn, TurnKind
 from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import HIGHEST, number_of
+from turnledger.server.reading_along import as_readers_see
 from turnledger.server.schemas import (
     FAILURE,
     ITEMS,
@@ -106,6 +107,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             "before": turns[0].number if turns and turns[0].number > 1 else None,
             "attempts": [aside_shown(each) for each in aside],
         }
+        if who.is_reader:
+            shown = await as_readers_see(chat, shown)
         return Response(encode(shown), media_type="application/json")
 
     return [
@@ -114,6 +117,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/api/chats/{chat}",
             answer=one,
             needs=TokenScope.CHATS_READ,
+            is_for_readers=True,
             summary="A conversation with its last turns, and its attempts that are not in the history.",
             tag="chats",
             in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from turnledger.engine.asking import LONGEST, TEXT_LENGTH
 from turnledger.errors import TokenNotFound
-from turnledger.model.ids import TokenId
+from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
@@ -45,6 +45,7 @@ class TokenBody(msgspec.Struct, forbid_unknown_fields=True):
     owner: str | None = None
     name: str = ""
     chat_scope: str | None = None
+    chat: str | None = None
     models: list[str] | None = None
     expires_in: float | None = None
 
@@ -58,6 +59,9 @@ ASKED: Schema = {
             "name": {"type": "string", "maxLength": TEXT_LENGTH, "description": "What people call it."},
             "chat_scope": or_null(
                 {**SCOPE, "description": "The only scope of chats that it sees; empty: all."}
+            ),
+            "chat": or_null(
+                {**id_of(ConversationId), "description": "The only chat that it sees, with chats:read alone."}
             ),
             "models": or_null(
                 {
@@ -84,12 +88,14 @@ _SHOWN: Mapping[str, Schema] = {
     "name": TEXT,
     "scopes": _MAY_DO,
     "chat_scope": or_null(TEXT),
+    "chat": or_null(id_of(ConversationId)),
     "models": a_list(TEXT),
     "created_at": TIME,
     "expires_at": or_null(TIME),
     "revoked_at": or_null(TIME),
     "used_at": or_null(TIME),
     "parent": or_null(id_of(TokenId)),
+    "share": or_null(id_of(ShareId)),
 }
 TOKEN: Schema = an_object(_SHOWN)
 MADE: Schema = an_object({**_SHOWN, "token": {**TEXT, "description": "Its text: the secret."}})
@@ -121,6 +127,7 @@ class TokenRoutes:
             scopes=asked.scopes,
             name=asked.name,
             chat_scope=asked.chat_scope,
+            conversation=asked.chat,
             models=asked.models,
             lifetime=asked.expires_in,
             parent=who.token_id,
@@ -142,7 +149,9 @@ class TokenRoutes:
         """Tell who asks, and what he may do."""
         who: Principal = request.state.principal
         known = token_shown(who.token) if who.token else {"id": None, "scopes": sorted(who.scopes)}
-        return Response(encode({**known, "owner": who.owner}), media_type=_JSON)
+        # Whose chat somebody reads by a link is not told him: it may be an address.
+        owner = "" if who.is_reader else who.owner
+        return Response(encode({**known, "owner": owner}), media_type=_JSON)
 
     async def revoke(self, request: Request) -> Response:
         """Revoke a token, and all that were made with it. Anybody may give up his own."""
@@ -167,12 +176,14 @@ def token_shown(token: Token) -> dict[str, Any]:
         "name": token.name,
         "scopes": sorted(token.scopes),
         "chat_scope": token.chat_scope or None,
+        "chat": token.conversation,
         "models": token.models,
         "created_at": token.created_at,
         "expires_at": token.expires_at,
         "revoked_at": token.revoked_at,
         "used_at": token.used_at,
         "parent": token.parent,
+        "share": token.share,
     }
 
 
@@ -191,7 +202,9 @@ def endpoints(service: Service) -> list[Endpoint]:
             content={201: {_JSON: MADE}},
             answers={
                 201: "The token; its text is told now, and never again.",
+                404: "The owner has no such chat.",
                 409: "The owner has as many tokens as there may be.",
+                410: "The chat was deleted or has expired.",
             },
         ),
         Endpoint(
@@ -213,6 +226,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="GET",
             path="/api/tokens/self",
             answer=routes.own,
+            is_for_readers=True,
             summary="Who asks, and what he may do.",
             tag="tokens",
             content={200: {_JSON: OWN}},
@@ -222,6 +236,7 @@ def endpoints(service: Service) -> list[Endpoint]:
             method="DELETE",
             path="/api/tokens/{token}",
             answer=routes.revoke,
+            is_for_readers=True,
             summary="Revoke a token and all that were made with it; `self`: the one it is asked with.",
             tag="tokens",
             in_path={"token": Parameter("Its id, or `self`.", {"anyOf": [{"const": SELF}, id_of(TokenId)]})},

@@ -8,6 +8,7 @@ from contextvars import Context
 from dataclasses import dataclass, field
 
 from turnledger.model.attempt import Attempt
+from turnledger.model.change import LiveChange
 from turnledger.model.conversation import (
     Branch,
     Claim,
@@ -52,5 +53,7 @@ class Database:
     shares: dict[ShareId, Share] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
     places: dict[TurnId | ConversationId, int] = field(default_factory=dict)
+    changes: dict[int, LiveChange] = field(default_factory=dict)
+    last_change: dict[None, int] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

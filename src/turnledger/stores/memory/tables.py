@@ -22,17 +22,20 @@ from turnledger.model.flags import Flags, FlagsOf
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.model.usage import in_blocks
+from turnledger.stores.memory.catalogue_rows import CatalogueRows
+from turnledger.stores.memory.change_rows import ChangeRows
 from turnledger.stores.memory.database import Database
 from turnledger.stores.memory.overview import Overview, made_from
 from turnledger.stores.memory.search_rows import SearchRows
 from turnledger.stores.memory.share_rows import ShareRows
 from turnledger.stores.memory.token_rows import TokenRows
+from turnledger.stores.memory.transfer_rows import TransferRows
 
 KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(TokenRows, ShareRows, SearchRows, Overview):
+class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -48,22 +51,6 @@ class MemoryTables(TokenRows, ShareRows, SearchRows, Overview):
     async def conversation_by_key(self, owner: str, scope: str, conversation_key: str) -> Conversation | None:
         id = self._db.by_key.get((owner, scope, conversation_key))
         return None if id is None else self._db.conversations.get(id)
-
-    async def conversations(
-        self, owner: str, scope: str | None, before: Conversation | None, limit: int
-    ) -> list[Conversation]:
-        listed = sorted(
-            (
-                each
-                for each in self._db.conversations.values()
-                if each.owner == owner and not each.internal and each.is_listed
-                if each.state is ConversationState.LIVE
-                if scope in (None, each.scope)
-            ),
-            key=_place,
-            reverse=True,
-        )
-        return [each for each in listed if before is None or _place(each) < _place(before)][:limit]
 
     async def add_conversation(self, conversation: Conversation) -> None:
         if conversation.id in self._db.conversations:

@@ -16,46 +16,6 @@ SELECT id, owner, branch, conversation_key, state, internal, title, metadata, re
 FROM conversation
 WHERE owner = ? AND scope = ? AND conversation_key = ?;
 
--- name: first_conversations
--- The first page of an owner's list.
-SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
-       listed, purge_at
-FROM conversation
-WHERE owner = ? AND state = 'live' AND internal = 0 AND listed = 1
-ORDER BY touched_at DESC, id DESC
-LIMIT ?;
-
--- name: next_conversations
--- A further page: what comes after this time and id.
-SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
-       listed, purge_at
-FROM conversation
-WHERE owner = ? AND state = 'live' AND internal = 0 AND listed = 1 AND (touched_at, id) < (?, ?)
-ORDER BY touched_at DESC, id DESC
-LIMIT ?;
-
--- name: conversations_in_scope
--- A page of those of one scope, which have an index of their own: what comes after this time and id.
-SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
-       listed, purge_at
-FROM conversation
-WHERE owner = ? AND scope = ? AND scope <> '' AND state = 'live' AND internal = 0 AND listed = 1 AND (touched_at, id) < (?, ?)
-ORDER BY touched_at DESC, id DESC
-LIMIT ?;
-
--- name: conversations_in_no_scope
--- A page of those of no scope, passing over the others.
-SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
-       touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
-       listed, purge_at
-FROM conversation
-WHERE owner = ? AND scope = '' AND state = 'live' AND internal = 0 AND listed = 1 AND (touched_at, id) < (?, ?)
-ORDER BY touched_at DESC, id DESC
-LIMIT ?;
-
 -- name: add_conversation
 -- The unique index refuses a second one of the same conversation_key and scope.
 INSERT INTO conversation (id, owner, scope, branch, conversation_key, state, internal, title, metadata, revision,

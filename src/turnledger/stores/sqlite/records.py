@@ -79,13 +79,17 @@ def conversation_of(row: Row) -> Conversation:
         reset_policy=NEVER if reset_policy is None else codec.decode(ResetPolicy, reset_policy),
         former_conversation_key=row[13],
         scope=row[14],
-        tags=tuple(msgspec.json.decode(row[15], type=list[str])) if row[15] else (),
+        tags=tags_of(row[15]),
         pinned=bool(row[16]),
         archived=bool(row[17]),
         named_by=None if row[18] is None else NamedBy(row[18]),
         is_listed=bool(row[19]),
         purge_at=row[20],
     )
+
+
+def tags_of(text: str | None) -> tuple[str, ...]:
+    return msgspec.json.decode(text, type=tuple[str, ...]) if text else ()
 
 
 def columns_of_conversation(conversation: Conversation) -> Row:

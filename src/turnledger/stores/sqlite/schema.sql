@@ -273,7 +273,8 @@ CREATE TABLE lease (
     beat INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
--- What owners are told of as it happens, in the order of commits. The newest row is never removed: numbers go on.
+-- What owners are told of as it happens, in the order of commits. The newest row is never removed: numbers go
+-- on. It has no index but its own: every turn adds two rows, all at the end, and only so many are kept.
 CREATE TABLE change (
     number INTEGER PRIMARY KEY,
     owner TEXT NOT NULL,
@@ -281,11 +282,10 @@ CREATE TABLE change (
     kind INTEGER NOT NULL,
     conversation BLOB NOT NULL,
     turn BLOB,
+    branch BLOB,
     at INTEGER NOT NULL,
-    details TEXT                    -- a JSON object; NULL for none
+    detail TEXT                     -- a word about it; nothing that anybody wrote
 ) STRICT;
-
-CREATE INDEX change_of_owner ON change (owner, number);
 
 -- Links that let visitors in. Of the code in them there is only the digest.
 CREATE TABLE share (

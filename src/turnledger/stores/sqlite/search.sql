@@ -19,6 +19,10 @@ WHERE w.turn_words MATCH ?1 AND w.rowid < ?2 AND c.owner = ?3 AND c.internal = 0
 ORDER BY w.rowid DESC
 LIMIT ?4;
 
+-- name: has_turns
+-- Whether a block has any.
+SELECT 1 FROM turn_words WHERE turn_words MATCH ? AND rowid < ? LIMIT 1;
+
 -- name: blocks_before
 -- The blocks of an owner that may have turns before this one, the last first.
 SELECT first FROM search_block WHERE owner = ? AND first < ? ORDER BY first DESC;

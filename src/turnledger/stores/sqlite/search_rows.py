@@ -43,6 +43,7 @@ class SearchRows:
         if not sought:
             return []
         found: list[Found] = []
+        whole = _whole_words(sought)
         if before is None or before > TITLES:
             query = asked(owner, scope, search_terms.TITLES, sought)
             last = TITLES if before is None else before - TITLES
@@ -52,6 +53,9 @@ class SearchRows:
         for (block,) in self._seek("blocks_before", owner, before):
             if len(found) == limit:
                 break
+            # What begins with some letters is gathered first: not where the whole words are not.
+            if whole and not self._seek("has_turns", asked(owner, scope, block, whole), before):
+                continue
             query = asked(owner, scope, block, sought)
             rows = self._seek("found_turns", query, before, owner, limit - len(found))
             found += [Found(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows]
@@ -123,6 +127,14 @@ class SearchRows:
         if is_new:
             self._seek("fill_block", owner, first)
         return int(first)
+
+
+def _whole_words(sought: Sequence[Phrase]) -> list[Phrase]:
+    """What is sought besides the beginning of a word; nothing if no beginning is."""
+    last = sought[-1]
+    if not last.is_open:
+        return []
+    return [*sought[:-1], *([Phrase(last.words[:-1])] if last.words[1:] else [])]
 
 
 def _some_of(rows: Sequence[Row]) -> list[int]:

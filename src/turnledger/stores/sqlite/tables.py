@@ -18,12 +18,15 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.model.usage import in_blocks
 from turnledger.stores.sqlite import records
+from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
+from turnledger.stores.sqlite.change_rows import ChangeRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
 from turnledger.stores.sqlite.search_rows import SearchRows
 from turnledger.stores.sqlite.share_rows import ShareRows
 from turnledger.stores.sqlite.token_rows import TokenRows
+from turnledger.stores.sqlite.transfer_rows import TransferRows
 
 LONG_INPUT = 700
 """Bytes from which an attempt's input gets a row of its own. Below, the attempt fits into a quarter of a
@@ -45,7 +48,7 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(TokenRows, ShareRows, SearchRows, Overview):
+class SqliteTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -78,26 +81,14 @@ class SqliteTables(TokenRows, ShareRows, SearchRows, Overview):
         row = self._row("conversation_by_key", owner, scope, conversation_key)
         return None if row is None else records.conversation_of(row)
 
-    async def conversations(
-        self, owner: str, scope: str | None, before: Conversation | None, limit: int
-    ) -> list[Conversation]:
-        last = (before.touched_at, before.id.raw) if before is not None else (END_OF_TIME, b"")
-        if scope:
-            rows = self._rows("conversations_in_scope", owner, scope, *last, limit)
-        elif scope is not None:
-            rows = self._rows("conversations_in_no_scope", owner, *last, limit)
-        elif before is None:
-            rows = self._rows("first_conversations", owner, limit)
-        else:
-            rows = self._rows("next_conversations", owner, *last, limit)
-        return [records.conversation_of(row) for row in rows]
-
     async def add_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
         self._run("add_conversation", conversation.id.raw, conversation.owner, conversation.scope, *columns)
+        self._add_tags(conversation)
 
     async def save_conversation(self, conversation: Conversation) -> None:
         columns = records.columns_of_conversation(conversation)
+        self._tag(conversation.id, conversation.tags)
         self._run("save_conversation", *columns, conversation.id.raw)
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:

@@ -11,7 +11,7 @@ from turnledger.errors import ConversationDeleted, TurnledgerError
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model import codec
 from turnledger.model.attempt import AttemptState
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
@@ -43,7 +43,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     conversations show."""
     for key in keys:
         await ledger.conversation(conversation_key=key)
-    chats = [await ledger.conversation(found.id) for found in await ledger.conversations(limit=ALL)]
+    chats = [await ledger.conversation(id) for id in await ledger._process.store.read(_live, ALL)]
     for chat in chats:
         world.probes.add(await _comes_to_rest(chat))
     conversations = await ledger._process.store.read(_all_lines, [await chat.info() for chat in chats])
@@ -103,6 +103,12 @@ async def _heard(listener: Listener, ledger: Ledger) -> AsyncIterator[str]:
         return
     for problem in listener.broken_by(events):
         yield problem
+
+
+async def _live(tables: Tables, limit: int) -> list[ConversationId]:
+    """All that can be opened, listed or not."""
+    found = [await tables.conversation(*name) for name in await tables.all_conversations(None, limit)]
+    return [each.id for each in found if each is not None and each.state is ConversationState.LIVE]
 
 
 async def _all_lines(tables: Tables, conversations: list[Conversation]) -> list[list[Line]]:

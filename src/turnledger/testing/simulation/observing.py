@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from turnledger.engine.abandoning import AbandonRequest
-from turnledger.engine.begin import BeginRequest, Begun, Queued
+from turnledger.engine.beginning import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.conversations import DeleteRequest
 from turnledger.engine.ending import Ended, EndRequest

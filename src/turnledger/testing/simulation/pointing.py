@@ -8,7 +8,7 @@ from typing import Any
 
 from turnledger.engine import line
 from turnledger.engine.abandoning import AbandonRequest
-from turnledger.engine.begin import BeginRequest, Begun
+from turnledger.engine.beginning import BeginRequest, Begun
 from turnledger.engine.commit import CommitRequest, DoubtRequest
 from turnledger.engine.conversations import DeleteRequest, UpdateRequest
 from turnledger.engine.ending import EndRequest

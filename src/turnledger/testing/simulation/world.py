@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from turnledger.engine.begin import Queued
+from turnledger.engine.beginning import Queued
 from turnledger.engine.transaction import RunningTurn
 from turnledger.model.attempt import OnBusy, OnFailure, OnStop
 from turnledger.model.event import Event

@@ -27,6 +27,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "changes",
     "context",
     "flags",
     "event_ends",
@@ -58,6 +59,7 @@ PARTS = (
     "stops",
     "superseded",
     "tokens",
+    "transfer",
     "unfinished_edits",
     "unknown_outcome",
     "usage",
@@ -74,6 +76,7 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.changes import ChangeRows, Changes  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
@@ -104,6 +107,7 @@ from turnledger.testing.store_contract.stage import Capabilities, OpenStore  # n
 from turnledger.testing.store_contract.stops import Stops  # noqa: E402
 from turnledger.testing.store_contract.superseded import Superseding  # noqa: E402
 from turnledger.testing.store_contract.tokens import TokensKept  # noqa: E402
+from turnledger.testing.store_contract.transfer import Transferred  # noqa: E402
 from turnledger.testing.store_contract.unfinished_edits import UnfinishedEdits  # noqa: E402
 from turnledger.testing.store_contract.unknown_outcome import UnknownOutcome  # noqa: E402
 from turnledger.testing.store_contract.usage import Bounded, Counting  # noqa: E402
@@ -122,6 +126,8 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    ChangeRows,
+    Changes,
     ContextShown,
     Flagged,
     EventEnds,
@@ -156,6 +162,7 @@ class StoreContract(
     Stops,
     Superseding,
     TokensKept,
+    Transferred,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,

@@ -362,7 +362,7 @@ async def _revoke_one(process: Process) -> None:
 async def _all_of(process: Process, chat: Chat) -> Any:
     """What there is of Ann's."""
     return (
-        await process.ledger.conversations(owner="ann"),
+        await process.listed(owner="ann"),
         await chat.turns(),
         await chat.attempts(),
         await chat.info(),

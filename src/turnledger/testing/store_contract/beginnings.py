@@ -59,7 +59,7 @@ class Beginnings(Contract):
     async def test_a_turn_without_a_name_creates(self, stage: Stage, way: str) -> None:
         here = await stage.process()
         assert await soon(began(ask(here, way))) is Began.CREATED
-        assert len(await here.ledger.conversations()) == 1
+        assert len(await here.listed()) == 1
 
     async def test_a_conversation_that_was_opened_first_is_continued(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -83,7 +83,7 @@ class Beginnings(Contract):
         assert await soon(began(here.ledger.turn("q", **named))) is Began.CREATED  # type: ignore[arg-type]
         stage.clock.advance(60)
         assert await soon(began(here.ledger.resent(talk("q"), **named))) is Began.CREATED  # type: ignore[arg-type]
-        assert len(await here.ledger.conversations()) == 2
+        assert len(await here.listed()) == 2
 
     @every_way
     async def test_of_two_first_turns_of_a_key_one_creates(self, stage: Stage, way: str) -> None:
@@ -93,7 +93,7 @@ class Beginnings(Contract):
             await stage.reach(gate, late)
             assert await soon(began(ask(there, way, "q1", conversation_key="k"))) is Began.CREATED
         assert await soon(late) is Began.CONTINUED
-        assert len(await here.ledger.conversations()) == 1
+        assert len(await here.listed()) == 1
 
     @every_way
     @every_fate
@@ -104,7 +104,7 @@ class Beginnings(Contract):
         here.store.lose_answer(begin, fate, fate, fate)
         assert await soon(began(ask(here, way, conversation_key="k"))) is Began.CREATED
         assert await said(await here.chat(conversation_key="k", create=False)) == ["q", "a"]
-        assert len(await here.ledger.conversations()) == 1
+        assert len(await here.listed()) == 1
 
     @every_way
     async def test_what_may_not_create_is_refused_and_leaves_nothing(self, stage: Stage, way: str) -> None:
@@ -112,7 +112,7 @@ class Beginnings(Contract):
         for options in ({}, {"idempotency_key": "i"}):
             with pytest.raises(ConversationNotFound):
                 await soon(began(ask(here, way, conversation_key="k", create=False, **options)))
-        assert await here.ledger.conversations() == []
+        assert await here.listed() == []
         await soon(began(ask(here, way, conversation_key="k")))
         block = here.ledger.turn("q2", conversation_key="k", create=False)
         assert await soon(began(block)) is Began.CONTINUED
@@ -130,14 +130,14 @@ class Beginnings(Contract):
                 await chat.delete()
             with pytest.raises(ConversationNotFound if by_key else ConversationDeleted):
                 await soon(late)
-        assert await here.ledger.conversations() == []
+        assert await here.listed() == []
 
     @every_way
     async def test_a_refused_turn_makes_no_conversation(self, stage: Stage, way: str) -> None:
         here = await stage.process()
         with pytest.raises(NoNewInput):
             await soon(began(ask(here, way, " ", conversation_key="k")))
-        assert await here.ledger.conversations() == []
+        assert await here.listed() == []
 
     async def test_a_settled_key_costs_what_an_id_costs(self, stage: Stage) -> None:
         here = await stage.process()

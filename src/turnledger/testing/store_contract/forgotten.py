@@ -40,7 +40,7 @@ every_use = pytest.mark.parametrize("use", USES.values(), ids=USES)
 
 
 async def titles(process: Process, **page: Any) -> list[str | None]:
-    return [each.title for each in await process.ledger.conversations(**page)]
+    return [each.title for each in await process.listed(**page)]
 
 
 class NothingForgotten(Contract):
@@ -50,9 +50,7 @@ class NothingForgotten(Contract):
             await here.ledger.conversation(UNKNOWN)
         with pytest.raises(ConversationNotFound):
             await here.ledger.run(NEVER, "q", conversation=UNKNOWN)
-        with pytest.raises(ConversationNotFound):
-            await here.ledger.conversations(before=UNKNOWN)
-        assert await here.ledger.conversations() == []
+        assert await here.listed() == []
 
     async def test_what_is_no_id_is_refused_as_such(self, stage: Stage) -> None:
         here = await stage.process()
@@ -64,7 +62,7 @@ class NothingForgotten(Contract):
         here = await stage.process()
         with pytest.raises(ConversationNotFound):
             await here.chat(conversation_key="k", create=False)
-        assert await here.ledger.conversations() == []
+        assert await here.listed() == []
 
     @every_use
     async def test_a_deleted_conversation_says_so_everywhere(
@@ -140,7 +138,7 @@ class NothingForgotten(Contract):
         with pytest.raises(ConversationDeleted):
             await chat.turns()
         await there.tend()
-        assert await there.ledger.conversations() == []
+        assert await there.listed() == []
 
     async def test_a_tool_cannot_start_once_its_conversation_is_deleted(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -212,10 +210,11 @@ class NothingForgotten(Contract):
             stage.clock.advance(passing)
             await here.chat(title=str(number))
         seen: list[str | None] = []
-        page = await here.ledger.conversations(limit=3)
-        while page:
-            seen += [each.title for each in page]
-            page = await here.ledger.conversations(before=page[-1].id, limit=3)
+        page = await here.ledger.catalogue.list(limit=3)
+        seen += [each.conversation.title for each in page.chats]
+        while page.next:
+            page = await here.ledger.catalogue.list(cursor=page.next, limit=3)
+            seen += [each.conversation.title for each in page.chats]
         assert seen == await titles(here)
         assert sorted(seen, key=str) == [str(number) for number in range(7)]
         if passing:
@@ -228,9 +227,9 @@ class NothingForgotten(Contract):
         for title in "abcd":
             stage.clock.advance(1)
             await here.chat(title=title)
-        page = await here.ledger.conversations(limit=2)
-        await (await here.ledger.conversation(page[-1].id)).delete()
-        assert await titles(here, before=page[-1].id) == ["b", "a"]
+        page = await here.ledger.catalogue.list(limit=2)
+        await (await here.ledger.conversation(page.chats[-1].conversation.id)).delete()
+        assert await titles(here, cursor=page.next) == ["b", "a"]
 
     async def test_internal_deleted_and_expired_conversations_are_not_listed(self, stage: Stage) -> None:
         here = await stage.process()

@@ -86,7 +86,7 @@ class Forks(Contract):
         found = await plain.info()
         assert (found.title, found.internal, found.expires_after) == (None, False, None)
         aside = await soon(chat.fork(title="U", internal=True, expires_after=60))
-        assert [each.id for each in await there.ledger.conversations()] == [plain.id]
+        assert [each.id for each in await there.listed()] == [plain.id]
         assert (await (await there.chat(aside)).info()).title == "U"
         stage.clock.advance(60)
         with pytest.raises(ConversationExpired):
@@ -168,7 +168,7 @@ class Forks(Contract):
         await chain(chat, 1)
         here.store.lose_answer(fork, fate, fate)
         forked = await soon(chat.fork())
-        assert {each.id for each in await here.ledger.conversations()} == {chat.id, forked.id}
+        assert {each.id for each in await here.listed()} == {chat.id, forked.id}
         assert await asked(forked) == ["q1"]
 
     async def test_a_conversation_key_that_is_taken_is_refused(self, stage: Stage) -> None:
@@ -177,7 +177,7 @@ class Forks(Contract):
         await chain(chat, 1)
         with pytest.raises(InvalidInput):
             await soon(chat.fork(conversation_key="k"))
-        assert [each.id for each in await here.ledger.conversations()] == [chat.id]
+        assert [each.id for each in await here.listed()] == [chat.id]
         await exchange(chat, "q2", on_busy="reject")
 
     # Siblings.

@@ -119,7 +119,7 @@ class Once(Contract):
             first, second = await soon(asyncio.gather(*tasks))
         assert first == second
         assert sum(len(model.seen) for model in models) == 1
-        assert len(await here.ledger.conversations()) == 1
+        assert len(await here.listed()) == 1
 
     async def test_another_body_is_refused(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -210,12 +210,12 @@ class Once(Contract):
     async def test_a_retry_goes_to_the_conversation_it_first_began_in(self, stage: Stage) -> None:
         here, there = await stage.processes()
         with pytest.raises(RuntimeError):
-            await here.ledger.run(ScriptedModel([BOOM]), "q", idempotency_key="i")
-        [found] = await here.ledger.conversations()
+            async with here.ledger.turn("q", idempotency_key="i") as failing:
+                raise RuntimeError
         turn = await soon(there.ledger.run(ScriptedModel(["a"]), "q", idempotency_key="i"))
-        chat = await here.ledger.conversation(found.id)
+        chat = await here.ledger.conversation(failing.conversation.id)
         assert await chat.turns() == [turn]
-        assert len(await here.ledger.conversations()) == 1
+        assert len(await here.listed()) == 1
 
     @pytest.mark.parametrize("answer", ["a", BOOM])
     async def test_a_retry_after_a_deletion_reports_it_and_starts_nothing(

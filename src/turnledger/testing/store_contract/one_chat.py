@@ -62,7 +62,7 @@ class OneChat(Contract):
         here, shown, other, turn, one = await self.scene(stage)
         with pytest.raises(ConversationNotFound):
             await BEYOND[use](here, other, turn, one)
-        assert len(await here.ledger.conversations(owner="ann")) == 2
+        assert len(await here.listed(owner="ann")) == 2
         assert (await said(shown), len(await other.turns())) == (["s1", "t1"], 1)
 
     @pytest.mark.parametrize("use", REFUSED)
@@ -70,14 +70,14 @@ class OneChat(Contract):
         here, _, other, turn, one = await self.scene(stage)
         with pytest.raises(InvalidInput, match="Only one conversation is open here"):
             await REFUSED[use](here, other, turn, one)
-        assert len(await here.ledger.conversations(owner="ann")) == 2
+        assert len(await here.listed(owner="ann")) == 2
 
     async def test_it_is_found_by_its_id_and_its_turns_and_alone(self, stage: Stage) -> None:
         here, shown, _, turn, one = await self.scene(stage)
         found = await here.ledger.conversation(shown.id, **one)
         [told] = await found.turns()
         assert (await here.ledger.chat_of(told.id, **one)).id == shown.id
-        assert [each.id for each in await here.ledger.conversations(**one)] == [shown.id]
+        assert [each.id for each in await here.listed(**one)] == [shown.id]
         with pytest.raises(TurnNotFound):
             await here.ledger.chat_of(turn, **one)
         nowhere: dict[str, Any] = {"owner": "ann", "within": Within("desk", shown.id)}

@@ -29,7 +29,7 @@ class OneKey(Contract):
         await exchange(first, "q0", "a0")
         await exchange(second, "q1", "a1")
         assert await said(first) == ["q0", "a0", "q1", "a1"]
-        assert len(await here.ledger.conversations()) == 1
+        assert len(await here.listed()) == 1
 
     async def test_concurrent_first_turns_converge(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -90,7 +90,7 @@ class OneKey(Contract):
             await here.ledger.run(ScriptedModel(), " ", conversation_key="k")
         with pytest.raises(ConversationNotFound):
             await here.chat(conversation_key="k", create=False)
-        assert await here.ledger.conversations() == []
+        assert await here.listed() == []
 
     async def test_deletion_frees_the_key(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -62,7 +62,7 @@ class Resets(Contract):
         old = await here.chat(conversation_key="k", title="T")
         stage.clock.advance(1)
         new = await here.ledger.reset("k")
-        listed = {each.id: each for each in await here.ledger.conversations()}
+        listed = {each.id: each for each in await here.listed()}
         assert listed[new.id].conversation_key == "k"
         assert listed[old.id].conversation_key is None
         assert listed[old.id].former_conversation_key == "k"
@@ -83,7 +83,7 @@ class Resets(Contract):
             first, second = await soon(asyncio.gather(*tasks))
         assert first.id == second.id != old.id
         assert sorted([first.is_new, second.is_new]) == [False, True]
-        assert len(await here.ledger.conversations()) == 2
+        assert len(await here.listed()) == 2
 
     async def test_concurrent_resets_of_a_key_that_nobody_has_converge(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -121,7 +121,7 @@ class Resets(Contract):
         here.store.lose_answer(reset, fate)
         new = await soon(here.ledger.reset("k"))
         assert new.is_new
-        assert {each.id for each in await here.ledger.conversations()} == {old.id, new.id}
+        assert {each.id for each in await here.listed()} == {old.id, new.id}
         assert (await here.chat(conversation_key="k")).id == new.id
 
     async def test_what_never_had_the_key_cannot_be_replaced(self, stage: Stage) -> None:
@@ -300,7 +300,7 @@ class Resets(Contract):
             await soon(running)
         assert opened.id != old.id
         assert await said(opened) == ["q", "a"]
-        assert len(await here.ledger.conversations()) == 2
+        assert len(await here.listed()) == 2
 
     async def test_while_a_turn_runs_its_conversation_is_not_over(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -58,7 +58,6 @@ BY_ID: dict[str, Use] = {
         here.ledger.turn("q1", conversation=chat.id, retry=Retry(REQUEST, 1), **SHOP)
     ),
     "a reset that replaces it": lambda here, chat, turn: here.ledger.reset("k", replaces=chat.id, **SHOP),
-    "a page after it": lambda here, chat, turn: here.ledger.conversations(before=chat.id, **SHOP),
 }
 ELSEWHERE = ("", "desk")
 """Scopes that are not the shop."""
@@ -98,8 +97,8 @@ class Scopes(Contract):
         with pytest.raises(InvalidInput):
             here.ledger.turn("q", scope="desk", **SHOP)
         with pytest.raises(InvalidInput):
-            await here.ledger.conversations(scope="desk", **SHOP)
-        assert await here.ledger.conversations(**ANN) == []
+            await here.listed(scope="desk", **SHOP)
+        assert await here.listed(**ANN) == []
 
     @pytest.mark.parametrize("scope", ELSEWHERE)
     @pytest.mark.parametrize("use", BY_ID.values(), ids=BY_ID)
@@ -156,7 +155,7 @@ class Scopes(Contract):
             await here.chat(title=str(number), scope=scope, **ANN)
         await here.chat(title="hidden", internal=True, scope="shop", **ANN)
         await here.chat(title="eve's", scope="shop", owner="eve")
-        list_them = here.ledger.conversations
+        list_them = here.listed
         assert names_of(await list_them(**ANN)) == ["5", "4", "3", "2", "1", "0"]
         assert names_of(await list_them(scope="", **ANN)) == ["4", "0"]
         assert names_of(await list_them(scope="shop", **ANN)) == ["5", "3", "1"]
@@ -164,12 +163,13 @@ class Scopes(Contract):
         assert names_of(await list_them(owner="ann", within=Within(""))) == ["4", "0"]
         narrows: list[dict[str, Any]] = [{"scope": ""}, {"within": Within("shop")}]
         for narrow in narrows:
-            whole, paged = await list_them(**ANN, **narrow), []
-            page = await list_them(limit=1, **ANN, **narrow)
-            while page:
-                paged += page
-                page = await list_them(limit=1, before=page[-1].id, **ANN, **narrow)
-            assert paged == whole
+            whole = await here.ledger.catalogue.list(**ANN, **narrow)
+            page = await here.ledger.catalogue.list(limit=1, **ANN, **narrow)
+            paged = page.chats
+            while page.next:
+                page = await here.ledger.catalogue.list(limit=1, cursor=page.next, **ANN, **narrow)
+                paged += page.chats
+            assert paged == whole.chats
 
     async def test_a_listing_follows_the_turns_of_its_scope(self, stage: Stage) -> None:
         here = await stage.process()
@@ -177,9 +177,9 @@ class Scopes(Contract):
         for chat in (second, first):
             stage.clock.advance(1)
             await exchange(chat, "q")
-        assert names_of(await here.ledger.conversations(**SHOP)) == ["1", "2"]
+        assert names_of(await here.listed(**SHOP)) == ["1", "2"]
         await first.delete()
-        assert names_of(await here.ledger.conversations(**SHOP)) == ["2"]
+        assert names_of(await here.listed(**SHOP)) == ["2"]
 
     async def test_a_reset_stays_in_its_scope(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -262,7 +262,7 @@ class ScopedOnce(Contract):
         for named in names:
             with pytest.raises(IdempotencyMismatch):
                 await soon(here.ledger.run(ScriptedModel(), "q", scope="desk", **named, **options))
-        assert len(await here.ledger.conversations(**ANN)) == 1
+        assert len(await here.listed(**ANN)) == 1
 
     async def test_what_runs_beyond_the_scope_is_not_attached_to(self, stage: Stage) -> None:
         here, there = await stage.processes()

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias, TypeVar
 import pytest
 
 from turnledger.chat import Chat
-from turnledger.engine.begin import BeginRequest
+from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Operation, Request, Runner, Store, Sync, Tables
 from turnledger.ledger import Ledger
-from turnledger.model.conversation import Branch, Ticket
+from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, result_of
 from turnledger.model.turn import Turn
@@ -62,6 +62,11 @@ class Process:
         if like is not None:
             return await self.ledger.conversation(like.id, owner=like.owner)
         return await self.ledger.conversation(**details)
+
+    async def listed(self, **wanted: Any) -> list[Conversation]:
+        """A page of the conversations that a list shows."""
+        page = await self.ledger.catalogue.list(**wanted)
+        return [each.conversation for each in page.chats]
 
     async def tend(self) -> None:
         """Do what the timer of the process does."""

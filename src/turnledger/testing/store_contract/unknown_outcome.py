@@ -209,4 +209,4 @@ class UnknownOutcome(Contract):
         here.store.lose_answer(resolve_now, fate, fate)
         by_key = await here.chat(conversation_key="k")
         unnamed = await here.chat()
-        assert {each.id for each in await here.ledger.conversations()} == {by_key.id, unnamed.id}
+        assert {each.id for each in await here.listed()} == {by_key.id, unnamed.id}

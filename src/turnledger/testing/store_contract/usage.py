@@ -180,7 +180,7 @@ class Bounded(Contract):
                 await tell(refused)
         assert await chat.turns() == before
         assert await chat.attempts() == []
-        assert len(await here.ledger.conversations(owner="ann")) == 1
+        assert len(await here.listed(owner="ann")) == 1
         await exchange(await here.chat(owner="eve"), "q")
 
     async def test_what_was_answered_is_answered_again(self, stage: Stage) -> None:

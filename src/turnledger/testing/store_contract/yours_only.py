@@ -48,8 +48,9 @@ class YoursOnly(Contract):
             await here.ledger.run(ScriptedModel(), "q", conversation=chat.id, owner="eve")
         with pytest.raises(ConversationNotFound):
             await here.chat(owner="eve", conversation_key="k", create=False)
-        with pytest.raises(ConversationNotFound):
-            await here.ledger.conversations(owner="eve", before=chat.id)
+        await here.chat(owner="ann")
+        cursor = (await here.ledger.catalogue.list(owner="ann", limit=1)).next
+        assert await here.listed(owner="eve", cursor=cursor) == []
 
     async def test_a_deleted_conversation_does_not_exist_to_others_either(self, stage: Stage) -> None:
         here = await stage.process()
@@ -62,7 +63,7 @@ class YoursOnly(Contract):
         here = await stage.process()
         mine = [(await here.chat(owner="ann")).id for _ in range(2)]
         await here.chat(owner="eve")
-        assert {each.id for each in await here.ledger.conversations(owner="ann")} == set(mine)
+        assert {each.id for each in await here.listed(owner="ann")} == set(mine)
 
     async def test_a_stop_of_another_owners_turn_finds_nothing(self, stage: Stage) -> None:
         here = await stage.process()

@@ -64,8 +64,9 @@ async def test_a_token_is_made_for_a_user_and_its_text_is_told_once() -> None:
         assert text.encode() not in listed.body
         assert digest_of(text).hex().encode() not in listed.body
         assert (await here.say(text)).status == 200
-        ((chat,), others) = (await here.ledger.conversations(owner="ann"), await here.ledger.conversations())
-        assert (chat.conversation_key, others) == ("chat", [])
+        (chat,) = (await here.ledger.catalogue.list(owner="ann")).chats
+        assert chat.conversation.conversation_key == "chat"
+        assert (await here.ledger.catalogue.list()).chats == ()
 
 
 @pytest.mark.parametrize(
@@ -116,8 +117,8 @@ async def test_a_revoked_token_and_those_it_made_begin_nothing_from_then_on() ->
         for text in (made["token"], child["token"]):
             assert ((await here.say(text)).status, (await here.say(text)).code) == (401, "token_revoked")
             assert (await here.say(text, key="")).code == "token_revoked"  # passed through, without a begin
-        (chat,) = await here.ledger.conversations(owner="ann")
-        turns = await (await here.ledger.conversation(chat.id, owner="ann")).turns()
+        (chat,) = (await here.ledger.catalogue.list(owner="ann")).chats
+        turns = await (await here.ledger.conversation(chat.conversation.id, owner="ann")).turns()
         assert len(turns) == 2
 
 

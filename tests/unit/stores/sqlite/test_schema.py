@@ -7,7 +7,7 @@ from types import ModuleType
 import apsw
 import pytest
 
-from turnledger.stores.sqlite import search_rows, share_rows, tables, token_rows
+from turnledger.stores.sqlite import catalogue_rows, change_rows, search_rows, share_rows, tables, token_rows
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
 
@@ -18,9 +18,11 @@ SMALL_TABLES = {"search_mark", "turn_due", "made"}
 
 ROOMS = [
     (tables, "queries.sql"),
+    (catalogue_rows, "catalogue.sql"),
     (token_rows, "tokens.sql"),
     (share_rows, "shares.sql"),
     (search_rows, "search.sql"),
+    (change_rows, "changes.sql"),
 ]
 """Modules that run queries, and where those are written."""
 
@@ -117,7 +119,7 @@ def test_a_failed_migration_leaves_neither_tables_nor_version(monkeypatch: pytes
 @pytest.mark.parametrize(("module", "file"), ROOMS)
 def test_each_query_has_a_sentence_and_is_used(module: ModuleType, file: str) -> None:
     source = Path(str(module.__file__)).read_text("utf-8")
-    used = set(re.findall(r'_(?:rows?|run|ask|ask_shares|seek)\(\s*"(\w+)"', source))
+    used = set(re.findall(r'_(?:rows?|run|ask|ask_shares|seek|look)\(\s*"(\w+)"', source))
     assert set(module.QUERIES) == used
     assert len(re.findall(r"^-- name: \w+\n-- [A-Z]", sql_text(file), re.MULTILINE)) == len(used)
 

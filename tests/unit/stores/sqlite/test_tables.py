@@ -16,6 +16,7 @@ from turnledger.model.attempt import Attempt, AttemptState, Failure, OnFailure, 
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Lease, Ticket
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item, message
+from turnledger.model.listing import ListPosition, Wanted
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.stores.sqlite import SqliteStore
 from turnledger.stores.sqlite.tables import LONG_INPUT
@@ -166,11 +167,13 @@ async def test_the_list_shows_live_ones_the_last_touched_first(tables: Any) -> N
         a_conversation(state=ConversationState.PURGED),
     ]
     for each in (*listed, *hidden):
-        await tables.add_conversation(each)
+        await with_branch(tables, each)
     expected = sorted(listed, key=lambda each: (each.touched_at, each.id), reverse=True)
-    assert await tables.conversations("ada", None, None, 10) == expected
-    pages = [await tables.conversations("ada", None, before, 1) for before in (None, *expected)]
-    assert [each for page in pages for each in page] == expected
+    wanted = Wanted(owner="ada")
+    assert [each.conversation for each in await tables.listed(wanted, None, 10)] == expected
+    places = [ListPosition(each.touched_at, each.id) for each in expected]
+    pages = [await tables.listed(wanted, after, 1) for after in (None, *places)]
+    assert [each.conversation for page in pages for each in page] == expected
 
 
 async def test_lapsed_ones_are_live_over_time_and_idle(tables: Any) -> None:

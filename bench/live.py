@@ -1,0 +1,210 @@
+"""What live updates cost: `python -m bench.live [--quick]`. Prints a table of ratios.
+
+Three servers ask the same upstream and get the same load in turns: one that nobody follows, one with a
+thousand followers of owners of their own, and one where all of them follow the owner who is at work. They
+are in a process of their own, which needs CPU as well, and here shares the cores with the servers: so what a
+turn costs its server is taken from its CPU time; and how long one takes, with one client at work, when there
+is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+from bench.http.__main__ import CLIENTS, QUESTION, Running, body, line, show, started
+from bench.http.load import connect, rate, request
+from turnledger import Ledger
+from turnledger.engine import begin, commit
+
+FOLLOWERS = 1_000
+SLICE = 40
+"""Turns of each conversation between two changes of sides."""
+
+
+class Follower(asyncio.Protocol):
+    """A connection that reads a stream, and does nothing with it."""
+
+    def __init__(self, token: str, began: asyncio.Queue[None]) -> None:
+        self._asked = f"GET /api/events HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n\r\n"
+        self._began: asyncio.Queue[None] | None = began
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast(asyncio.Transport, transport).write(self._asked.encode())
+
+    def data_received(self, data: bytes) -> None:
+        if self._began is not None and b"event: start" in data:
+            self._began.put_nowait(None)
+            self._began = None
+
+
+async def follow(port: int, tokens: list[str]) -> None:
+    """Be all followers of a server, until somebody ends it."""
+    began: asyncio.Queue[None] = asyncio.Queue()
+    loop = asyncio.get_running_loop()
+    for token in tokens:
+        await loop.create_connection(lambda token=token: Follower(token, began), "127.0.0.1", port)  # type: ignore[misc]
+    for _ in tokens:
+        await began.get()
+    print("1", flush=True)
+    await asyncio.Event().wait()
+
+
+async def owners(store: str, own: bool) -> tuple[str, list[str]]:
+    """Make the owner who is at work, and the tokens of those who follow: his, or of owners of their own."""
+    async with await Ledger.open(store) as ledger:
+        _, worker = await ledger.tokens.create(owner="worker", scopes=["turns:run", "chats:read"])
+        followers = [f"owner-{number}" if own else "worker" for number in range(FOLLOWERS)]
+        made = [await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[:1]]
+        if own:
+            made += [
+                await ledger.tokens.create(owner=owner, scopes=["chats:read"]) for owner in followers[1:]
+            ]
+        texts = [text for _, text in made]
+        return worker, texts if own else texts * FOLLOWERS
+
+
+class Side:
+    """A server, and who is at work there."""
+
+    def __init__(self, server: Running, token: str) -> None:
+        self.server = server
+        self.rates: list[float] = []
+        self.cpu: list[float] = []
+        self.alone: list[float] = []
+        asked = body(QUESTION, stream=False)
+        head = f"authorization: Bearer {token}"
+        self._made = [request(asked, [head, f"x-conversation-id: {place}"]) for place in range(CLIENTS)]
+
+    async def load(self) -> None:
+        """Many conversations at once."""
+        used = self.server.cpu()
+        self.rates.append(await rate(self.server.port, CLIENTS, SLICE, lambda place, _: self._made[place]))
+        self.cpu.append((self.server.cpu() - used) / (CLIENTS * SLICE))
+
+    async def one_by_one(self, count: int) -> None:
+        """One conversation, with a pause between turns, in which those who follow are told."""
+        client = await connect(self.server.port)
+        for _ in range(count):
+            began = time.perf_counter()
+            await client.ask(self._made[0])
+            self.alone.append(time.perf_counter() - began)
+            await asyncio.sleep(0.01)
+        client.transport.close()
+
+
+@contextmanager
+def following(port: int, tokens: list[str]) -> Iterator[None]:
+    """Those who follow, in a process of their own."""
+    if not tokens:
+        yield
+        return
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bench.live", "--follow", str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(" ".join(tokens) + "\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def measure(folder: Path, *, quick: bool) -> list[str]:
+    rounds = 2 if quick else 8
+    lines = await telling(folder, 4 if quick else 30)
+    made = []
+    for name in ("nobody", "own", "one"):
+        store = f"sqlite:///{folder}/{name}.db"
+        worker, followers = await owners(store, own=name == "own")
+        made.append((store, worker, [] if name == "nobody" else followers))
+    run = "from turnledger.cli import main; main()"
+    with started("-m", "bench.http.upstream") as upstream:
+        url = f"http://127.0.0.1:{upstream.port}/v1"
+        flags = ("--port", "0", "--upstream", url, "--log-level", "warning")
+        with (
+            started("-c", run, "serve", "--store", made[0][0], *flags) as first,
+            started("-c", run, "serve", "--store", made[1][0], *flags) as second,
+            started("-c", run, "serve", "--store", made[2][0], *flags) as third,
+            following(second.port, made[1][2]),
+            following(third.port, made[2][2]),
+        ):
+            sides = [
+                Side(server, token)
+                for server, (_, token, _) in zip((first, second, third), made, strict=True)
+            ]
+            for _ in range(rounds):
+                for side in sides:
+                    await side.load()
+                for side in sides:
+                    await side.one_by_one(10 if quick else 40)
+    return lines + [
+        text
+        for side, who in ((sides[1], "owners of their own"), (sides[2], "the same owner"))
+        for text in ratios(sides[0], side, f"{FOLLOWERS} follow {who}")
+    ]
+
+
+def ratios(bare: Side, followed: Side, name: str) -> list[str]:
+    alone = median(followed.alone) / median(bare.alone)
+    cpu = median(followed.cpu) / median(bare.cpu)
+    rates = median(bare.rates) / median(followed.rates)
+    return [
+        line(f"{name}: a turn by itself, p50, of one that nobody hears of", alone, "≤ 1.1", alone <= 1.1),
+        line(
+            f"{name}: CPU of a turn of {CLIENTS} at once, of one that nobody hears of",
+            cpu,
+            "≤ 1.1",
+            cpu <= 1.1,
+        ),
+        f"{f'{name}: the time that {CLIENTS} at once need, followers beside them':74} {rates:6.2f}",
+    ]
+
+
+async def telling(folder: Path, rounds: int) -> list[str]:
+    """What the rows cost that a turn writes: turns with them and turns without, in turns."""
+    ledger = await Ledger.open(f"sqlite:///{folder}/telling.db")
+    chats = [await ledger.conversation() for _ in range(CLIENTS)]
+    told = begin.tell, commit.tell_committed
+    cpu: tuple[list[float], list[float]] = ([], [])
+    for run in range(rounds):
+        for side in (run % 2, 1 - run % 2):
+            begin.tell, commit.tell_committed = told if side else (_tell_nobody, _tell_nobody)  # type: ignore[assignment]
+            used = time.process_time()
+            await asyncio.gather(*(_turns(ledger, str(chat.id)) for chat in chats))
+            cpu[side].append(time.process_time() - used)
+    begin.tell, commit.tell_committed = told
+    await ledger.close()
+    share = median(cpu[1]) / median(cpu[0])
+    return [line("CPU of a turn with what is told, of one without", share, "≤ 1.1", share <= 1.1)]
+
+
+async def _tell_nobody(*_: Any, **__: Any) -> None:
+    return None
+
+
+async def _turns(ledger: Ledger, chat: str) -> None:
+    for _ in range(10):
+        async with ledger.turn(QUESTION, conversation=chat) as turn:
+            turn.emit(QUESTION)
+
+
+if __name__ == "__main__":
+    if "--follow" in sys.argv:
+        asyncio.run(follow(int(sys.argv[-1]), sys.stdin.readline().split()))
+    else:
+        show("bench.live", __doc__, measure)

@@ -1,0 +1,66 @@
+"""The catalogue as programs use it: an owner's chats, a page at a time."""
+
+from __future__ import annotations
+
+from turnledger.engine.asking import check_details, check_limit, check_name, scope_in, tag_of
+from turnledger.engine.catalogue import ListRequest, NameRequest, list_page, name_by_model
+from turnledger.engine.process import Process
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import ConversationId
+from turnledger.model.listing import ListPosition, Page, Wanted
+from turnledger.model.within import EVERYWHERE, Within
+
+
+class Catalogue:
+    """The lists of a ledger's conversations."""
+
+    def __init__(self, process: Process, tokenless: str) -> None:
+        self._process = process
+        self._tokenless = tokenless
+
+    async def list(
+        self,
+        *,
+        owner: str | None = None,
+        scope: str | None = None,
+        within: Within = EVERYWHERE,
+        tag: str | None = None,
+        archived: bool | None = False,
+        pinned: bool | None = None,
+        deleted: bool = False,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> Page:
+        """A page of the owner's chats, the last used first, of one scope or of all that there are.
+
+        `tag`, `archived` and `pinned` choose among them, where None means any; `deleted` lists those that can
+        be restored instead, archived or not. `cursor` is `next` of the page before. It names a place, not a
+        chat: whatever is used, changed or deleted meanwhile, no chat comes twice, and each that stays as it
+        is comes once. What is used while somebody reads on moves to the front, where they have been. Raises
+        InvalidInput for what is no cursor.
+        """
+        owner = self._tokenless if owner is None else owner
+        check_name("owner", owner)
+        if scope is not None or within.scope is not None:
+            scope = scope_in(scope or "", within)
+        wanted = Wanted(
+            owner=owner,
+            scope=scope,
+            tag=None if tag is None else tag_of(tag),
+            archived=None if deleted else archived,
+            pinned=pinned,
+            deleted=deleted,
+        )
+        after = None if cursor is None else ListPosition.of(cursor)
+        process = self._process
+        request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms(), within)
+        return await process.store.read(list_page, request)
+
+    async def name_by_model(self, id: str, title: str, *, owner: str | None = None) -> Conversation | None:
+        """Give a chat the title that a model made for it, if it is called by its first words or by nothing:
+        never over a name that a person gave, whoever of them is first. Return it as named, or None. Does not
+        raise its revision."""
+        check_details(title, None)
+        owner = self._tokenless if owner is None else owner
+        request = NameRequest(owner, ConversationId(id), title, self._process.clock.now_ms())
+        return await self._process.persist(name_by_model, request) if title else None

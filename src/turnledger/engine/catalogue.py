@@ -1,0 +1,96 @@
+"""The catalogue: an owner's chats as lists show them, and the names they have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from turnledger.engine.changes import tell
+from turnledger.engine.conversations import check_live
+from turnledger.engine.ports import Tables
+from turnledger.errors import ConversationUnavailable
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.ids import ConversationId
+from turnledger.model.listing import Listed, ListPosition, Page, Wanted
+from turnledger.model.within import EVERYWHERE, Within
+
+
+@dataclass(frozen=True)
+class ListRequest:
+    wanted: Wanted
+    after: ListPosition | None
+    limit: int
+    now: int
+    within: Within = EVERYWHERE
+
+
+async def list_page(tables: Tables, request: ListRequest) -> Page:
+    """A page of chats, the last used first: turns, preview and time as the last commit wrote them. Internal
+    ones never show, nor do those whose first turn is not committed yet."""
+    if request.within.chat is not None:
+        return await _alone(tables, request, request.within.chat)
+    after, shown = request.after, list[Listed]()
+    # One more than is asked for tells whether a page follows.
+    wanted = request.limit + 1
+    while True:
+        found = await tables.listed(request.wanted, after, wanted)
+        # What has lapsed and is not marked yet is passed over, and leaves no gap in the page.
+        shown += [each for each in found if not _has_lapsed(each, request.now)]
+        if len(found) < wanted or len(shown) >= wanted:
+            break
+        after = ListPosition.behind(found[-1])
+    page = tuple([_apart(each) for each in shown[: request.limit]])
+    return Page(page, ListPosition.behind(page[-1]).cursor if len(shown) > request.limit else None)
+
+
+async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> Page:
+    """The list of who may see one chat only."""
+    found = await tables.conversation(request.wanted.owner, id)
+    branch = await tables.branch(found.branch) if found is not None else None
+    if found is None or branch is None or not request.within.sees(found) or not request.wanted.fits(found):
+        return Page(())
+    alone = Listed(found, branch.length, branch.preview, branch.running is not None)
+    is_behind = request.after is None or ListPosition.behind(alone) < request.after
+    return Page((_apart(alone),) if is_behind and not _has_lapsed(alone, request.now) else ())
+
+
+def _has_lapsed(listed: Listed, now: int) -> bool:
+    return not listed.is_running and listed.conversation.is_expired(now)
+
+
+def _apart(listed: Listed) -> Listed:
+    """The same, of which nothing can be changed that a store holds."""
+    found = listed.conversation
+    if not found.metadata:
+        return listed
+    return replace(listed, conversation=replace(found, metadata=dict(found.metadata)))
+
+
+@dataclass(frozen=True)
+class NameRequest:
+    owner: str
+    id: ConversationId
+    title: str
+    now: int
+
+
+async def name_by_model(tables: Tables, request: NameRequest) -> Conversation | None:
+    """Give a chat the title that a model made, if it has none or only its first words: never over a name that
+    a person gave, nor over another model's. Return it as named, or None. The revision stays: who renames it
+    meanwhile need not know."""
+    found = await tables.conversation(request.owner, request.id)
+    try:
+        found = await check_live(tables, found, request.now)
+    except ConversationUnavailable:
+        return None
+    if found.named_by is NamedBy.MODEL and found.title == request.title:
+        return found  # it was done before, and its answer was lost
+    if found.named_by not in (None, NamedBy.WORDS) or (found.title is not None and found.named_by is None):
+        return None
+    named = replace(found, title=request.title, named_by=NamedBy.MODEL)
+    await tables.save_conversation(named)
+    if named.is_listed:
+        await tell(tables, ChangeKind.CHAT_CHANGED, named, request.now)
+    return named

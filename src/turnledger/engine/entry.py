@@ -1,0 +1,91 @@
+"""The entry of a chat in its owner's list: what commits write of it, in the same transaction as the turn.
+
+A chat that a turn has made is listed from its first committed turn on, and named by its first words unless it
+has a title. After that, a commit only moves the time of the last interaction and the preview, in rows that it
+writes anyway.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from turnledger.engine.changes import tell
+from turnledger.engine.ports import Tables
+from turnledger.model.change import ChangeKind
+from turnledger.model.conversation import Branch, Conversation, NamedBy
+from turnledger.model.flags import hidden_from_user
+from turnledger.model.ids import ConversationId
+from turnledger.model.preview import preview_of
+from turnledger.model.title import first_words
+from turnledger.model.turn import Turn
+
+LOOKED_AT = 4
+"""Turns that are looked at for a text to preview, where they are all calls and results, or hidden."""
+ENDS = 100
+"""Branches made from one turn whose preview is looked at when something of it is hidden."""
+
+
+def is_entered(conversation: Conversation) -> bool:
+    """Whether a turn has nothing to add to what the list says of its chat, but that it was used."""
+    return conversation.internal or (conversation.is_listed and conversation.title is not None)
+
+
+async def enter(
+    tables: Tables, owner: str, id: ConversationId, branch: Branch, turn: Turn, at: int | None = None
+) -> Conversation | None:
+    """List the chat of a turn that was just added to a branch, and name it by its first words if it has no
+    title. `at` is the time of the interaction, if it was one. The revision stays: nobody gave that name.
+    Return the chat as it was before."""
+    found = await tables.conversation(owner, id)
+    if found is None:
+        return None
+    entered = replace(found, is_listed=True, touched_at=found.touched_at if at is None else at)
+    if found.title is None and not found.internal:
+        entered = named_by_words(entered, await _first_words(tables, branch, turn))
+    if entered != found:
+        await tables.save_conversation(entered)
+    if entered.title != found.title and found.is_listed:
+        await tell(tables, ChangeKind.CHAT_CHANGED, entered, turn.committed_at)
+    return found
+
+
+def named_by_words(conversation: Conversation, title: str | None) -> Conversation:
+    return replace(conversation, title=title, named_by=None if title is None else NamedBy.WORDS)
+
+
+async def _first_words(tables: Tables, branch: Branch, turn: Turn) -> str | None:
+    """Those of the branch; if its first turn says nothing, those of this one."""
+    is_first = turn.number == branch.start + 1
+    before = None if is_first else await words_of(tables, branch)
+    return before or first_words(turn.input)
+
+
+async def words_of(tables: Tables, branch: Branch) -> str | None:
+    """The first words on a branch, of the turns that are its own: what it shares with another, that one is
+    named by."""
+    first = await tables.turns(branch.id, branch.start, branch.start + 1, 1)
+    return first_words(first[0].input) if first else None
+
+
+async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
+    """The preview of a branch that ends with this turn: how its last text begins that is shown, or that of
+    one of the turns before."""
+    for _ in range(LOOKED_AT):
+        if turn is None:
+            break
+        hidden = hidden_from_user(await tables.flags(owner, (turn.id,)))
+        if preview := preview_of(turn, hidden.get(turn.id, ())):
+            return preview
+        turn = await tables.turn(owner, turn.parent) if turn.parent is not None else None
+    return ""
+
+
+async def preview_again(tables: Tables, conversation: Conversation, turn: Turn) -> None:
+    """Write anew the preview of what ends with a turn of this conversation, of which other items are shown
+    from now on."""
+    made = await tables.origins(conversation.id, turn.id, ENDS)
+    preview = await preview_at(tables, conversation.owner, turn)
+    for id in dict.fromkeys((turn.branch, conversation.branch, *(origin.branch for origin in made))):
+        branch = await tables.branch(id)
+        if branch is not None and branch.head == turn.id and branch.preview != preview:
+            await tables.save_branch(replace(branch, preview=preview))

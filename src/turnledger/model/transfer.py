@@ -1,0 +1,201 @@
+"""Chats as lines of JSON: one line for the chat, then one for each of its turns.
+
+They tell the tree of turns, each with its parent, and which branches end where; nothing of how it is stored.
+Every line says which version of this form it is written in. Items stand in it as they were given, only that
+line breaks between their tokens become spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from turnledger.model.conversation import Conversation
+from turnledger.model.flags import SHOWN, Flags
+from turnledger.model.instructions import given_to
+from turnledger.model.item import Item
+from turnledger.model.reset_policy import NEVER, ResetPolicy
+from turnledger.model.turn import Turn
+
+SCHEMA_VERSION = 1
+
+
+class ResetLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A reset policy."""
+
+    idle_after: int | None = None
+    daily_at: int | None = None
+    timezone: str = "UTC"
+
+    @property
+    def policy(self) -> ResetPolicy:
+        return ResetPolicy(idle_after=self.idle_after, daily_at=self.daily_at, timezone=self.timezone)
+
+
+class BranchLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch, and its last turn."""
+
+    id: str
+    head: str | None
+
+
+class FlagLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An item that is not shown to everybody: its place among input and output, counted from 0."""
+
+    item: int
+    to_model: bool = True
+    to_user: bool = True
+
+    @property
+    def flags(self) -> Flags:
+        return Flags(self.to_model, self.to_user)
+
+
+class ChatLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="chat"):
+    """The line of a chat. Times are milliseconds since 1970."""
+
+    schema_version: int
+    id: str
+    scope: str = ""
+    conversation_key: str | None = None
+    former_conversation_key: str | None = None
+    internal: bool = False
+    title: str | None = None
+    named_by: str | None = None
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+    metadata: dict[str, str] = {}
+    revision: int = 1
+    created_at: int
+    touched_at: int
+    expires_after: int | None = None
+    reset_policy: ResetLine | None = None
+    branches: tuple[BranchLine, ...] = ()
+    """In the order of making. Without any, the turns are one line."""
+    current: str | None = None
+    """The branch that the chat shows: the last one, where it is not said."""
+    turns: int | None = None
+    """How many lines of turns follow, where that is known."""
+
+
+class TurnLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="turn"):
+    """The line of a turn."""
+
+    schema_version: int
+    chat: str
+    id: str
+    parent: str | None
+    kind: str
+    created_at: int
+    committed_at: int
+    instructions: tuple[msgspec.Raw, ...] | UnsetType = UNSET
+    """Those that came with it; there and empty where it ended those in force."""
+    instructions_once: bool = False
+    """Whether they were for this turn only."""
+    input: tuple[msgspec.Raw, ...]
+    output: tuple[msgspec.Raw, ...]
+    details: msgspec.Raw | UnsetType = UNSET
+    flags: tuple[FlagLine, ...] = ()
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def encoded(line: ChatLine | TurnLine) -> bytes:
+    """The line, with its end."""
+    return _encoder.encode(line) + b"\n"
+
+
+def chat_line(conversation: Conversation, branches: Iterable[BranchLine], turns: int) -> ChatLine:
+    """The line of a conversation that has so many turns on these branches."""
+    policy = conversation.reset_policy
+    return ChatLine(
+        schema_version=SCHEMA_VERSION,
+        id=str(conversation.id),
+        scope=conversation.scope,
+        conversation_key=conversation.conversation_key,
+        former_conversation_key=conversation.former_conversation_key,
+        internal=conversation.internal,
+        title=conversation.title,
+        named_by=None if conversation.named_by is None else conversation.named_by.value,
+        tags=conversation.tags,
+        pinned=conversation.pinned,
+        archived=conversation.archived,
+        metadata=conversation.metadata,
+        revision=conversation.revision,
+        created_at=conversation.created_at,
+        touched_at=conversation.touched_at,
+        expires_after=conversation.expires_after,
+        reset_policy=None if policy == NEVER else _reset_line(policy),
+        branches=tuple(branches),
+        current=str(conversation.branch),
+        turns=turns,
+    )
+
+
+def _reset_line(policy: ResetPolicy) -> ResetLine:
+    return ResetLine(idle_after=policy.idle_after, daily_at=policy.daily_at, timezone=policy.timezone)
+
+
+def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags]) -> TurnLine:
+    """The line of a turn in the file of a chat that shows it."""
+    given = given_to(turn)
+    details = turn.raw_details
+    return TurnLine(
+        schema_version=SCHEMA_VERSION,
+        chat=str(chat),
+        id=str(turn.id),
+        parent=None if turn.parent is None else str(turn.parent),
+        kind=turn.kind.value,
+        created_at=turn.created_at,
+        committed_at=turn.committed_at,
+        instructions=UNSET if given is None else raws(given.items),
+        instructions_once=given is not None and not given.is_lasting,
+        input=raws(turn.input),
+        output=raws(turn.output),
+        details=one_line(details) if details else UNSET,
+        flags=flag_lines(flags),
+    )
+
+
+def flag_lines(flags: Mapping[int, Flags]) -> tuple[FlagLine, ...]:
+    """The flags of a turn, in the order of their places."""
+    return tuple(
+        FlagLine(item=place, to_model=each.to_model, to_user=each.to_user)
+        for place, each in sorted(flags.items())
+        if each != SHOWN
+    )
+
+
+def raws(items: Iterable[Item]) -> tuple[msgspec.Raw, ...]:
+    """Items as they stand in a line."""
+    return tuple(one_line(item.raw) for item in items)
+
+
+def one_line(raw: bytes) -> msgspec.Raw:
+    """JSON without line breaks. There are none inside of texts, so what it says stays the same."""
+    if b"\n" in raw or b"\r" in raw:
+        raw = raw.replace(b"\r", b" ").replace(b"\n", b" ")
+    return msgspec.Raw(raw)
+
+
+def fields_of(kind: type[ChatLine] | type[TurnLine]) -> frozenset[str]:
+    """The names that such a line may use."""
+    return frozenset(kind.__struct_encode_fields__) | {"type"}
+
+
+def details_of(line: TurnLine) -> bytes:
+    return b"" if isinstance(line.details, UnsetType) else bytes(line.details)
+
+
+def instructions_of(line: TurnLine) -> tuple[msgspec.Raw, ...] | None:
+    return None if isinstance(line.instructions, UnsetType) else line.instructions
+
+
+def decoded(raw: bytes, kind: Any) -> Any:
+    """A line of this kind. Raises msgspec.DecodeError with what is wrong."""
+    return msgspec.json.decode(raw, type=kind)

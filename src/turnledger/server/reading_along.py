@@ -1,0 +1,48 @@
+"""Reading along: what somebody sees of a chat who came by a link to it.
+
+What people said to each other there, and no more: no key or note of its owner, no tool at work, no attempt
+that failed, nothing that was hidden from the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from turnledger.chat import Chat
+from turnledger.model.flags import hidden_from_user
+from turnledger.model.item import Item
+
+WITHHELD: Mapping[str, Any] = {"conversation_key": None, "metadata": {}, "tags": [], "attempts": []}
+"""What is the owner's own, and what it looks like then."""
+ROLES = ("user", "assistant")
+
+
+async def as_readers_see(chat: Chat, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """A chat as it is shown, without what is not for readers."""
+    turns = shown["turns"]
+    hidden = hidden_from_user(await chat.flags(*[turn["id"] for turn in turns])) if turns else {}
+    withheld = {name: value for name, value in WITHHELD.items() if name in shown}
+    return {
+        **shown,
+        **withheld,
+        "turns": [_turn(turn, frozenset(hidden.get(turn["id"], ()))) for turn in turns],
+    }
+
+
+def _turn(turn: Mapping[str, Any], hidden: frozenset[int]) -> dict[str, Any]:
+    said = len(turn["input"])
+    return {
+        **turn,
+        "input": _messages(enumerate(turn["input"]), hidden),
+        "output": _messages(enumerate(turn["output"], said), hidden),
+        "details": {},
+    }
+
+
+def _messages(items: Iterable[tuple[int, Item]], hidden: frozenset[int]) -> list[Item]:
+    return [item for place, item in items if place not in hidden and _is_said(item)]
+
+
+def _is_said(item: Item) -> bool:
+    return item.type == "message" and item.fields.get("role") in ROLES

@@ -1,0 +1,159 @@
+"""/api/events: what happens to an owner's chats, as it happens."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from turnledger.engine.feed import Following
+from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.token import TokenScope
+from turnledger.server.admission import Principal
+from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.errors import shutting_down
+from turnledger.server.event_stream import send_pieces
+from turnledger.server.service import Service
+from turnledger.server.wire_json import encode
+
+HEARTBEAT = 15.0
+"""Seconds of silence after which a reader is told that there was nothing."""
+REMEMBERED = 4_096
+"""Changes that are remembered as bytes: of those who follow one owner, all are sent the same."""
+DETAIL = {
+    ChangeKind.TURN_COMMITTED: "outcome",
+    ChangeKind.TURN_FAILED: "code",
+    ChangeKind.CHAT_DELETED: "reason",
+}
+"""What the word is called that comes with a change."""
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`GET /api/events`."""
+    return [
+        Endpoint(
+            method="GET",
+            path="/api/events",
+            answer=LiveUpdates(service),
+            needs=TokenScope.CHATS_READ,
+            summary="Follow what happens to one's chats and their turns, in whichever worker.",
+            tag="chats",
+            headers={
+                "Last-Event-ID": Parameter(
+                    "The id of the last event that was heard: those after it are sent, or a `gap` if they"
+                    " are not kept any more."
+                )
+            },
+            is_stream=True,
+            content={200: {"text/event-stream": {}}},
+            answers={200: "The events, without end, the first of them `start`; or up to one called `error`."},
+        )
+    ]
+
+
+class LiveUpdates:
+    """The streams, as a plain ASGI application."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._open: set[Following] = set()
+        self._ending: asyncio.Task[None] | None = None
+        self._encoded: dict[int, tuple[LiveChange, bytes]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        who: Principal = request.state.principal
+        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
+        try:
+            await self._tell(who, request, receive, send)
+        finally:
+            place.leave()
+
+    async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
+        service, after = self._service, request.headers.get("last-event-id") or None
+        with service.ledger.follow(owner=who.owner, within=who.within, after=after) as following:
+            service.metrics.stream_opened()
+            self._join(following)
+            try:
+                stay, patience = service.staying.stay(who), service.settings.limits.send_wait
+                pieces = self._pieces(following)
+                await send_pieces(pieces, request.scope, receive, send, patience, stay)
+            finally:
+                self._leave(following)
+                service.metrics.stream_closed()
+
+    async def _pieces(self, following: Following) -> AsyncIterator[bytes]:
+        """What is sent, piece by piece, until the server ends: it waits for nobody who only listens."""
+        while not self._service.shutting_down.is_set():
+            batch = await following.next_batch(HEARTBEAT)
+            if batch:
+                yield b"".join([self._bytes_of(change) for change in batch])
+            elif not self._service.shutting_down.is_set():
+                # Who is cut off after an hour of silence goes on from here.
+                yield b": \nid: %s\n\n" % str(following.position).encode()
+        raise shutting_down()
+
+    def _bytes_of(self, change: LiveChange) -> bytes:
+        number = change.position.number
+        known = self._encoded.get(number)
+        if known is not None and known[0] is change:
+            return known[1]
+        told = change_bytes(change)
+        if len(self._encoded) >= REMEMBERED:
+            self._encoded.clear()
+        self._encoded[number] = (change, told)
+        return told
+
+    def _join(self, following: Following) -> None:
+        self._open.add(following)
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end(), name="turnledger live updates")
+
+    def _leave(self, following: Following) -> None:
+        self._open.discard(following)
+        if not self._open and self._ending is not None:
+            self._ending.cancel()
+            self._ending = None
+            self._encoded.clear()
+
+    async def _end(self) -> None:
+        await self._service.shutting_down.wait()
+        for following in self._open:
+            following.wake()
+
+
+def change_bytes(change: LiveChange) -> bytes:
+    """One change, with its position to go on from and its kind."""
+    return b"id: %s\nevent: %s\ndata: %s\n\n" % (
+        str(change.position).encode(),
+        change.kind.encode(),
+        encode(change_shown(change)),
+    )
+
+
+def change_shown(change: LiveChange) -> dict[str, Any]:
+    """A change as programs are told it: thin, and of a chat how it is by now."""
+    shown: dict[str, Any] = {"type": change.kind, "at": change.at}
+    if change.conversation is not None:
+        shown |= {"chat": change.conversation, "scope": change.scope or None}
+    if change.turn is not None:
+        shown["turn"] = change.turn
+    if change.branch is not None:
+        shown["branch"] = change.branch
+    if change.kind in DETAIL:
+        shown[DETAIL[change.kind]] = change.detail
+    chat = change.chat
+    if chat is not None:
+        shown.setdefault("branch", chat.branch)
+        shown |= {
+            "title": chat.title,
+            "metadata": chat.metadata,
+            "tags": chat.tags,
+            "pinned": chat.pinned,
+            "archived": chat.archived,
+            "revision": chat.revision,
+        }
+    return shown

@@ -1,0 +1,351 @@
+"""/api/shares and /share: links that let visitors in, made, listed, revoked and followed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnledger.engine.asking import LONGEST, TEXT_LENGTH
+from turnledger.model.ids import ConversationId, ShareId, TokenId
+from turnledger.model.share import Share, ShareKind
+from turnledger.model.share_code import NONCE
+from turnledger.model.token import TokenScope
+from turnledger.server.admission import Principal
+from turnledger.server.body import decode_body, read_body
+from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.errors import Refused
+from turnledger.server.pace import Pace
+from turnledger.server.query import number_of
+from turnledger.server.quotas import EXCHANGES
+from turnledger.server.schemas import (
+    NAME,
+    NUMBER,
+    PAGE_SIZE,
+    SCOPE,
+    TEXT,
+    TIME,
+    Schema,
+    a_list,
+    an_object,
+    id_of,
+    one_of,
+    or_null,
+)
+from turnledger.server.service import Service
+from turnledger.server.share_page import PAGE_TEXT, POLICY
+from turnledger.server.wire_json import encode
+from turnledger.shares import MOST_USES, PER_MINUTE, VISIT
+from turnledger.tokens import MOST_MODELS
+
+PAGE = 100
+PAGE_PATH = "/share"
+BODY_BYTES = 16 * 1024
+"""Bytes of what a visitor may send: a code and a nonce."""
+EVERYBODY = ""
+_JSON = "application/json"
+
+
+class ShareBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a link is to be."""
+
+    scope: str | None = None
+    chat: str | None = None
+    name: str = ""
+    max_uses: int | None = None
+    expires_in: float | None = None
+    per_minute: int | None = PER_MINUTE
+    models: list[str] | None = None
+    visitor_expires_in: float | None = VISIT
+
+
+class ExchangeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a visitor brings."""
+
+    code: str
+    nonce: str
+
+
+_COUNT: Schema = {"type": "integer", "minimum": 1, "maximum": MOST_USES}
+_SECONDS: Schema = {"type": "number", "exclusiveMinimum": 0, "maximum": LONGEST}
+ASKED: Schema = {
+    **an_object(
+        {},
+        optional={
+            "scope": or_null(
+                {
+                    **SCOPE,
+                    "minLength": 1,
+                    "description": "Each visitor is a fresh owner in this scope of chats.",
+                }
+            ),
+            "chat": or_null({**id_of(ConversationId), "description": "Or: visitors read this chat."}),
+            "name": {"type": "string", "maxLength": TEXT_LENGTH, "description": "What people call it."},
+            "max_uses": or_null({**_COUNT, "description": "Visitors that may come; null: any number."}),
+            "expires_in": or_null(
+                {**_SECONDS, "description": "Seconds from now; null: until it is revoked."}
+            ),
+            "per_minute": or_null({**_COUNT, "description": "Visitors that may come within a minute."}),
+            "models": or_null(
+                {
+                    **a_list(NAME),
+                    "maxItems": MOST_MODELS,
+                    "description": "The only models that visitors may ask; empty: all.",
+                }
+            ),
+            "visitor_expires_in": or_null(
+                {**_SECONDS, "description": "Seconds that a visitor may stay, as long as the link is good."}
+            ),
+        },
+    ),
+    "additionalProperties": False,
+}
+_SHOWN: Mapping[str, Schema] = {
+    "id": id_of(ShareId),
+    "kind": one_of(ShareKind),
+    "owner": TEXT,
+    "name": TEXT,
+    "scope": or_null(TEXT),
+    "chat": or_null(id_of(ConversationId)),
+    "models": a_list(TEXT),
+    "max_uses": or_null(NUMBER),
+    "uses": NUMBER,
+    "per_minute": or_null(NUMBER),
+    "visitor_expires_in": or_null({"type": "number"}),
+    "created_at": TIME,
+    "expires_at": or_null(TIME),
+    "revoked_at": or_null(TIME),
+    "parent": or_null(id_of(TokenId)),
+}
+SHARE: Schema = an_object(_SHOWN)
+MADE: Schema = an_object(
+    {
+        **_SHOWN,
+        "code": {**TEXT, "description": "The secret of the link."},
+        "path": {**TEXT, "description": "What follows the address of the server in the link."},
+    }
+)
+SHARES: Schema = an_object({"data": a_list(SHARE)})
+BROUGHT: Schema = {
+    **an_object(
+        {
+            "code": {**TEXT, "description": "What stands behind the # of the link."},
+            "nonce": {
+                "type": "string",
+                "pattern": f"^{NONCE.pattern}$",
+                "description": "Made up by the page, of 128 random bits, and the same if it asks again.",
+            },
+        }
+    ),
+    "additionalProperties": False,
+}
+VISIT_MADE: Schema = an_object(
+    {
+        "token": {**TEXT, "description": "The text of the visitor's token: the secret."},
+        "kind": one_of(ShareKind),
+        "name": TEXT,
+        "owner": or_null({**TEXT, "description": "Who the visitor is; null where he only reads a chat."}),
+        "scope": or_null(TEXT),
+        "chat": or_null(id_of(ConversationId)),
+        "models": a_list(TEXT),
+        "expires_at": or_null(TIME),
+    }
+)
+
+_asked_decoder = msgspec.json.Decoder(ShareBody)
+_exchange_decoder = msgspec.json.Decoder(ExchangeBody)
+
+
+class ShareRoutes:
+    """The functions behind the paths."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._shares = service.ledger.shares
+        most = service.settings.limits.exchanges_per_minute
+        self._pace = Pace(service.board, service.ledger.clock, most, EXCHANGES)
+        self._most = most
+
+    async def create(self, request: Request) -> Response:
+        """Make a link that gives nothing beyond the token it is asked with."""
+        limits, who = self._service.settings.limits, request.state.principal
+        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        asked = decode_body(body, _asked_decoder)
+        if who.token_id is None:
+            message = (
+                "Visitors are let in by tokens, and there is none yet. Make one: turnledger tokens create"
+            )
+            raise Refused(403, "sharing_needs_tokens", message)
+        share, code = await self._shares.create(
+            scope=asked.scope,
+            chat=asked.chat,
+            name=asked.name,
+            max_uses=asked.max_uses,
+            lifetime=asked.expires_in,
+            per_minute=asked.per_minute,
+            models=asked.models,
+            visitor_lifetime=asked.visitor_expires_in,
+            parent=who.token_id,
+        )
+        shown = {**share_shown(share), "code": code, "path": f"{PAGE_PATH}#{code}"}
+        return Response(encode(shown), 201, media_type=_JSON)
+
+    async def listing(self, request: Request) -> Response:
+        """List links, the newest first: with `admin` those of everybody, else one's own to chats."""
+        query, who = request.query_params, request.state.principal
+        found = await self._shares.list(
+            **seen_by(who),
+            before=query.get("before"),
+            limit=number_of(query.get("limit"), "limit", PAGE),
+        )
+        return Response(encode({"data": [share_shown(each) for each in found]}), media_type=_JSON)
+
+    async def revoke(self, request: Request) -> Response:
+        """Revoke a link, and the tokens of all who came by it."""
+        who: Principal = request.state.principal
+        share = await self._shares.revoke(request.path_params["share"], **seen_by(who))
+        return Response(encode(share_shown(share)), media_type=_JSON)
+
+    async def exchange(self, request: Request) -> Response:
+        """Let a visitor in."""
+        self._look_at_pace()
+        wait = self._service.settings.limits.body_wait
+        body = await read_body(request.scope, request.receive, limit=BODY_BYTES, wait=wait)
+        brought = decode_body(body, _exchange_decoder)
+        self._look_at_pace()
+        self._pace.count(EVERYBODY)
+        visit = await self._shares.exchange(brought.code, brought.nonce)
+        token = visit.token
+        shown = {
+            "token": visit.text,
+            "kind": visit.share.kind,
+            "name": visit.share.name,
+            "owner": None if token.conversation else token.owner,
+            "scope": token.chat_scope or None,
+            "chat": token.conversation,
+            "models": token.models,
+            "expires_at": token.expires_at,
+        }
+        return Response(encode(shown), media_type=_JSON)
+
+    def _look_at_pace(self) -> None:
+        wait = math.ceil(self._pace.wait(EVERYBODY))
+        if wait:
+            self._service.metrics.refused("exchanges_per_minute")
+            message = f"At most {self._most} links a minute are followed here (`exchanges_per_minute`)."
+            told = f"{message} Try again in {wait} s."
+            raise Refused(429, "too_many_exchanges", told, headers=((b"retry-after", b"%d" % wait),))
+
+    async def page(self, _: Request) -> Response:
+        """The page that a link leads to; it is the same for everybody."""
+        return Response(PAGE_TEXT, media_type="text/html; charset=utf-8")
+
+
+def seen_by(who: Principal) -> dict[str, Any]:
+    """Which links there are for who asks."""
+    if who.has(TokenScope.ADMIN):
+        return {"within": who.within}
+    return {"owner": who.owner, "within": who.within, "only_chats": True}
+
+
+def share_shown(share: Share) -> dict[str, Any]:
+    """All that is known of a link but the digest of its code."""
+    stay = share.visitor_lifetime
+    return {
+        "id": share.id,
+        "kind": share.kind,
+        "owner": share.owner,
+        "name": share.name,
+        "scope": share.chat_scope or None,
+        "chat": share.conversation,
+        "models": share.models,
+        "max_uses": share.max_uses,
+        "uses": share.uses,
+        "per_minute": share.per_minute,
+        "visitor_expires_in": None if stay is None else stay / 1000,
+        "created_at": share.created_at,
+        "expires_at": share.expires_at,
+        "revoked_at": share.revoked_at,
+        "parent": share.parent,
+    }
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`/api/shares`, and the page `/share`."""
+    routes = ShareRoutes(service)
+    return [
+        Endpoint(
+            method="POST",
+            path="/api/shares",
+            answer=routes.create,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Make a link that lets visitors in: to a scope (with `admin`), or to a chat, to read.",
+            tag="shares",
+            body=ASKED,
+            content={201: {_JSON: MADE}},
+            answers={
+                201: "The link; its code is told now, and never again.",
+                404: "There is no such chat.",
+                409: "The owner has as many links as there may be.",
+                410: "The chat was deleted or has expired.",
+            },
+        ),
+        Endpoint(
+            method="GET",
+            path="/api/shares",
+            answer=routes.listing,
+            needs=TokenScope.CHATS_WRITE,
+            summary="List the links, the newest first: one's own to chats; with `admin`, those of everybody.",
+            tag="shares",
+            query={
+                "before": Parameter("Links older than the one with this id.", id_of(ShareId)),
+                "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
+            },
+            content={200: {_JSON: SHARES}},
+            answers={200: "A page of them."},
+        ),
+        Endpoint(
+            method="DELETE",
+            path="/api/shares/{share}",
+            answer=routes.revoke,
+            needs=TokenScope.CHATS_WRITE,
+            summary="Revoke a link, and the tokens of all who came by it.",
+            tag="shares",
+            in_path={"share": Parameter("Its id.", id_of(ShareId))},
+            content={200: {_JSON: SHARE}},
+            answers={
+                200: "It is revoked, and nobody who came by it is let in any more.",
+                404: "There is none.",
+            },
+        ),
+        Endpoint(
+            method="POST",
+            path="/api/shares/exchange",
+            answer=routes.exchange,
+            is_public=True,
+            is_apart=True,
+            summary="Follow a link: exchange its code for a token; for a minute, each nonce for the same.",
+            tag="shares",
+            body=BROUGHT,
+            content={200: {_JSON: VISIT_MADE}},
+            answers={
+                200: "The visitor's token.",
+                404: "The link is not valid: unknown, used up, expired or revoked, which is not told apart.",
+            },
+        ),
+        Endpoint(
+            method="GET",
+            path=PAGE_PATH,
+            answer=routes.page,
+            is_public=True,
+            summary="The page that share links lead to: `/share#CODE`.",
+            tag="shares",
+            page_policy=POLICY,
+            content={200: {"text/html": TEXT}},
+            answers={200: "The page."},
+        ),
+    ]

@@ -1,0 +1,236 @@
+"""Chats as files over HTTP: /api/chats/{id}/export, /api/export and /api/import."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+
+import msgspec
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from turnledger.errors import InvalidInput, TurnledgerError
+from turnledger.model.file_name import content_disposition, file_name
+from turnledger.model.ids import ConversationId
+from turnledger.model.token import TokenScope
+from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.server.admission import Principal
+from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.errors import Refused, error_body, shutting_down
+from turnledger.server.line_stream import arriving, send_file
+from turnledger.server.schemas import TEXT, id_of
+from turnledger.server.service import Service
+from turnledger.server.staying import reason_of
+
+NDJSON = "application/x-ndjson"
+MARKDOWN = "text/markdown"
+FORMATS = ("jsonl", "markdown")
+ALL_CHATS = "chats.jsonl"
+HELD_BACK = 16 * 1024 * 1024
+"""Bytes of reports that wait for the end of the body: most clients read nothing before they have sent all."""
+GONE = {404: "There is none.", 410: "It was deleted or has expired."}
+FILE_NAME = {"Content-Disposition": Parameter("A name to save the file under.", TEXT)}
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """The three of them."""
+    return [_export_one(service), _export_all(service), _import(service)]
+
+
+def _export_one(service: Service) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/api/chats/{chat}/export",
+        answer=ExportChat(service),
+        needs=TokenScope.CHATS_READ,
+        summary="A conversation as a file: lines of JSON that can be imported, or Markdown for people.",
+        tag="transfer",
+        in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
+        query={
+            "format": Parameter(
+                "What kind of file; `jsonl` if it is left out.", {"type": "string", "enum": list(FORMATS)}
+            )
+        },
+        is_stream=True,
+        content={200: {NDJSON: {}, MARKDOWN: {}}},
+        answer_headers=FILE_NAME,
+        answers={200: "The file. An answer that is cut off is not whole.", **GONE},
+    )
+
+
+def _export_all(service: Service) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/api/export",
+        answer=ExportAll(service),
+        needs=TokenScope.CHATS_READ,
+        summary="All conversations that lists show, as one file of lines of JSON, the longest unused first.",
+        tag="transfer",
+        query={"scope": Parameter("Those of this scope only.", TEXT)},
+        is_stream=True,
+        content={200: {NDJSON: {}}},
+        answer_headers=FILE_NAME,
+        answers={200: "The file. An answer that is cut off is not whole."},
+    )
+
+
+def _import(service: Service) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/api/import",
+        answer=ImportChats(service),
+        needs=TokenScope.CHATS_WRITE,
+        summary="Take in conversations from a file of an export. What is there is never changed.",
+        tag="transfer",
+        query={"scope": Parameter("Put them into this scope, whatever the file says.", TEXT)},
+        body=TEXT,
+        body_type=NDJSON,
+        is_unbounded=True,
+        content={200: {NDJSON: {}}},
+        answers={
+            200: "What was done, line by line; the last line counts it, or tells the error that ended it."
+        },
+    )
+
+
+class _Download:
+    """A file, as a plain ASGI application."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        who: Principal = request.state.principal
+        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
+        try:
+            name, kind, pieces = await self._file(who, request)
+            headers = [
+                (b"content-type", kind.encode()),
+                (b"content-disposition", content_disposition(name).encode()),
+            ]
+            patience = self._service.settings.limits.send_wait
+            stay = self._service.staying.stay(who)
+            await send_file(pieces, headers, scope, receive, send, patience, stay)
+        finally:
+            place.leave()
+
+    async def _file(self, who: Principal, request: Request) -> tuple[str, str, AsyncIterator[bytes]]:
+        """The name of the file, its type, and what is in it."""
+        raise NotImplementedError
+
+
+class ExportChat(_Download):
+    async def _file(self, who: Principal, request: Request) -> tuple[str, str, AsyncIterator[bytes]]:
+        asked = request.query_params.get("format", FORMATS[0])
+        if asked not in FORMATS:
+            raise InvalidInput(f"format is {asked[:40]!r}; it must be one of {', '.join(FORMATS)}.")
+        ledger, id = self._service.ledger, request.path_params["chat"]
+        chat = await ledger.conversation(id, owner=who.owner, within=who.within)
+        title = (await chat.info()).title
+        if asked == "markdown":
+            text = ledger.transfer.markdown(chat.id, owner=who.owner, within=who.within)
+            kind = f"{MARKDOWN}; charset=utf-8"
+            return file_name(title, chat.id, "md"), kind, (part.encode() async for part in text)
+        lines = ledger.transfer.export(chat.id, owner=who.owner, within=who.within)
+        return file_name(title, chat.id, "jsonl"), NDJSON, lines
+
+
+class ExportAll(_Download):
+    async def _file(self, who: Principal, request: Request) -> tuple[str, str, AsyncIterator[bytes]]:
+        transfer = self._service.ledger.transfer
+        scope = request.query_params.get("scope")
+        return ALL_CHATS, NDJSON, transfer.export_all(owner=who.owner, scope=scope, within=who.within)
+
+
+class ImportChats:
+    """The import, as a plain ASGI application: the body is taken in while it arrives.
+
+    Most clients read nothing before they have sent everything, and would block if the answer did not find
+    room on its way. So it is held back until the body has ended, unless it grows very long.
+    """
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        who: Principal = request.state.principal
+        answer = _Answer(send)
+        try:
+            with self._service.staying.stay(who):
+                await self._take_in(who, request, receive, answer)
+        except (TurnledgerError, Refused) as problem:
+            await answer.fail(problem)
+        except asyncio.CancelledError as cancelled:
+            reason, task = reason_of(cancelled), asyncio.current_task()
+            if reason is not None and task is not None:
+                task.uncancel()
+            elif not self._service.shutting_down.is_set():
+                raise
+            await answer.fail(reason or shutting_down())
+            if reason is None:
+                raise
+
+    async def _take_in(self, who: Principal, request: Request, receive: Receive, answer: _Answer) -> None:
+        service = self._service
+        pieces = arriving(receive, service.settings.limits.body_wait)
+        reports = service.ledger.transfer.import_lines(
+            self._readmitted(pieces, request),
+            owner=who.owner,
+            scope=request.query_params.get("scope"),
+            within=who.within,
+        )
+        async for report in reports:
+            await answer.tell(report)
+        await answer.end()
+
+    async def _readmitted(self, pieces: AsyncIterator[bytes], request: Request) -> AsyncIterator[bytes]:
+        """The pieces, of which the first may have taken its time, in which the token may have ended."""
+        is_first = True
+        async for piece in pieces:
+            if is_first:
+                await self._service.admission.admit(request.state.head)
+            is_first = False
+            yield piece
+
+
+class _Answer:
+    """Reports on their way to the client."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._held = bytearray()
+        self._done: Counter[Did] = Counter()
+        self._has_begun = False
+
+    async def tell(self, report: ImportReport) -> None:
+        self._done[report.did] += 1
+        self._held += msgspec.json.encode(report) + b"\n"
+        if len(self._held) > HELD_BACK or self._has_begun:
+            await self._begin()
+            await self._send({"type": "http.response.body", "body": bytes(self._held), "more_body": True})
+            self._held.clear()
+
+    async def end(self) -> None:
+        """Tell how often what was done."""
+        counted = {did.value: self._done[did] for did in Did}
+        await self._finish(msgspec.json.encode({"done": counted}))
+
+    async def fail(self, problem: BaseException) -> None:
+        """Tell why it ended early. Where nothing was told before, it is the answer."""
+        if not self._has_begun and not self._held:
+            raise problem
+        await self._finish(error_body(problem))
+
+    async def _begin(self) -> None:
+        if not self._has_begun:
+            self._has_begun = True
+            headers = [(b"content-type", NDJSON.encode())]
+            await self._send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def _finish(self, last: bytes) -> None:
+        await self._begin()
+        body = bytes(self._held) + last + b"\n"
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})

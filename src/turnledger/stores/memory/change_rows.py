@@ -1,0 +1,71 @@
+"""The changes that a memory store keeps for who follows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from turnledger.model.change import LiveChange, Position, mark_of
+from turnledger.model.ids import TurnId
+from turnledger.stores.memory.undo_log import UndoLog
+
+if TYPE_CHECKING:
+    from turnledger.stores.memory.database import Database
+
+
+class ChangeRows(UndoLog):
+    """The part of `Tables` that holds changes."""
+
+    _db: Database
+
+    async def add_change(self, change: LiveChange) -> None:
+        assert change.conversation is not None  # noqa: S101 - only changes of conversations are stored
+        number = self._newest() + 1
+        mark = mark_of(change.at, change.conversation.raw, change.turn.raw if change.turn else None)
+        self._put(self._db.changes, number, replace(change, position=Position(number, mark)))
+        self._put(self._db.last_change, None, number)
+
+    async def changes(
+        self, after: int, owners: Collection[str], limit: int
+    ) -> tuple[list[LiveChange], Position | None]:
+        found = self._behind(after, limit)
+        return [each for each in found if each.owner in owners], found[-1].position if found else None
+
+    async def changes_of(self, owner: str, after: int, limit: int) -> list[LiveChange]:
+        behind = self._behind(after, self._newest())
+        return [each for each in behind if each.owner == owner][:limit]
+
+    async def change_position(self, number: int | None) -> Position | None:
+        rows = self._db.changes
+        if number is None:
+            number = self._newest()
+        if number == 0:
+            return Position() if not rows or 1 in rows else None
+        return rows[number].position if number in rows else None
+
+    async def purge_changes(self, before: int, keep: int, limit: int) -> int:
+        newest = self._newest()
+        oldest = [self._db.changes[number] for number in sorted(self._db.changes)[:limit]]
+        old = [
+            each.position.number
+            for each in oldest
+            if each.at < before or each.position.number <= newest - keep
+        ]
+        for number in old:
+            if number != newest:
+                self._remove(self._db.changes, number)
+        return len(old) - (newest in old)
+
+    async def owner_of_ticket(self, attempt: TurnId) -> str | None:
+        ticket = self._db.tickets.get(attempt)
+        found = self._db.conversations.get(ticket.conversation) if ticket else None
+        return found.owner if found else None
+
+    def _newest(self) -> int:
+        return self._db.last_change.get(None, 0)
+
+    def _behind(self, after: int, limit: int) -> list[LiveChange]:
+        rows, through = self._db.changes, min(self._newest(), after + limit)
+        return [rows[number] for number in range(after + 1, through + 1) if number in rows]

@@ -1,0 +1,174 @@
+"""Chats as files: taken out of a ledger, and put into one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from dataclasses import replace
+
+import msgspec
+
+from turnledger.engine.asking import check_may_make, check_name, check_scope, scope_in
+from turnledger.engine.exporting import (
+    PAGE,
+    ExportRequest,
+    OwnedRequest,
+    PageRequest,
+    ShownRequest,
+    begin_of,
+    owned,
+    page_of,
+    shown_part,
+)
+from turnledger.engine.import_lines import ChatReader, ReadChat
+from turnledger.engine.import_plan import planned
+from turnledger.engine.importing import ImportRequest, import_chat
+from turnledger.engine.process import Process
+from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
+from turnledger.model.ids import ConversationId
+from turnledger.model.markdown import markdown_head, markdown_turn
+from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.within import EVERYWHERE, Within
+
+CHATS = 100
+"""Chats that are looked up at once."""
+
+
+class Transfer:
+    """The chats of a ledger's store, as lines of JSON."""
+
+    def __init__(self, process: Process, owner: str) -> None:
+        self._process = process
+        self._owner = owner
+
+    async def export(
+        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
+    ) -> AsyncIterator[bytes]:
+        """Tell one chat: a line for itself, then one for each turn of all its branches, parents first.
+
+        The lines are those of one moment; turns that are committed meanwhile are not among them. Raises
+        ConversationNotFound, ConversationDeleted or ConversationExpired at the first line.
+        """
+        process = self._process
+        request = ExportRequest(owner or self._owner, ConversationId(chat), process.clock.now_ms(), within)
+        outline, lines = await process.store.read(begin_of, request)
+        yield outline.header
+        told = 0
+        while lines:
+            for line in lines:
+                yield line
+            told += len(lines)
+            if len(lines) < PAGE:
+                return
+            lines = await process.store.read(page_of, PageRequest(outline, told))
+
+    async def markdown(
+        self, chat: str, *, owner: str | None = None, within: Within = EVERYWHERE
+    ) -> AsyncIterator[str]:
+        """Tell what people see of one chat, for reading: the branch that it shows, as Markdown in which no
+        word of the chat is more than text. It cannot be imported. Raises as `export` does."""
+        process = self._process
+        now, after = process.clock.now_ms(), 0
+        request = ShownRequest(owner or self._owner, ConversationId(chat), now, within)
+        part = await process.store.read(shown_part, request)
+        yield markdown_head(part.conversation)
+        while part.turns:
+            for turn in part.turns:
+                yield markdown_turn(turn, part.hidden.get(turn.id, ()))
+            after += len(part.turns)
+            request = replace(request, branch=part.branch, after=after)
+            part = await process.store.read(shown_part, request)
+
+    async def export_all(
+        self, *, owner: str | None = None, scope: str | None = None, within: Within = EVERYWHERE
+    ) -> AsyncIterator[bytes]:
+        """Tell all chats of an owner that lists show, of one scope or of all: each as `export` does, one that
+        is deleted before its turn comes not at all. The longest unused come first."""
+        if scope is not None or within.scope is not None:
+            scope = scope_in(scope or "", within)
+        owner = owner or self._owner
+        told: set[ConversationId] = set()
+        after: tuple[int, ConversationId] | None = None
+        while True:
+            request = OwnedRequest(owner, scope, after, CHATS)
+            page = await self._process.store.read(owned, request)
+            for chat in page:
+                if chat.id in told or not within.sees(chat):
+                    continue
+                told.add(chat.id)
+                try:
+                    async for line in self.export(chat.id, owner=owner, within=within):
+                        yield line
+                except ConversationUnavailable:
+                    continue
+            if len(page) < CHATS:
+                return
+            after = page[-1].touched_at, page[-1].id
+
+    async def import_lines(
+        self,
+        source: AsyncIterable[bytes] | Iterable[bytes],
+        *,
+        owner: str | None = None,
+        scope: str | None = None,
+        within: Within = EVERYWHERE,
+    ) -> AsyncIterator[ImportReport]:
+        """Put chats into the store, and report what was done, line by line.
+
+        `source` is the text of a file in pieces of any size. Each chat is made in one transaction: it is
+        there whole or not at all, also if the process dies. What is there already is never changed: the same
+        chat again is `unchanged`, another one of its id a `conflict`. Chats keep the scope that the file
+        names, unless `scope` says another. Raises no error for what stands in the file; a StoreError ends
+        the import, and what was reported until then is done.
+        """
+        if owner is not None:
+            check_name("owner", owner)
+        check_may_make(within)
+        if within.scope is not None:
+            scope = scope_in(scope or "", within)
+        elif scope is not None:
+            check_scope("scope", scope)
+        reader = ChatReader(self._process.limits)
+        async for piece in _pieces(source):
+            for found in reader.feed(piece):
+                for report in await self._told(found, owner or self._owner, scope, within):
+                    yield report
+        for found in reader.close():
+            for report in await self._told(found, owner or self._owner, scope, within):
+                yield report
+
+    async def _told(
+        self, found: ReadChat | ImportReport, owner: str, scope: str | None, within: Within
+    ) -> list[ImportReport]:
+        if isinstance(found, ImportReport):
+            return [found]
+        reports = await self._import(found, owner, scope, within)
+        return sorted((*found.reports, *reports), key=lambda report: report.line)
+
+    async def _import(
+        self, found: ReadChat, owner: str, scope: str | None, within: Within
+    ) -> list[ImportReport]:
+        process = self._process
+        if found.header is None or found.refused is not None:
+            return [_refused(found, found.refused or "")]
+        header = found.header if scope is None else msgspec.structs.replace(found.header, scope=scope)
+        try:
+            plan = planned(header, found.line, found.turns, owner, process.limits)
+            request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)
+            imported = await process.persist(import_chat, request)
+        except (InvalidInput, StorageFull) as problem:
+            return [_refused(found, str(problem))]
+        is_new = imported.reports[-1].did is Did.IMPORTED
+        return [*(plan.reports if is_new else ()), *imported.reports]
+
+
+def _refused(found: ReadChat, why: str) -> ImportReport:
+    return ImportReport(line=found.line, did=Did.REFUSED, chat=found.id, why=why)
+
+
+async def _pieces(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(source, AsyncIterable):
+        async for piece in source:
+            yield piece
+    else:
+        for piece in source:
+            yield piece

@@ -1,0 +1,278 @@
+"""Live updates against the truth: `python -m tests.crash.live_updates --seconds 60 --workers 4 --seed 7`.
+
+Clients talk, stop, give up, rename, edit, fork, undo, switch and delete at random while workers are killed. A
+few follow the stream of events over HTTP, leave when they like, are cut off by the kills, and go on from the
+last id. At the end what each of them was told is held against the changes that are stored, and these against
+the conversations, turns and attempts themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import tempfile
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from tests.crash.several_workers import SeveralWorkers, several_workers
+from tests.crash.told import Told, check_told
+from turnledger import Chat, Ledger, Limits, RunningTurn
+from turnledger.errors import TurnledgerError
+from turnledger.model.change import Position
+
+LANES = [f"lane-{number}" for number in range(6)]
+SAID = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two")
+BUSY = ("queue", "queue", "interrupt", "rollback", "reject")
+CLIENTS, FOLLOWERS = 8, 3
+PATIENCE = 60.0
+"""Seconds until everything must have come to rest, and must have been told."""
+
+
+class Follower:
+    """One who follows over HTTP, and leaves now and then."""
+
+    def __init__(self, url: str, dice: Random) -> None:
+        self._url = url
+        self._dice = dice
+        self.heard: list[Told] = []
+        self.last = ""
+        self.gaps = self.connections = self.cut = 0
+        self.began = asyncio.Event()
+
+    async def follow(self, session: aiohttp.ClientSession) -> None:
+        while True:
+            try:
+                await self._connect(session)
+            except (aiohttp.ClientError, ConnectionError, TimeoutError):
+                self.cut += 1
+                await asyncio.sleep(0.01)
+
+    async def _connect(self, session: aiohttp.ClientSession) -> None:
+        headers = {"Last-Event-ID": self.last} if self.last else {}
+        left = self._dice.randint(1, 400)
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+        async with session.get(f"{self._url}/api/events", headers=headers, timeout=timeout) as answer:
+            answer.raise_for_status()
+            self.connections += 1
+            unread = b""
+            async for piece in answer.content.iter_any():
+                *events, unread = (unread + piece).split(b"\n\n")
+                for event in events:
+                    self._hear(event)
+                left -= len(events)
+                if left < 0:
+                    return
+
+    def _hear(self, event: bytes) -> None:
+        fields = dict(line.split(b": ", 1) for line in event.split(b"\n"))
+        if fields.get(b"event") == b"error":
+            return  # it is the last one, and has no id
+        self.last = fields[b"id"].decode()
+        kind = fields.get(b"event", b"").decode()
+        self.began.set()
+        if kind == "gap":
+            self.gaps += 1
+        elif kind and kind != "start":
+            self.heard.append(Told(self.last, kind, msgspec.json.decode(fields[b"data"])))
+
+    @property
+    def reached(self) -> int:
+        position = Position.of(self.last)
+        return position.number if position else -1
+
+
+class LiveStorm:
+    """One server, one seed: so many seconds of everything, then rest, then the truth."""
+
+    def __init__(self, folder: Path, seed: int, workers: int, kill_every: float = 1.5) -> None:
+        self._folder = folder
+        self._dice = Random(seed)
+        self._workers = workers
+        self._kill_every = kill_every
+        self.kills = 0
+        self.done: Counter[str] = Counter()
+        self.followers: list[Follower] = []
+
+    async def run(self, seconds: float) -> Counter[str]:
+        """Return how often which kind was told; raises AssertionError for what was told wrongly or not."""
+        async with several_workers(self._folder, None, workers=self._workers) as server:
+            url = f"http://127.0.0.1:{server.port}"
+            ledger = await Ledger.open(server.store, limits=Limits(lease_time=3.0))
+            async with ledger, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+                self.followers = [Follower(url, Random(number)) for number in range(FOLLOWERS)]
+                following = [asyncio.create_task(each.follow(session)) for each in self.followers]
+                try:
+                    for each in self.followers:
+                        await asyncio.wait_for(each.began.wait(), PATIENCE)
+                    await self._storm(server, url, ledger, session, seconds)
+                    position = await self._come_to_rest(ledger)
+                    await self._all_told(position)
+                finally:
+                    for task in following:
+                        task.cancel()
+                    await asyncio.wait(following)
+                assert [each.gaps for each in self.followers] == [0] * FOLLOWERS
+                return await check_told(ledger, [each.heard for each in self.followers])
+
+    async def _storm(
+        self,
+        server: SeveralWorkers,
+        url: str,
+        ledger: Ledger,
+        session: aiohttp.ClientSession,
+        seconds: float,
+    ) -> None:
+        ends_at = asyncio.get_running_loop().time() + seconds
+        await asyncio.gather(
+            self._keep_killing(server, ends_at),
+            *(self._until(ends_at, lambda: self._over_http(session, url)) for _ in range(CLIENTS)),
+            *(self._until(ends_at, lambda: self._here(ledger)) for _ in range(CLIENTS // 2)),
+        )
+
+    async def _until(self, ends_at: float, act: Callable[[], Awaitable[None]]) -> None:
+        while asyncio.get_running_loop().time() < ends_at:
+            await act()
+
+    async def _keep_killing(self, server: SeveralWorkers, ends_at: float) -> None:
+        while (now := asyncio.get_running_loop().time()) < ends_at:
+            await asyncio.sleep(min(self._dice.uniform(0.2, 2.0) * self._kill_every, ends_at - now))
+            self._kill_one(server.process.pid)
+
+    def _kill_one(self, supervisor: int) -> None:
+        workers = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+        if len(workers) > 1:  # the last one is spared: clients shall meet the living
+            with suppress(ProcessLookupError):
+                os.kill(int(self._dice.choice(workers)), signal.SIGKILL)
+                self.kills += 1
+
+    # What is done.
+
+    async def _over_http(self, session: aiohttp.ClientSession, url: str) -> None:
+        dice = self._dice
+        headers = {
+            "X-Conversation-Id": dice.choice(LANES),
+            "X-Conversation-Messages": "new",
+            "X-Turn-On-Busy": dice.choice(BUSY),
+            "X-Turn-On-Disconnect": dice.choice(("continue", "keep", "discard")),
+            "X-Turn-On-Stop": dice.choice(("keep", "discard")),
+        }
+        body = {"model": "demo", "stream": True, "messages": [{"role": "user", "content": dice.choice(SAID)}]}
+        timeout = aiohttp.ClientTimeout(total=dice.choice((0.1, 0.5, 20.0)))
+        self.done["asked"] += 1
+        try:
+            async with session.post(
+                f"{url}/v1/chat/completions", json=body, headers=headers, timeout=timeout
+            ) as answer:
+                turn = answer.headers.get("X-Turn-Id")
+                if turn and dice.random() < 0.3:
+                    self.done["stopped"] += 1
+                    async with session.post(f"{url}/api/turns/{turn}/stop", timeout=timeout) as stopped:
+                        await stopped.read()
+                await answer.read()
+        except (aiohttp.ClientError, ConnectionError, TimeoutError):
+            self.done["cut off"] += 1
+
+    async def _here(self, ledger: Ledger) -> None:
+        """Something that a process does which is not killed."""
+        acts: list[Callable[[Chat], Awaitable[Any]]] = [
+            self._rename,
+            self._rename,
+            self._act,
+            self._edit,
+            self._regenerate,
+            self._switch,
+            lambda chat: chat.undo(on_busy="interrupt"),
+            lambda chat: chat.fork(),
+            lambda chat: chat.delete(),
+        ]
+        act = self._dice.choice(acts)
+        try:
+            chat = await ledger.conversation(conversation_key=self._dice.choice(LANES))
+            await act(chat)
+            self.done["done"] += 1
+        except TurnledgerError as problem:
+            self.done[problem.code] += 1
+        except ZeroDivisionError:
+            self.done["acted and failed"] += 1
+        await asyncio.sleep(self._dice.uniform(0.0, 0.1))
+
+    async def _rename(self, chat: Chat) -> None:
+        await chat.update(title=f"Title {self._dice.randint(0, 9)}")
+
+    async def _act(self, chat: Chat) -> None:
+        async def act_and_fail(turn: RunningTurn) -> None:
+            call = {"type": "function_call", "call_id": "c1", "name": "pay", "arguments": "{}"}
+            await turn.add(call)
+            await turn.start(call)
+            raise ZeroDivisionError
+
+        await chat.run(act_and_fail, "Pay.", on_busy="interrupt")
+
+    async def _edit(self, chat: Chat) -> None:
+        turns = await chat.turns(limit=5)
+        if turns:
+            await chat.edit(self._dice.choice(turns).id, "Otherwise").run(_answer)
+
+    async def _regenerate(self, chat: Chat) -> None:
+        await chat.regenerate().run(_answer)
+
+    async def _switch(self, chat: Chat) -> None:
+        turns = await chat.turns(limit=1)
+        if turns:
+            siblings = await chat.siblings(turns[-1].id)
+            await chat.switch(self._dice.choice(siblings).branch)
+
+    # Rest.
+
+    async def _come_to_rest(self, ledger: Ledger) -> str:
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                await ledger.recover()
+                position = await ledger.position()
+                found = await ledger.check(at_rest=True)
+                if not found and position == await ledger.position():
+                    return position
+                await asyncio.sleep(0.2)
+
+    async def _all_told(self, position: str) -> None:
+        through = Position.of(position)
+        assert through is not None
+        async with asyncio.timeout(PATIENCE):
+            while any(each.reached < through.number for each in self.followers):
+                await asyncio.sleep(0.05)
+
+
+async def _answer(turn: RunningTurn) -> None:
+    turn.emit("Yes.")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.crash.live_updates", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--workers", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        storm = LiveStorm(Path(folder), given.seed, given.workers)
+        told = asyncio.run(storm.run(given.seconds))
+    print(f"{storm.kills} kills of {given.workers} workers; {sum(storm.done.values())} things were tried:")
+    print("  " + ", ".join(f"{count} {what}" for what, count in storm.done.most_common()))
+    print(
+        f"{sum(told.values())} changes were told to each of {FOLLOWERS}, in order, none missing, none twice:"
+    )
+    print("  " + ", ".join(f"{count} {kind}" for kind, count in told.most_common()))
+    ways = [f"{each.connections} connections, {each.cut} cut" for each in storm.followers]
+    print(f"They came by {'; '.join(ways)}. What was told is what is there.")
+
+
+if __name__ == "__main__":
+    main()

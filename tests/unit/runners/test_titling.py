@@ -1,0 +1,105 @@
+"""Titling: what a model is shown to name a chat, and what is made of its answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from turnledger import Ledger
+from turnledger.errors import MalformedAnswer, ModelUnavailable
+from turnledger.model.turn import Turn
+from turnledger.runners.chat_model import Asked
+from turnledger.runners.titling import ANSWERED_LENGTH, ASKED_LENGTH, Beginning, cleaned, title_by
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Namer:
+    """Answers with what it was made with, and remembers what it was asked."""
+
+    def __init__(self, **completion: Any) -> None:
+        self._completion = completion
+        self.asked: list[Asked] = []
+
+    async def complete(self, asked: Asked) -> bytes:
+        self.asked.append(asked)
+        return msgspec.json.encode(self._completion)
+
+    def stream(self, asked: Asked) -> Any:
+        raise AssertionError("a title is not streamed")
+
+    async def models(self) -> list[dict[str, Any]]:
+        return []
+
+    async def close(self) -> None:
+        return
+
+
+def says(text: str | None) -> Namer:
+    return Namer(choices=[{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}])
+
+
+@pytest.mark.parametrize(
+    ("said", "title"),
+    [
+        ("Trip to Rome", "Trip to Rome"),
+        ('  "Trip to Rome."\n', "Trip to Rome"),
+        ("**Title: Trip to Rome**", "Trip to Rome"),
+        ("# Trip to Rome\n\nThis title says what it is about.", "Trip to Rome"),
+        ("<think>They want\nRome.</think>\nTrip to Rome", "Trip to Rome"),
+        ("<think>They want Rome, and never came to", None),
+        ("„Reise nach Rom“", "Reise nach Rom"),
+        ("Wait and see...", "Wait and see..."),
+        ("Trip\x1b[2J to\x00 Rome\u202e", "Trip[2J to Rome"),
+        ("", None),
+        (' "" \n', None),
+    ],
+)
+def test_what_models_put_around_a_title_goes(said: str, title: str | None) -> None:
+    made = cleaned(said)
+    assert made == title or (made is not None and made.isprintable() and "Rome" in made)
+
+
+def test_a_title_has_one_line_of_sixty_characters_at_most() -> None:
+    made = cleaned("word " * 100)
+    assert made is not None
+    assert len(made) <= 60
+    assert made.startswith("word word")
+
+
+async def first_turn(said: str, answered: str) -> Turn:
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        async with chat.turn(said) as turn:
+            turn.emit(answered)
+        return (await chat.turns())[0]
+
+
+async def test_a_model_is_shown_the_beginning_of_both_texts_and_no_more() -> None:
+    beginning = Beginning.of(await first_turn("q" * 10_000, "a" * 10_000))
+    assert (beginning.asked, beginning.answered) == ("q" * ASKED_LENGTH, "a" * ANSWERED_LENGTH)
+    namer = says("Questions")
+    assert await title_by(namer, "tiny", beginning) == "Questions"
+    [asked] = namer.asked
+    assert asked.settings == {"model": "tiny"}
+    assert isinstance(asked.messages, list)
+    assert [each["role"] for each in asked.messages] == ["system", "user"]
+    assert "q" * ASKED_LENGTH in asked.messages[1]["content"]
+    assert len(asked.messages[1]["content"]) < ASKED_LENGTH + ANSWERED_LENGTH + 100
+
+
+@pytest.mark.parametrize("namer", [says(None), says(" "), Namer(choices=[]), Namer()])
+async def test_no_answer_is_no_title(namer: Namer) -> None:
+    assert await title_by(namer, "tiny", Beginning("Hi", "Hello.")) is None
+
+
+async def test_what_is_wrong_with_an_answer_is_raised() -> None:
+    with pytest.raises(ModelUnavailable):
+        await title_by(Namer(error={"message": "overloaded"}), "tiny", Beginning("Hi", "Hello."))
+    with pytest.raises(MalformedAnswer):
+        await title_by(says("word " * 20_000), "tiny", Beginning("Hi", "Hello."))

@@ -1,0 +1,183 @@
+"""The stream of live updates: what is sent, from where on, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.types import Message
+
+from tests.unit.server.asgi import HOST
+from turnledger import Ledger
+from turnledger.model.change import ChangeKind, LiveChange, Position
+from turnledger.model.ids import ConversationId
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Models
+from turnledger.server.routes import events
+from turnledger.server.settings import ServerLimits, Settings
+
+CHAT = ConversationId("conv_01890000000070008000000000000000")
+
+
+class Stream:
+    """One client of the stream, and what it has heard."""
+
+    def __init__(self, app: App, *headers: tuple[bytes, bytes]) -> None:
+        self.status = 0
+        self.is_whole = False
+        self._unread = b""
+        self._came = asyncio.Event()
+        self._left = asyncio.Event()
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/api/events",
+            "headers": [HOST, *headers],
+            "query_string": b"",
+        }
+        self.task = asyncio.ensure_future(app(scope, self._receive, self._send))
+
+    async def _receive(self) -> Message:
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        self._unread += message.get("body", b"")
+        self.is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
+        self._came.set()
+
+    async def next(self) -> dict[str, Any]:
+        """The next event, by its fields; a comment is one, too."""
+        async with asyncio.timeout(10):
+            while b"\n\n" not in self._unread:
+                self._came.clear()
+                await self._came.wait()
+        event, self._unread = self._unread.split(b"\n\n", 1)
+        fields = dict(line.split(": ", 1) for line in event.decode().split("\n"))
+        if "data" in fields:
+            fields["data"] = msgspec.json.decode(fields["data"])
+        return fields
+
+    async def leave(self) -> None:
+        self._left.set()
+        async with asyncio.timeout(10):
+            await self.task
+
+
+@asynccontextmanager
+async def serving(**limits: Any) -> AsyncIterator[tuple[App, Ledger]]:
+    async with await Ledger.open() as ledger:
+        yield make_app(ledger, Models({}), Settings(limits=ServerLimits(**limits))), ledger
+
+
+async def say(ledger: Ledger, text: str, **options: Any) -> Any:
+    async with ledger.turn(text, conversation_key="k", **options) as turn:
+        turn.emit("Yes.")
+    return turn
+
+
+async def test_each_event_has_an_id_and_a_kind() -> None:
+    async with serving() as (app, ledger):
+        stream = Stream(app)
+        start = await stream.next()
+        assert (stream.status, start["event"]) == (200, "start")
+        chat = await ledger.conversation(scope="shop")
+        made = await stream.next()
+        assert made["event"] == made["data"]["type"] == "chat.created"
+        assert (made["data"]["chat"], made["data"]["scope"]) == (chat.id, "shop")
+        assert made["id"] == await ledger.position() != start["id"]
+        await chat.update(title="Orders", metadata={"a": "b"})
+        renamed = (await stream.next())["data"]
+        assert (renamed["title"], renamed["metadata"], renamed["revision"]) == ("Orders", {"a": "b"}, 2)
+        assert (renamed["tags"], renamed["pinned"], renamed["archived"]) == ([], False, False)
+        await stream.leave()
+        assert ledger.at_work().readers == 0
+
+
+async def test_who_comes_back_goes_on_where_he_was() -> None:
+    async with serving() as (app, ledger):
+        stream = Stream(app)
+        last = (await stream.next())["id"]
+        await stream.leave()
+        turn = await say(ledger, "Hello")
+        again = Stream(app, (b"last-event-id", last.encode()))
+        heard = [await again.next()]
+        while heard[-1]["event"] != "turn.committed":
+            heard.append(await again.next())
+        assert {"chat.created", "turn.running"} <= {each["event"] for each in heard}
+        assert (heard[-1]["data"]["turn"], heard[-1]["data"]["outcome"]) == (turn.id, "completed")
+        await again.leave()
+
+
+@pytest.mark.parametrize("unknown", [b"7", b"abc-00000000", b"\xff", b"ffffffff-ffffffff"])
+async def test_an_unknown_id_is_a_gap(unknown: bytes) -> None:
+    async with serving() as (app, ledger):
+        await say(ledger, "Hello")
+        stream = Stream(app, (b"last-event-id", unknown))
+        gap = await stream.next()
+        assert (gap["event"], gap["id"]) == ("gap", await ledger.position())
+        await stream.leave()
+
+
+async def test_silence_is_told_with_an_id_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "HEARTBEAT", 0.0)
+    async with serving() as (app, ledger):
+        stream = Stream(app)
+        assert (await stream.next())["event"] == "start"
+        assert set(await stream.next()) == {"", "id"}
+        await say(ledger, "Hello", owner="somebody else")
+        position = await ledger.position()
+        async with asyncio.timeout(10):
+            while (await stream.next())["id"] != position:
+                pass
+        await stream.leave()
+
+
+async def test_a_server_that_ends_ends_the_streams() -> None:
+    async with serving() as (app, ledger):
+        streams = [Stream(app) for _ in range(3)]
+        for stream in streams:
+            await stream.next()
+        app.service.shutting_down.set()
+        for stream in streams:
+            last = await stream.next()
+            assert (last["event"], last["data"]["error"]["code"]) == ("error", "shutting_down")
+            async with asyncio.timeout(10):
+                await stream.task
+            assert stream.is_whole
+        assert ledger.at_work().readers == 0
+
+
+async def test_streams_count_for_their_owner() -> None:
+    async with serving(owner_streams=1, streams=1) as (app, _):
+        stream = Stream(app)
+        await stream.next()
+        second = Stream(app)
+        async with asyncio.timeout(10):
+            await second.task
+        assert second.status == 429
+        await stream.leave()
+        third = Stream(app)
+        await third.next()
+        assert third.status == 200
+        await third.leave()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (ChangeKind.TURN_COMMITTED, "outcome"),
+        (ChangeKind.TURN_FAILED, "code"),
+        (ChangeKind.CHAT_DELETED, "reason"),
+    ],
+)
+def test_a_word_is_called_what_it_is(kind: ChangeKind, name: str) -> None:
+    change = LiveChange(kind=kind, owner="ann", conversation=CHAT, detail="word", position=Position(10, 1))
+    assert events.change_shown(change)[name] == "word"
+    assert events.change_bytes(change).startswith(b"id: a-00000001\nevent: %s\n" % kind.encode())
