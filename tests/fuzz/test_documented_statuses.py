@@ -71,7 +71,7 @@ class Place:
         self.gone = await self._chat("gone")
         self.ids |= await self._chat("there")
         chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
-        await chat.delete()
+        await chat.delete(purge=True)
         share, code = await self.ledger.shares.create(scope="fair", owner="alice")
         self.ids["share"] = str(share.id)
         self.bodies: dict[str, Any] = {
@@ -83,6 +83,7 @@ class Place:
             "/api/chats/{chat}/switch": {"branch": self.ids["branch"]},
             "/api/chats/{chat}/undo": {},
             "/api/chats/reset": {"conversation_key": "there"},
+            "/api/import": {},
         }
         if self.endpoint.body is not None:
             self.say("Hi")

@@ -19,3 +19,13 @@ def number_of(given: str | None, name: str, otherwise: Otherwise) -> int | Other
     if not given.isascii() or not given.isdigit() or len(given) > len(str(HIGHEST)):
         raise InvalidInput(f"{name} is a number.")
     return int(given)
+
+
+def yes_or_no(given: str | None, name: str, *, otherwise: bool) -> bool:
+    """Whether it says `true`; as it is otherwise where it was left out. Raises InvalidInput for anything but
+    `true` and `false`."""
+    if given is None:
+        return otherwise
+    if given not in ("true", "false"):
+        raise InvalidInput(f"{name} is true or false.")
+    return given == "true"
