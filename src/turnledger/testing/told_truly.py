@@ -68,7 +68,7 @@ async def all_stored(tables: Tables, owner: str) -> Stored:
         attempt = await tables.attempt(name, attempt_id)
         if attempt is not None and name == owner:
             attempts[attempt_id] = attempt
-    turns = {}
+    turns: dict[TurnId, Turn] = {}
     for name_or_none, branch in await tables.all_branches(None, ALL):
         if name_or_none == owner:
             turns |= {turn.id: turn for turn in await tables.turns(branch, 0, 2**31, ALL)}

@@ -253,7 +253,7 @@ class ForkedOnce(Contract):
                 await soon(chat.fork(turns[0].id, **{"title": "T", **changed}, **ONCE))
         with pytest.raises(IdempotencyMismatch):
             await soon(chat.fork(turns[1].id, title="T", **ONCE))
-        assert len(await here.ledger.conversations()) == 2
+        assert len((await here.ledger.catalogue.list()).chats) == 2
 
     async def test_forks_of_one_key_that_come_at_once_are_one_chat(self, stage: Stage) -> None:
         here, there = await stage.processes()
@@ -272,7 +272,7 @@ class ForkedOnce(Contract):
         here.store.lose_answer(fork, fate, fate)
         made = await soon(chat.fork(**ONCE))
         assert (await soon(chat.fork(**ONCE))).id == made.id
-        assert len(await here.ledger.conversations()) == 2
+        assert len((await here.ledger.catalogue.list()).chats) == 2
 
     async def test_a_fork_that_was_deleted_is_not_made_again(self, stage: Stage) -> None:
         chat = await (await stage.process()).chat()
@@ -316,7 +316,7 @@ class ChangedByWhoIsLetIn(Contract):
         with pytest.raises(AdmissionMoved):
             await soon(task)
         assert await asked(chat) == ["q1", "q2"]
-        assert [each.id for each in await here.ledger.conversations()] == [chat.id]
+        assert [each.conversation.id for each in (await here.ledger.catalogue.list()).chats] == [chat.id]
 
     @every_change
     async def test_who_is_still_let_in_goes_on(self, stage: Stage, name: str) -> None:
