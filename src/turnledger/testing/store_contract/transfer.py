@@ -243,7 +243,7 @@ class Transferred(Contract):
         here = process.ledger
         chat = await rich_chat(here, conversation_key="k")
         file = await exported(here, chat.id)
-        await chat.delete()
+        await chat.delete(purge=True)
         with pytest.raises(ConversationDeleted):
             await exported(here, chat.id)
         await process.tend()
