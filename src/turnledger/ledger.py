@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
@@ -150,6 +150,7 @@ class Ledger:
         internal: bool = False,
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        tags: Iterable[str] = (),
         expires_after: float | None = None,
         reset: ResetPolicy | None = None,
     ) -> Chat:
@@ -168,7 +169,7 @@ class Ledger:
         for the Chat that they get. All methods of a ledger take both.
         """
         process = self._process
-        details = details_of(title, metadata, internal=internal, expires_after=expires_after)
+        details = details_of(title, metadata, internal=internal, expires_after=expires_after, tags=tags)
         target = target_of(
             process,
             id,

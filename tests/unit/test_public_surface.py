@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Catalogue, Chat, Ledger, RunningTurn, Tokens, Transfer, TurnBlock
+from turnledger import Catalogue, Chat, Ledger, RunningTurn, Shares, Tokens, Transfer, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -119,6 +119,10 @@ def test_a_ledger_can_do_this() -> None:
         "turn",
         "usage",
     }
+
+
+def test_shares_can_do_this() -> None:
+    assert public(Shares) == {"create", "exchange", "list", "revoke"}
 
 
 def test_tokens_can_do_this() -> None:

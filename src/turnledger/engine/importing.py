@@ -13,10 +13,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import line
+from turnledger.engine.changes import tell
+from turnledger.engine.entry import preview_at
 from turnledger.engine.exporting import all_lines, branches_of
 from turnledger.engine.import_plan import Plan, Planned
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import check_room, store_turn
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin
 from turnledger.model.derived_id import derived, time_of
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -185,6 +188,7 @@ async def _insert(tables: Tables, request: ImportRequest, conversation: Conversa
     )
     await tables.add_conversation(work.conversation)
     await _add_branches(work)
+    await tell(tables, ChangeKind.CHAT_CREATED, work.conversation, request.now)
     report = ImportReport(line=plan.line, did=Did.IMPORTED, chat=str(conversation.id), turns=len(plan.turns))
     return Imported(work.conversation, (*work.notes, report))
 
@@ -259,8 +263,9 @@ async def _add_branches(work: _Import) -> None:
             placed[turn.id] = made
             if turn.flags:
                 await work.tables.save_flags(work.conversation.owner, made.id, turn.flags)
-        if own:
-            await work.tables.save_branch(branch)
+        if head is not None:
+            preview = await preview_at(work.tables, work.conversation.owner, placed[head])
+            await work.tables.save_branch(replace(branch, preview=preview))
 
 
 def _branch(work: _Import, id: BranchId, last: Planned | None, base: Turn | None) -> Branch:

@@ -66,7 +66,6 @@ class Limits:
     """Share links of one owner that are neither revoked nor expired."""
     visitors: int = 10_000
     """Visitors who came by one link and may still be there."""
-    """How long revoked and expired tokens are listed."""
     changes_kept: float = 3600.0
     """How long who was cut off can go on from the last change that he was told of."""
     changes: int = 100_000

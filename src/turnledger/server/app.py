@@ -21,6 +21,7 @@ from turnledger.server.openapi import with_description
 from turnledger.server.routes import (
     asking,
     branches,
+    catalogue,
     chats,
     completions,
     deleting,
@@ -59,6 +60,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *asking.endpoints(service),
             *turns.endpoints(service),
             *branches.endpoints(service),
+            *catalogue.endpoints(service),
             *chats.endpoints(service),
             *deleting.endpoints(service),
             *events.endpoints(service),

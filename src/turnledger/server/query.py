@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeVar
 
 from turnledger.errors import InvalidInput
@@ -10,6 +11,19 @@ HIGHEST = 999_999_999
 """No page, and no number of a turn, needs more digits."""
 
 Otherwise = TypeVar("Otherwise", int, None)
+
+
+Choice = TypeVar("Choice")
+
+
+def choice_of(given: str | None, name: str, known: Mapping[str, Choice], otherwise: Choice) -> Choice:
+    """What one of the known words stands for; another thing where it was left out. Raises InvalidInput with
+    the words there are."""
+    if given is None:
+        return otherwise
+    if given not in known:
+        raise InvalidInput(f"{name} is one of {', '.join(known)}.")
+    return known[given]
 
 
 def number_of(given: str | None, name: str, otherwise: Otherwise) -> int | Otherwise:

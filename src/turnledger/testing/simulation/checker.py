@@ -22,6 +22,7 @@ from turnledger.testing.simulation.pointing import turns_on
 from turnledger.testing.simulation.promises import Line, broken_by, broken_by_requests
 from turnledger.testing.simulation.shown_to_models import broken_by_what_was_shown
 from turnledger.testing.simulation.world import World
+from turnledger.testing.told_truly import all_stored, broken_by_telling
 
 ALL = 1_000
 
@@ -58,6 +59,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
         turns = {turn.id: turn for line in lines for turn in line.turns}
         problems += [problem for turn in turns.values() async for problem in _events(world, chat, turn)]
     problems += world.intrusions
+    problems += broken_by_telling(await ledger._process.store.read(all_stored, OWNER))
     # What is stored keeps the promises by itself, whatever anybody saw.
     problems += [f"the store is not sound: {finding}" for finding in await ledger.check(at_rest=True)]
     if problems:

@@ -42,6 +42,7 @@ PARTS = (
     "instructions",
     "keyless_retries",
     "metadata",
+    "moved_once",
     "moving",
     "once",
     "one_at_a_time",
@@ -93,6 +94,12 @@ from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
+from turnledger.testing.store_contract.moved_once import (  # noqa: E402
+    ChangedByWhoIsLetIn,
+    ForkedOnce,
+    SwitchedOnce,
+    UndoneOnce,
+)
 from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
@@ -130,6 +137,7 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    ChangedByWhoIsLetIn,
     ChangeRows,
     Changes,
     ContextShown,
@@ -140,6 +148,7 @@ class StoreContract(
     Crossing,
     Deleting,
     Editing,
+    ForkedOnce,
     Forks,
     Everything,
     NothingForgotten,
@@ -167,8 +176,10 @@ class StoreContract(
     Search,
     Stops,
     Superseding,
+    SwitchedOnce,
     TokensKept,
     Transferred,
+    UndoneOnce,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,
