@@ -72,9 +72,23 @@ class _Import:
         self.notes.append(ImportReport(line=at, did=did, chat=str(self.conversation.id), turn=named, why=why))
 
 
+async def already_there(tables: Tables, request: ImportRequest) -> Imported | None:
+    """What is to be said of a chat that is there, by reading alone; None for one that is to be made."""
+    found = await _place(tables, request)
+    return found if isinstance(found, Imported) else None
+
+
 async def import_chat(tables: Tables, request: ImportRequest) -> Imported:
     """Make a chat of a plan. Repeating it changes nothing, and says so. Raises StorageFull if the owner
     stores as much as may be."""
+    found = await _place(tables, request)
+    if isinstance(found, Imported):
+        return found
+    return await _insert(tables, request, replace(request.plan.conversation, id=found))
+
+
+async def _place(tables: Tables, request: ImportRequest) -> ConversationId | Imported:
+    """The id that a chat is to have, or what is to be said of the one that is there."""
     plan, wanted = request.plan, request.plan.conversation
     for tried in range(TRIES):
         id = _name(wanted, tried)
@@ -84,7 +98,7 @@ async def import_chat(tables: Tables, request: ImportRequest) -> Imported:
         if found is None and await tables.is_taken(id):
             continue
         if found is None:
-            return await _insert(tables, request, replace(wanted, id=id))
+            return id
         if found.state is ConversationState.LIVE:
             return await _compare(tables, plan, found)
         if found.state is ConversationState.DELETED:
