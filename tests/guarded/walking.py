@@ -133,7 +133,10 @@ class Town:
         if sent:
             headers += [JSON, (b"content-length", b"%d" % len(sent))]
         async with asyncio.timeout(20):
-            return await ask(self.app, path, method=method, headers=headers, parts=(sent,))
+            path, _, query = path.partition("?")
+            return await ask(
+                self.app, path, method=method, headers=headers, parts=(sent,), query=query.encode()
+            )
 
     async def alices(self) -> list[Any]:
         """Everything that is Alice's, but for what she has in other scopes."""
