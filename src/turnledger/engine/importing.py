@@ -13,10 +13,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine import line
+from turnledger.engine.changes import tell
 from turnledger.engine.exporting import all_lines, branches_of
 from turnledger.engine.import_plan import Plan, Planned
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import check_room, store_turn
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin
 from turnledger.model.derived_id import derived, time_of
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -185,6 +187,7 @@ async def _insert(tables: Tables, request: ImportRequest, conversation: Conversa
     )
     await tables.add_conversation(work.conversation)
     await _add_branches(work)
+    await tell(tables, ChangeKind.CHAT_CREATED, work.conversation, request.now)
     report = ImportReport(line=plan.line, did=Did.IMPORTED, chat=str(conversation.id), turns=len(plan.turns))
     return Imported(work.conversation, (*work.notes, report))
 

@@ -4,13 +4,23 @@ Each is the production engine with one small piece replaced by what a sensible p
 simulator has to catch every one of them; what it does not catch, it does not prove.
 """
 
-from tests.simulation.broken import beginning, branching, ending, holding, resending, showing, telling
+from tests.simulation.broken import (
+    beginning,
+    branching,
+    changes,
+    ending,
+    holding,
+    resending,
+    showing,
+    telling,
+)
 from tests.simulation.broken.registry import BROKEN, engine_broken_by
 
 __all__ = [
     "BROKEN",
     "beginning",
     "branching",
+    "changes",
     "ending",
     "engine_broken_by",
     "holding",
