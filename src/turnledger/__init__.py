@@ -37,6 +37,7 @@ from turnledger.model.listing import Listed, Page
 from turnledger.model.messages import items_of_messages, messages_of
 from turnledger.model.repair import Change, Pending, Repaired, repair
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import Retained, Retired
 from turnledger.model.share import Share, ShareKind
 from turnledger.model.token import Token, TokenScope
 from turnledger.model.transfer_report import ImportReport
@@ -80,6 +81,8 @@ __all__ = [
     "Pending",
     "Repaired",
     "ResetPolicy",
+    "Retained",
+    "Retired",
     "Retry",
     "Rule",
     "Runner",

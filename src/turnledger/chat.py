@@ -27,13 +27,7 @@ from turnledger.engine.asking import (
 )
 from turnledger.engine.awaiting import outcome_in
 from turnledger.engine.block import TurnBlock
-from turnledger.engine.conversations import (
-    DeleteRequest,
-    Target,
-    UpdateRequest,
-    delete,
-    update,
-)
+from turnledger.engine.conversations import Target, UpdateRequest, update
 from turnledger.engine.ending import Ended
 from turnledger.engine.entering import relocate
 from turnledger.engine.flagging import FlagRequest, FlagsOfRequest, flag, flags_in
@@ -62,6 +56,7 @@ from turnledger.engine.reading import (
     summary,
     turns_page,
 )
+from turnledger.engine.removing import delete_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.showing import in_force, whole_history
 from turnledger.engine.stopping import stop_turn
@@ -106,6 +101,11 @@ class Chat:
     @property
     def conversation_key(self) -> str | None:
         return self._found.conversation_key
+
+    @property
+    def former_conversation_key(self) -> str | None:
+        """The one that named it until a reset, or while it was deleted, gave it to another."""
+        return self._found.former_conversation_key
 
     @property
     def scope(self) -> str:
@@ -415,12 +415,12 @@ class Chat:
         )
         return await self._process.persist(update, request)
 
-    async def delete(self) -> None:
-        """Delete the conversation; a running turn ends with it. The conversation_key is free again."""
-        process = self._process
-        request = DeleteRequest(self.owner, self.id, process.clock.now_ms())
-        branch = await process.persist(delete, request)
-        process.cache.forget(branch)
-        process.shown_turns.forget(branch)
-        process.lose_lanes(self.id)
-        process.bells.ring_all()
+    async def delete(self, *, purge: bool = False) -> Conversation:
+        """Delete the conversation, and return it as it is then; a running turn ends with it. The
+        conversation_key is free again.
+
+        It can be restored until its `purge_at`, see Ledger.restore, or not at all with `purge`: then its
+        turns are removed soon, but for those that forks of it show. Deleting it once more changes nothing,
+        unless it is to be purged now.
+        """
+        return await delete_for(self._process, self.owner, self.id, self._target.within, purge=purge)

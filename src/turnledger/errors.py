@@ -62,6 +62,7 @@ The docstring of a class is its message when none is given; `code` is the word t
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -144,6 +145,17 @@ class ConversationDeleted(ConversationUnavailable):
 
     code = "conversation_deleted"
 
+    def __init__(self, message: str | None = None, *, restorable_until: int | None = None) -> None:
+        if message is None and restorable_until is not None:
+            until = datetime.fromtimestamp(restorable_until / 1000, UTC)
+            message = (
+                "That conversation was deleted. It can be restored until "
+                f"{until:%Y-%m-%d %H:%M} UTC; or start a new one."
+            )
+        super().__init__(message)
+        self.restorable_until = restorable_until
+        """Milliseconds since 1970; None if it is gone for good."""
+
 
 class ConversationExpired(ConversationUnavailable):
     """That conversation has expired and its history is gone. Start a new one."""
@@ -194,14 +206,14 @@ class WaitEnded(ConversationBusy):
 
 
 class StorageFull(TurnledgerError):
-    """As much is stored for this owner as may be. Delete conversations, then try again. Nothing was run."""
+    """As much is stored for this owner as may be. Purge conversations, then try again. Nothing was run."""
 
     code = "storage_full"
 
     def __init__(self, limit: int) -> None:
         super().__init__(
-            f"As much is stored for this owner as may be ({limit} bytes). Delete conversations to make room; "
-            "it is there a moment later. Nothing was run."
+            f"As much is stored for this owner as may be ({limit} bytes). Purge conversations to make "
+            "room: it is there a moment later. Nothing was run."
         )
         self.limit = limit
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Self, Unpack
@@ -41,6 +41,7 @@ from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import AtWork, Process
 from turnledger.engine.reading import HomeRequest, home_of
+from turnledger.engine.removing import delete_for, restore_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.resets import NamedRequest, ResetRequest, named_by
 from turnledger.engine.resets import reset as reset_key
@@ -50,9 +51,11 @@ from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.change import LiveChange
+from turnledger.model.conversation import Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.retention import Retained
 from turnledger.model.search_words import sought_in
 from turnledger.model.turn import Turn
 from turnledger.model.usage import Usage
@@ -147,6 +150,7 @@ class Ledger:
         internal: bool = False,
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        tags: Iterable[str] = (),
         expires_after: float | None = None,
         reset: ResetPolicy | None = None,
     ) -> Chat:
@@ -165,7 +169,7 @@ class Ledger:
         for the Chat that they get. All methods of a ledger take both.
         """
         process = self._process
-        details = details_of(title, metadata, internal=internal, expires_after=expires_after)
+        details = details_of(title, metadata, internal=internal, expires_after=expires_after, tags=tags)
         target = target_of(
             process,
             id,
@@ -230,6 +234,29 @@ class Ledger:
         request = ResetRequest(owner, scope, conversation_key, seen, fresh, now, within, admitted)
         found = await persist_admitted(process, reset_key, request, readmit)
         return Chat(process, found, is_new=found.id == fresh.id, within=within)
+
+    async def delete(
+        self, id: str, *, owner: str = OWNER, within: Within = EVERYWHERE, purge: bool = False
+    ) -> Conversation:
+        """Delete a conversation, also one that is deleted already and shall be purged; see Chat.delete.
+        Raises ConversationNotFound."""
+        return await delete_for(self._process, owner, ConversationId(id), within, purge=purge)
+
+    async def restore(self, id: str, *, owner: str = OWNER, within: Within = EVERYWHERE) -> Chat:
+        """Bring a deleted conversation back, with all that was said in it and about it.
+
+        It has its conversation_key again if nobody took that meanwhile; if somebody did, it has none, and
+        its `former_conversation_key` says which it was. Restoring one that is not deleted changes nothing.
+        Raises ConversationNotFound, ConversationDeleted if it is gone for good, and ConversationExpired.
+        """
+        found = await restore_for(self._process, owner, ConversationId(id), within)
+        return Chat(self._process, found, within=within)
+
+    async def retain(self) -> Retained:
+        """Remove what is older, or more, than each owner may keep, and report it: see Limits.retain_for and
+        Limits.retain_bytes. What is old is deleted, and can be restored; what is too much is purged, the
+        oldest first. Never what is pinned, or has a turn that runs. It is done on a timer anyway."""
+        return await self._tending.retaining.retain()
 
     async def search(
         self,

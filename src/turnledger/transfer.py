@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import replace
+from typing import TypeAlias
 
 import msgspec
 
@@ -28,6 +29,9 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer_report import Did, ImportReport
 from turnledger.model.within import EVERYWHERE, Within
+
+Refuses: TypeAlias = Callable[[str], str | None]
+"""Says of a scope why no chat is taken in there; None where some are."""
 
 CHATS = 100
 """Chats that are looked up at once."""
@@ -111,14 +115,16 @@ class Transfer:
         owner: str | None = None,
         scope: str | None = None,
         within: Within = EVERYWHERE,
+        refuses: Refuses = lambda _: None,
     ) -> AsyncIterator[ImportReport]:
         """Put chats into the store, and report what was done, line by line.
 
         `source` is the text of a file in pieces of any size. Each chat is made in one transaction: it is
         there whole or not at all, also if the process dies. What is there already is never changed: the same
         chat again is `unchanged`, another one of its id a `conflict`. Chats keep the scope that the file
-        names, unless `scope` says another. Raises no error for what stands in the file; a StoreError ends
-        the import, and what was reported until then is done.
+        names, unless `scope` says another; where `refuses` says why a scope takes none, none is taken.
+        Raises no error for what stands in the file; a StoreError ends the import, and what was reported until
+        then is done.
         """
         if owner is not None:
             check_name("owner", owner)
@@ -130,27 +136,29 @@ class Transfer:
         reader = ChatReader(self._process.limits)
         async for piece in _pieces(source):
             for found in reader.feed(piece):
-                for report in await self._told(found, owner or self._owner, scope, within):
+                for report in await self._told(found, owner or self._owner, scope, within, refuses):
                     yield report
         for found in reader.close():
-            for report in await self._told(found, owner or self._owner, scope, within):
+            for report in await self._told(found, owner or self._owner, scope, within, refuses):
                 yield report
 
     async def _told(
-        self, found: ReadChat | ImportReport, owner: str, scope: str | None, within: Within
+        self, found: ReadChat | ImportReport, owner: str, scope: str | None, within: Within, refuses: Refuses
     ) -> list[ImportReport]:
         if isinstance(found, ImportReport):
             return [found]
-        reports = await self._import(found, owner, scope, within)
+        reports = await self._import(found, owner, scope, within, refuses)
         return sorted((*found.reports, *reports), key=lambda report: report.line)
 
     async def _import(
-        self, found: ReadChat, owner: str, scope: str | None, within: Within
+        self, found: ReadChat, owner: str, scope: str | None, within: Within, refuses: Refuses
     ) -> list[ImportReport]:
         process = self._process
         if found.header is None or found.refused is not None:
             return [_refused(found, found.refused or "")]
         header = found.header if scope is None else msgspec.structs.replace(found.header, scope=scope)
+        if (why := refuses(header.scope)) is not None:
+            return [_refused(found, why)]
         try:
             plan = planned(header, found.line, found.turns, owner, process.limits)
             request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import openai
 import pytest
 
@@ -71,6 +72,24 @@ def test_what_was_kept_before_stays_and_is_not_added_to(serve: Serve, tmp_path: 
     told = whole(after.client("k", X_Conversation_Messages="full"), everything)
     assert (told.state, told.text) == ("unkept", "Two.")
     assert after.history("k") == [("user", "first"), ("assistant", "One.")]
+
+
+def test_no_chat_is_taken_in_where_none_is_kept(serve: Serve) -> None:
+    before = serve(otherwise=["One."])
+    whole(before.client("k"), "first")
+    whole(before.client("k", X_Conversation_Scope="desk"), "first")
+    file = before.http.get("/api/export")
+    after = serve(settings=DESK_UNKEPT)
+    told = after.http.post(
+        "/api/import", content=file.content, headers={"Content-Type": "application/x-ndjson"}
+    )
+    *reports, end = [msgspec.json.decode(line) for line in told.content.splitlines()]
+    assert (end["done"]["imported"], end["done"]["refused"]) == (1, 1)
+    assert [each["why"] for each in reports if each["did"] == "refused"] == [
+        "The chats of this scope are not kept."
+    ]
+    assert not after.do(after.ledger.is_named("k", scope="desk"))
+    assert after.do(after.ledger.is_named("k"))
 
 
 def test_half_of_what_was_asked_for_is_not_given(serve: Serve) -> None:

@@ -144,3 +144,22 @@ def test_another_answer_to_the_first_question_is_no_reason_for_another_name(serv
     assert len(served.upstream.received) == 3
     assert title(served, "k") == ("A name", NamedBy.MODEL)
     assert assistant("Other.")["content"] == again.text
+
+
+def test_a_turn_that_is_asked_for_over_the_other_api_is_named_as_well(serve: Serve) -> None:
+    served = serve(["It rains."], ["Weather"], settings=TITLED)
+    body = {"model": "scripted", "input": "How is the weather?", "conversation_key": "k"}
+    assert served.http.post("/api/turns", json=body).status_code == 200
+    named(served)
+    assert title(served, "k") == ("Weather", NamedBy.MODEL)
+
+
+def test_a_client_that_leaves_has_its_chat_named_all_the_same(serve: Serve) -> None:
+    gate = Gate()
+    served = serve(["It ", gate, "rains."], ["Weather"], settings=TITLED)
+    with served.raw({"messages": [user("How is the weather?")], "stream": True}, "k"):
+        served.arrived(gate)
+    served.release(gate)
+    served.until(lambda: len(served.upstream.received) == 2)
+    named(served)
+    assert title(served, "k") == ("Weather", NamedBy.MODEL)

@@ -1,4 +1,4 @@
-"""What followers were told, held against the changes that are stored, and those against the rest."""
+"""What followers were told over HTTP, held against the changes stored, and these against all else."""
 
 from __future__ import annotations
 

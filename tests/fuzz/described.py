@@ -35,6 +35,14 @@ CHECKS = [
     unsupported_method,
 ]
 Case = schemathesis.Case
+
+
+@schemathesis.serializer("application/x-ndjson")
+def lines_of_json(_: Any, value: Any) -> bytes:
+    """A file of an import, which is whatever stands in it."""
+    return value.encode() if isinstance(value, str) else msgspec.json.encode(value, enc_hook=str) + b"\n"
+
+
 Operation = schemathesis.APIOperation
 
 

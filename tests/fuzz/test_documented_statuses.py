@@ -9,14 +9,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from starlette.types import Message
 
 from tests.fuzz.asking import HOST, JSON, Reply
 from tests.fuzz.replies import check_error
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
+from turnledger.engine.ports import Tables
 from turnledger.engine.tokens import find
 from turnledger.errors import ModelError, ModelRefused, ModelTimeout
+from turnledger.model.conversation import ConversationState
+from turnledger.model.ids import ConversationId
 from turnledger.model.share_code import new_code
 from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
@@ -71,7 +75,7 @@ class Place:
         self.gone = await self._chat("gone")
         self.ids |= await self._chat("there")
         chat = await self.ledger.conversation(self.gone["chat"], owner="alice")
-        await chat.delete()
+        await chat.delete(purge=True)
         share, code = await self.ledger.shares.create(scope="fair", owner="alice")
         self.ids["share"] = str(share.id)
         self.bodies: dict[str, Any] = {
@@ -79,10 +83,13 @@ class Place:
             "/api/shares": {"chat": self.ids["chat"]},
             EXCHANGE: {"code": code, "nonce": "n" * 32},
             "/api/turns/{turn}/stop": {},
+            "/api/chats": {"conversation_key": "new"},
+            "/api/chats/{chat}": {"title": "T"},
             "/api/chats/{chat}/fork": {},
             "/api/chats/{chat}/switch": {"branch": self.ids["branch"]},
             "/api/chats/{chat}/undo": {},
             "/api/chats/reset": {"conversation_key": "there"},
+            "/api/import": {},
         }
         if self.endpoint.body is not None:
             self.say("Hi")
@@ -144,6 +151,11 @@ async def go_well(place: Place) -> None:
     """Nothing is wrong."""
 
 
+async def find_it_there(place: Place) -> None:
+    if place.endpoint.path == "/api/chats" and place.body is not None:
+        place.body = {"conversation_key": "there"}
+
+
 async def name_two_hosts(place: Place) -> None:
     place.more = [HOST]
 
@@ -193,10 +205,24 @@ async def be_in_the_way(place: Place) -> None:
 
 
 async def name_what_was_deleted(place: Place) -> None:
+    if place.endpoint.path == "/api/chats":
+        await place.store.transact(_lapse, ConversationId(place.ids["chat"]))
+        place.body = {"conversation_key": "there"}
+        return
     place.ids |= place.gone
     if NAMED.get(place.endpoint.path) == "chat" and place.body is not None:
         place.body["chat"] = place.ids["chat"]
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
+
+
+async def _lapse(tables: Tables, id: ConversationId) -> None:
+    found = await tables.conversation("alice", id)
+    assert found is not None
+    await tables.save_conversation(replace(found, state=ConversationState.EXPIRED))
+
+
+async def be_late(place: Place) -> None:
+    place.headers[b"if-match"] = b'"7"'
 
 
 async def announce_too_much(place: Place) -> None:
@@ -255,7 +281,7 @@ OTHERWISE: dict[str, dict[str, Any]] = {
 }
 MODELS = Models({"demo": Found(DemoModel(pace=0, patience=0), "demo")})
 PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
-    200: go_well,
+    200: find_it_there,
     201: go_well,
     400: name_two_hosts,
     401: show_no_token,
@@ -264,6 +290,7 @@ PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     408: keep_the_body_back,
     409: be_in_the_way,
     410: name_what_was_deleted,
+    412: be_late,
     413: announce_too_much,
     415: send_a_form,
     422: use_a_key_twice,

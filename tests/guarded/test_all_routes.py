@@ -68,6 +68,23 @@ async def test_to_one_who_is_narrowed_other_chats_do_not_exist() -> None:
         assert await place.alices() == before
 
 
+async def test_to_one_who_is_narrowed_to_a_chat_others_do_not_exist() -> None:
+    async with town() as place:
+        before = await place.alices()
+        for operation in place.operations():
+            reply = await place.walk(operation, "of another chat")
+            if not operation.is_public and operation.needs not in (None, "chats:read"):
+                assert (reply.status, reply.code) == (403, "insufficient_scope"), operation.name
+            elif operation.names_hers:
+                assert reply.status == 404, operation.name
+            elif "{token}" in operation.path:
+                assert reply.status == 403, operation.name
+            else:
+                assert reply.status == 200, operation.name
+            shows_nothing(reply, place, operation)
+        assert await place.alices() == before
+
+
 async def test_each_scope_opens_what_needs_it_and_nothing_else() -> None:
     for scope in ALL:
         async with town() as place:

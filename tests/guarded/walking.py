@@ -87,6 +87,10 @@ class Town:
         _, self.tokens["bob"] = await tokens.create(owner="bob", scopes=[s for s in ALL if s != "admin"])
         _, self.tokens["narrow"] = await tokens.create(owner="alice", scopes=ALL, chat_scope="elsewhere")
         _, self.tokens["modelless"] = await tokens.create(owner="alice", scopes=ALL, models=["other"])
+        other = await self.ledger.conversation(owner="alice", scope="aside")
+        _, self.tokens["of another chat"] = await tokens.create(
+            owner="alice", scopes=["chats:read"], conversation=other.id
+        )
         for scope in ALL:
             name = f"all but {scope}"
             _, self.tokens[name] = await tokens.create(owner="alice", scopes=set(ALL) - {scope})
@@ -153,6 +157,8 @@ BODIES: dict[str, Any] = {
     "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/turns/{turn}/stop": {},
     "POST /api/import": {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 1},
+    "POST /api/chats": {"conversation_key": "another"},
+    "PATCH /api/chats/{chat}": {"title": "Mine"},
     "POST /api/chats/{chat}/fork": {},
     "POST /api/chats/{chat}/switch": {},
     "POST /api/chats/{chat}/undo": {},

@@ -19,6 +19,7 @@ SHORTEST = {1: 14, 2: 12, 3: 12, 4: 12}
 SHORTEST_CREDENTIAL = 8
 SECRETS = {
     "a token": re.compile(r"tlt_[0-9A-Za-z]{20,}"),
+    "a code of a link": re.compile(r"tls_[0-9A-Za-z]{20,}"),
     "an authorization": re.compile(r"\b(?:bearer|basic)[\s:=\"']+[\w.~+/-]{8,}", re.IGNORECASE),
     "an api_key": re.compile(r"\bsk-[\w-]{4,}"),
 }

@@ -32,6 +32,7 @@ def searched(folder: Path, *lines: str) -> Report:
     [
         (json.dumps({"event": "request", "path": f"/api/{TOKEN}"}), "a token"),
         (f"Traceback: {TOKEN}", "a token"),
+        (f"GET /share?{TOKEN.replace('tlt_', 'tls_')}", "a code of a link"),
         (json.dumps({"event": "e", "headers": {"authorization": "Bearer abcdefghijkl"}}), "an authorization"),
         ("authorization=basic dXNlcjpwYXNz", "an authorization"),
         ("Incorrect API key: sk-secret", "an api_key"),

@@ -12,13 +12,12 @@ from turnledger.engine.begin import begin
 from turnledger.engine.beginning import BeginRequest
 from turnledger.engine.catalogue import ListRequest, list_page
 from turnledger.engine.conversations import (
-    DeleteRequest,
     ResolveRequest,
     Target,
-    delete,
     new_conversation,
     resolve_now,
 )
+from turnledger.engine.deleting import DeleteRequest, delete
 from turnledger.engine.ports import Tables
 from turnledger.errors import StoreError
 from turnledger.model.attempt import Attempt, AttemptState
@@ -41,7 +40,8 @@ async def attempt(tables: Tables, _: None) -> Attempt | None:
     return await tables.attempt("ann", TURNS[0])
 
 
-def test_a_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair) -> None:
+@pytest.mark.parametrize("purge_at", [None, 2_000])
+def test_a_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair, purge_at: int | None) -> None:
     """So it is ended with the policies it has: `save_attempt` is not there to change those."""
     make(pair, 0, at=1_000)
     request = BeginRequest(
@@ -54,7 +54,7 @@ def test_a_turn_ended_by_a_deletion_is_the_same_row_in_both_stores(pair: Pair) -
         queue_limit=1,
     )
     pair.transact(begin, request)
-    pair.transact(delete, DeleteRequest("ann", CONVERSATIONS[0], 1_000))
+    pair.transact(delete, DeleteRequest("ann", CONVERSATIONS[0], 1_000, purge_at))
     assert drive(pair.sqlite.read(attempt, None)) == drive(pair.memory.read(attempt, None))
 
 

@@ -42,18 +42,15 @@ from turnledger.engine.branching import Divergence
 from turnledger.engine.catalogue import ListRequest, NameRequest, list_page, name_by_model
 from turnledger.engine.commit import DoubtRequest, commit, resolve_doubt
 from turnledger.engine.conversations import (
-    DeleteRequest,
-    ExpireRequest,
     ResolveRequest,
     Target,
     UpdateRequest,
-    delete,
-    expire_lapsed,
     new_conversation,
     resolve_now,
     resolve_settled,
     update,
 )
+from turnledger.engine.deleting import DeleteRequest, EndDueRequest, RestoreRequest, delete, end_due, restore
 from turnledger.engine.ending import end
 from turnledger.engine.flagging import FlagRequest, flag
 from turnledger.engine.idempotency import Key, claimed_as
@@ -396,11 +393,24 @@ class Operations(RuleBasedStateMachine):
         self.run(name_by_model, NameRequest(owner, CONVERSATIONS[place], "Made up", self.now))
 
     @precondition(lambda machine: len(machine.requests) >= machine.enough)
-    @rule(owner=owners, place=places, key=keys, internal=st.booleans())
-    def is_deleted_and_another_made(self, owner: str, place: int, key: str | None, internal: bool) -> None:
-        self.run(delete, DeleteRequest(owner, CONVERSATIONS[place], self.now))
+    @rule(
+        owner=owners, place=places, key=keys, internal=st.booleans(), kept=st.sampled_from([None, 0, 2_000])
+    )
+    def is_deleted_and_another_made(
+        self, owner: str, place: int, key: str | None, internal: bool, kept: int | None
+    ) -> None:
+        purge_at = None if kept is None else self.now + kept
+        request = DeleteRequest(owner, CONVERSATIONS[place], self.now, purge_at)
+        first = self.run(delete, request)
+        assert self.run(delete, request) == first  # the first answer was lost
         aim = Target(owner, None, key, self.fresh(owner, conversation_key=key, internal=internal))
         self.run(resolve_now, ResolveRequest(aim, self.now))
+
+    @rule(owner=owners, place=places, within=narrowed, kept=st.none() | st.just(2_000))
+    def is_restored(self, owner: str, place: int, within: str | None, kept: int | None) -> None:
+        request = RestoreRequest(owner, CONVERSATIONS[place], self.now, within, kept)
+        first = self.run(restore, request)
+        assert self.run(restore, request) == first  # the first answer was lost
 
     @precondition(lambda machine: len(machine.requests) >= machine.enough // 2)
     @rule(owner=owners, key=keys, place=st.none() | places, scope=scopes, within=narrowed)
@@ -429,7 +439,7 @@ class Operations(RuleBasedStateMachine):
     def time_passes(self, passed: int, kept: int | None) -> None:
         self.now += passed
         if kept is not None:
-            self.run(expire_lapsed, ExpireRequest(self.now, 500))
+            self.run(end_due, EndDueRequest(self.now, 500, 2_000))
             self.run(purge_all, PurgeRequest(self.now, kept, 500))
 
     # Reading.

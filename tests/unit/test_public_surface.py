@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import turnledger
-from turnledger import Catalogue, Chat, Ledger, RunningTurn, Tokens, Transfer, TurnBlock
+from turnledger import Catalogue, Chat, Ledger, RunningTurn, Shares, Tokens, Transfer, TurnBlock
 
 
 def public(kind: type) -> set[str]:
@@ -45,6 +45,8 @@ def test_these_names_are_exported() -> None:
         "Pending",
         "Repaired",
         "ResetPolicy",
+        "Retained",
+        "Retired",
         "Retry",
         "Rule",
         "Runner",
@@ -95,6 +97,7 @@ def test_a_ledger_can_do_this() -> None:
         "close",
         "catalogue",
         "conversation",
+        "delete",
         "delivered",
         "follow",
         "is_named",
@@ -106,6 +109,8 @@ def test_a_ledger_can_do_this() -> None:
         "recover",
         "resent",
         "reset",
+        "restore",
+        "retain",
         "run",
         "search",
         "shares",
@@ -114,6 +119,10 @@ def test_a_ledger_can_do_this() -> None:
         "turn",
         "usage",
     }
+
+
+def test_shares_can_do_this() -> None:
+    assert public(Shares) == {"create", "exchange", "list", "revoke"}
 
 
 def test_tokens_can_do_this() -> None:
@@ -139,6 +148,7 @@ def test_a_chat_can_do_this() -> None:
         "flags",
         "events",
         "fork",
+        "former_conversation_key",
         "history",
         "id",
         "info",

@@ -428,7 +428,12 @@ def tag_of(tag: object) -> str:
 
 
 def details_of(
-    title: str | None, metadata: Mapping[str, str] | None, *, internal: bool, expires_after: float | None
+    title: str | None,
+    metadata: Mapping[str, str] | None,
+    *,
+    internal: bool,
+    expires_after: float | None,
+    tags: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What a caller says of a conversation that is to be made, checked, by the names of its fields."""
     check_details(title, metadata)
@@ -438,6 +443,7 @@ def details_of(
         "title": title or None,
         "named_by": NamedBy.PERSON if title else None,
         "metadata": dict(metadata or {}),
+        "tags": tags_of(tags),
         "internal": internal,
         "expires_after": None if expires_after is None else round(expires_after * 1000),
     }

@@ -106,6 +106,11 @@ class Audit:
         return self._settled.get(branch)
 
 
+def is_whole(conversation: Conversation) -> bool:
+    """Whether its turns have to be there: those of one that is purged or expired are being removed."""
+    return is_live(conversation) or conversation.state is ConversationState.DELETED
+
+
 def is_live(conversation: Conversation) -> bool:
-    """Whether its turns have to be there: those of an ended one are being removed."""
+    """Whether something may run on it."""
     return conversation.state is ConversationState.LIVE

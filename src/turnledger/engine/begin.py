@@ -18,13 +18,13 @@ from turnledger.engine.idempotency import NOTHING_CLAIMED, Fresh, Share, Verdict
 from turnledger.engine.lane import beat_of, is_dead, queue_before
 from turnledger.engine.moving import Move, Moved, check_move, move, moved_before, moved_under
 from turnledger.engine.ports import Tables
+from turnledger.engine.resuming import can_resume, take_up
 from turnledger.engine.seen import Freed, HistoryMoved, MustReachDisk
 from turnledger.engine.usage import check_room
 from turnledger.errors import AdmissionMoved, ConversationBusy, ConversationNotFound, QueueFull
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy, OnStop
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, Ticket
-from turnledger.model.ids import TurnId
 from turnledger.model.instructions import Instructions, given_to
 from turnledger.model.item import Item
 from turnledger.model.journal import Journal
@@ -285,7 +285,7 @@ async def _take_lane(
         attempt = replace(attempt, fork=place.fork)
     journal = Journal()
     if resumed is not None:
-        branch, journal, count = await _take_up(tables, branch, resumed, attempt.id)
+        branch, journal, count = await take_up(tables, branch, resumed, attempt.id)
         attempt = replace(attempt, journaled=count)
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
@@ -305,17 +305,6 @@ async def _take_lane(
 def _check_seen(branch: Branch, request: BeginRequest) -> None:
     if request.reread is not None and (request.seen is None or not request.seen.is_still(branch)):
         raise HistoryMoved(branch.conversation)
-
-
-def can_resume(branch: Branch, earlier: Attempt) -> bool:
-    """Whether a retry may take up the journal: only on the head it ran on, or the chain would break; so not
-    while the effects of another attempt wait to be settled there first."""
-    return (
-        earlier.state is AttemptState.FAILED
-        and earlier.journaled > 0
-        and earlier.base == branch.head
-        and branch.unsettled in (None, earlier.id)
-    )
 
 
 async def _ready(
@@ -378,19 +367,6 @@ async def _instructions_there(
     """Those that the turn brought along whose place is taken: they stay with the place."""
     instead_of = await replaced(tables, request.target.owner, branch, wish)
     return given_to(instead_of) if instead_of is not None else None
-
-
-async def _take_up(
-    tables: Tables, branch: Branch, earlier: Attempt, attempt: TurnId
-) -> tuple[Branch, Journal, int]:
-    """Move the journal of a failed attempt to its retry, and state the calls of unknown outcome. From now
-    on the effects are the retry's: nothing waits to be settled."""
-    journal = Journal.taken_up(await tables.journal(earlier.id))
-    journal.items += closing.resumed(journal)
-    await tables.drop_journal(earlier.id)
-    await tables.save_attempt(replace(earlier.moved(AttemptState.RESUMED), journaled=0))
-    await tables.add_records(attempt, 0, journal.records)
-    return replace(branch, unsettled=None), journal, len(journal.records)
 
 
 def _attempt(

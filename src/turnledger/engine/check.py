@@ -1,6 +1,7 @@
 """Check: whether what is stored keeps the promises. Reads everything once, in pages, on one view.
 
-    conversations   the current branch is there; a conversation_key names one; turns are shared within a scope
+    conversations   the current branch is there; deleted as far as it says; a conversation_key names one;
+                    turns are shared within a scope
     branches        check_line: turns, parents, pairs, instructions, origins; check_beside: event logs, flags;
                     check_lane: what runs, what is to be settled
     attempts        check_lane: known to their branch, not in the history as well, no effect hidden
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from turnledger.engine.audit import PAGE, Audit, Enough, Place, is_live
+from turnledger.engine.audit import PAGE, Audit, Enough, Place, is_whole
 from turnledger.engine.check_beside import check_aside
 from turnledger.engine.check_lane import check_attempt, check_lane, check_ticket
 from turnledger.engine.check_line import check_line
@@ -27,7 +28,7 @@ from turnledger.engine.check_tokens import check_token
 from turnledger.engine.idempotency import claimed_within
 from turnledger.engine.ports import Tables
 from turnledger.model.attempt import AttemptState
-from turnledger.model.conversation import Claim, Conversation, Ticket
+from turnledger.model.conversation import Claim, Conversation, ConversationState, Ticket
 from turnledger.model.finding import Finding, Rule
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
@@ -124,8 +125,20 @@ async def _conversation(audit: Audit, owner: str, id: ConversationId) -> None:
         if branch is None or branch.conversation != id:
             what = "is not there" if branch is None else "is not one of its own"
             audit.found(Rule.ORPHAN, place, f"It shows {found.branch}, which {what}: it cannot be continued.")
+    _check_state(audit, place, found)
     with audit.passing_over():
         await _check_key(audit, place, found)
+
+
+def _check_state(audit: Audit, place: Place, found: Conversation) -> None:
+    """Whether a conversation is deleted as far as it says."""
+    is_restorable = found.state is ConversationState.DELETED
+    if is_restorable and found.purge_at is None:
+        audit.found(Rule.STATE, place, "It is deleted, and nothing says until when: it is never purged.")
+    elif not is_restorable and found.purge_at is not None:
+        audit.found(Rule.STATE, place, f"It is {found.state}, but is to be purged as if it were deleted.")
+    if not is_whole(found) and (found.title is not None or found.metadata or found.tags):
+        audit.found(Rule.STATE, place, f"It is {found.state}, but what was said about it is still there.")
 
 
 async def _check_key(audit: Audit, place: Place, found: Conversation) -> None:
@@ -160,8 +173,8 @@ async def _branch(audit: Audit, owner: str | None, id: BranchId) -> None:
         conversation = await audit.tables.conversation(owner, branch.conversation)
         if conversation is not None:
             await _check_shared(audit, place, conversation)
-            await check_line(audit, place, branch, live=is_live(conversation))
-            await check_lane(audit, place, branch, live=is_live(conversation))
+            await check_line(audit, place, branch, whole=is_whole(conversation))
+            await check_lane(audit, place, branch, conversation)
 
 
 async def _check_shared(audit: Audit, place: Place, conversation: Conversation) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from turnledger.engine.audit import UNREADABLE, Audit, Place, is_live
+from turnledger.engine.audit import UNREADABLE, Audit, Place, is_live, is_whole
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.conversation import Branch, Conversation, Ticket
 from turnledger.model.finding import Rule
@@ -13,11 +13,11 @@ from turnledger.model.turn import Turn, TurnKind
 SET_ASIDE = (AttemptState.FAILED, AttemptState.DISCARDED)
 
 
-async def check_lane(audit: Audit, place: Place, branch: Branch, *, live: bool) -> None:
+async def check_lane(audit: Audit, place: Place, branch: Branch, conversation: Conversation) -> None:
     """Check what a branch says of its lane."""
     with audit.passing_over():
-        await _check_running(audit, place, branch, live=live)
-    if live:
+        await _check_running(audit, place, branch, live=is_live(conversation))
+    if is_whole(conversation):
         with audit.passing_over():
             await _check_unsettled(audit, place, branch)
 
@@ -87,7 +87,7 @@ def _check_against_turn(
     audit: Audit, place: Place, attempt: Attempt, turn: Turn | None, conversation: Conversation
 ) -> None:
     is_settled = attempt.state is AttemptState.SETTLED
-    if turn is None and is_settled and is_live(conversation):
+    if turn is None and is_settled and is_whole(conversation):
         audit.found(
             Rule.EFFECT, place, "It is settled, but not in the history: what its tools did is hidden."
         )
@@ -120,7 +120,7 @@ async def _check_journal(
     except UNREADABLE as problem:
         audit.note_unreadable(place, "Its journal", problem)
         return
-    is_waiting = branch.unsettled == attempt.id or not is_live(conversation)
+    is_waiting = branch.unsettled == attempt.id or not is_whole(conversation)
     if attempt.state in SET_ASIDE and has_effects and not is_waiting:
         audit.found(
             Rule.EFFECT,

@@ -42,13 +42,13 @@ class _Walk:
     settled: list[int] = field(default_factory=list)
 
 
-async def check_line(audit: Audit, place: Place, branch: Branch, *, live: bool) -> None:
-    """Check the own turns of a branch, and its origin. Of a conversation that has ended, only what branches
-    elsewhere need must be there."""
-    walk = await _from_origin(audit, place, branch, live=live)
-    through = branch.length if live else await audit.tables.needed_through(branch.id)
-    await _follow(audit, walk, branch, through, live=live)
-    if live:
+async def check_line(audit: Audit, place: Place, branch: Branch, *, whole: bool) -> None:
+    """Check the own turns of a branch, and its origin. Of a conversation that is not whole, only what
+    branches elsewhere need must be there."""
+    walk = await _from_origin(audit, place, branch, whole=whole)
+    through = branch.length if whole else await audit.tables.needed_through(branch.id)
+    await _follow(audit, walk, branch, through, whole=whole)
+    if whole:
         _check_head(audit, walk, branch)
         late = [number for number in walk.settled if number > branch.settled]
         if late:
@@ -62,7 +62,7 @@ async def check_line(audit: Audit, place: Place, branch: Branch, *, live: bool) 
         audit.remember_settled(branch.id, tuple(walk.settled))
 
 
-async def _from_origin(audit: Audit, place: Place, branch: Branch, *, live: bool) -> _Walk:
+async def _from_origin(audit: Audit, place: Place, branch: Branch, *, whole: bool) -> _Walk:
     """The walk as it begins: behind the turn that the branch was made from."""
     unknown = _Walk(place, branch.start, is_sure=False, pending=None, instructed=None)
     origin: Origin | None = None
@@ -71,7 +71,7 @@ async def _from_origin(audit: Audit, place: Place, branch: Branch, *, live: bool
     except UNREADABLE as problem:
         audit.note_unreadable(place, "Its origin", problem)
         return unknown
-    if origin is None and branch.start and live:
+    if origin is None and branch.start and whole:
         audit.found(
             Rule.CHAIN,
             place,
@@ -153,7 +153,7 @@ async def _settled_on(audit: Audit, branch: Branch) -> tuple[int, ...]:
     return tuple(found)
 
 
-async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, live: bool) -> None:
+async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, whole: bool) -> None:
     """Go through the own turns of a branch, and to its end."""
     while True:
         page = await _page(audit, walk, branch)
@@ -163,7 +163,7 @@ async def _follow(audit: Audit, walk: _Walk, branch: Branch, through: int, *, li
                 walk.is_sure, walk.pending, walk.instructed = False, None, None
                 continue
             if turn.number > through:
-                if live:
+                if whole:
                     _note_beyond(audit, walk, branch, turn)
                 return
             if _check_turn(audit, walk, turn):

@@ -1,4 +1,4 @@
-"""Conversations: from an id or a conversation_key to the row in one atomic step; rename, delete, expire."""
+"""Conversations: from an id or a conversation_key to the row in one atomic step; rename and list."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from turnledger.engine.changes import tell
-from turnledger.engine.ending import DELETED, end_running
 from turnledger.engine.entry import named_by_words, words_of
 from turnledger.engine.ports import Tables
 from turnledger.errors import (
@@ -177,7 +176,7 @@ async def check_live(tables: Tables, found: Conversation | None, now: int) -> Co
     if found is None:
         raise ConversationNotFound
     if found.is_deleted:
-        raise ConversationDeleted
+        raise ConversationDeleted(restorable_until=found.purge_at)
     if found.is_expired(now):
         branch = await tables.branch(found.branch)
         if found.state is ConversationState.EXPIRED or branch is None or branch.running is None:
@@ -259,58 +258,3 @@ async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Co
         return found
     branch = await tables.branch(found.branch)
     return named_by_words(found, await words_of(tables, branch) if branch is not None else None)
-
-
-@dataclass(frozen=True)
-class DeleteRequest:
-    owner: str
-    id: ConversationId
-    now: int
-
-
-async def delete(tables: Tables, request: DeleteRequest) -> BranchId:
-    """Delete the conversation: its key is free, its fence raised, its running attempt ended, its queue gone.
-    Deleting a deleted one changes nothing. Turns are removed by and by; nobody can read them any more."""
-    found = await tables.conversation(request.owner, request.id)
-    if found is None:
-        raise ConversationNotFound
-    if not found.is_deleted:
-        await tables.save_conversation(
-            replace(found, state=ConversationState.PURGED, title=None, metadata={})
-        )
-        await _close_lane(tables, found, request.now)
-        await tell(tables, ChangeKind.CHAT_DELETED, found, request.now, detail="deleted")
-    return found.branch
-
-
-async def _close_lane(tables: Tables, conversation: Conversation, now: int) -> None:
-    branch = await tables.branch(conversation.branch)
-    if branch is None:
-        return
-    branch = replace(branch, fence=branch.fence + 1)
-    running = await tables.attempt(conversation.owner, branch.running) if branch.running else None
-    if running is not None:
-        # Nothing of it may be kept: there is no history left to keep it in.
-        branch, _ = await end_running(tables, branch, running, DELETED, now, forget=True)
-    await tables.save_branch(branch)
-    for ticket in await tables.tickets(branch.id):
-        await tables.drop_ticket(ticket.attempt)
-        await tell(tables, ChangeKind.TURN_WITHDRAWN, conversation, now, turn=ticket.attempt)
-
-
-@dataclass(frozen=True)
-class ExpireRequest:
-    now: int
-    limit: int
-
-
-async def expire_lapsed(tables: Tables, request: ExpireRequest) -> int:
-    """Mark conversations whose time is over as expired, so that their turns can be removed."""
-    lapsed = await tables.lapsed_conversations(request.now, request.limit)
-    for conversation in lapsed:
-        await tables.save_conversation(
-            replace(conversation, state=ConversationState.EXPIRED, title=None, metadata={})
-        )
-        await _close_lane(tables, conversation, request.now)
-        await tell(tables, ChangeKind.CHAT_DELETED, conversation, request.now, detail="expired")
-    return len(lapsed)

@@ -94,30 +94,33 @@ async def end_running(
     now: int,
     *,
     forget: bool = False,
+    drop: bool = False,
     told: Told | None = None,
 ) -> tuple[Branch, Ended]:
     """End the running attempt of a branch by its policies, and return the branch with its lane free.
 
-    A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides. `forget`
-    overrides both. `told` is what its holder knows that it told; nobody else knows more than is on disk.
+    A recorded stop outlives its holder: whatever ended the attempt, the stop's policy decides. Two override
+    both: with `drop` it becomes no turn, and what its tools did waits; with `forget` not even that.
+    `told` is what its holder knows that it told; nobody else knows more than is on disk.
     """
     journal = Journal.of(await tables.journal(attempt.id) if attempt.journaled else [])
     told = told or await flushed(tables, attempt.id, journal)
     attempt = replace(attempt, partial="" if forget else left_of(told, journal))
     branch = replace(branch, running=None)
-    if not forget and keeps(attempt, failure):
+    if not (forget or drop) and keeps(attempt, failure):
         place = await place_of(tables, attempt.owner, branch, attempt.fork) if attempt.fork else None
         if is_well_formed(place.pending if place else branch.pending, attempt, journal):
             branch, ended = await _keep(tables, branch, place, attempt, journal, told, failure, now)
             await _touch(tables, attempt, failure, now)
             return branch, ended
-    state = AttemptState.FAILED if attempt.stop is None or forget else AttemptState.DISCARDED
+    is_stop = attempt.stop is not None and not (forget or drop)
+    state = AttemptState.DISCARDED if is_stop else AttemptState.FAILED
     attempt = attempt.moved(state, failure=failure, at=now)
     if forget:
         await tables.drop_log(attempt.id)
     else:
         await set_aside(tables, attempt.id, journal, told)
-    if forget or (attempt.on_failure is OnFailure.FORGET and attempt.stop is None):
+    if forget or (attempt.on_failure is OnFailure.FORGET and not is_stop):
         await tables.drop_journal(attempt.id)
         attempt = replace(attempt, journaled=0)
     elif journal.has_effects:

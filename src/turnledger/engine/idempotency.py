@@ -158,8 +158,10 @@ def claim_of(key: Key, conversation: Conversation, branch: BranchId, now: int) -
 async def live_conversation_of(tables: Tables, claim: Claim) -> Conversation:
     """The conversation of what was claimed; raises ConversationDeleted or ConversationExpired."""
     conversation = await tables.conversation(claim.owner, claim.conversation)
-    if conversation is None or conversation.is_deleted:
+    if conversation is None:
         raise ConversationDeleted
+    if conversation.is_deleted:
+        raise ConversationDeleted(restorable_until=conversation.purge_at)
     if conversation.state is ConversationState.EXPIRED:
         raise ConversationExpired
     return conversation

@@ -50,11 +50,22 @@ class Limits:
     """Tokens of one owner that are neither revoked nor expired."""
     tokens_kept: float = 30 * 24 * 3600.0
     """How long revoked and expired tokens and share links are listed."""
+    restore_time: float = 30 * 24 * 3600.0
+    """How long a deleted conversation can be restored; then it is purged."""
+    retain_for: float | None = None
+    """How long a conversation is kept that nobody uses, and that is not pinned: then it is deleted. None for
+    no bound."""
+    retain_bytes: int | None = None
+    """What the turns of one owner may take before his oldest conversations are purged, but for pinned ones.
+    None for no bound."""
+    retain_every: float = 3600.0
+    """How often a process looks for what is older, or more, than that."""
+    unlisted_kept: float = 24 * 3600.0
+    """How long a conversation is kept that was begun, and where no turn was ever committed."""
     shares: int = 1_000
     """Share links of one owner that are neither revoked nor expired."""
     visitors: int = 10_000
     """Visitors who came by one link and may still be there."""
-    """How long revoked and expired tokens are listed."""
     changes_kept: float = 3600.0
     """How long who was cut off can go on from the last change that he was told of."""
     changes: int = 100_000

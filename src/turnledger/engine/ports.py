@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol, TypeAlias, TypeVar
 
+from turnledger.engine.ended_tables import EndedTables
 from turnledger.model.attempt import Attempt
 from turnledger.model.change import LiveChange, Position
 from turnledger.model.conversation import (
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from turnledger.engine.transaction import RunningTurn
 
 
-class Tables(Protocol):
+class Tables(EndedTables, Protocol):
     """The rows of a store inside one transaction. Lookups return None for what is not there."""
 
     # Conversations. The owner is part of every lookup: to anyone else the row does not exist.
@@ -65,7 +66,8 @@ class Tables(Protocol):
         ...
 
     async def save_conversation(self, conversation: Conversation) -> None:
-        """Update all but id, owner and scope. One deleted, or saved without a conversation_key, frees its."""
+        """Update all but id, owner and scope. One deleted or purged, or saved without a conversation_key,
+        frees its; one that comes back with a conversation_key takes it, if it is free."""
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
@@ -81,16 +83,6 @@ class Tables(Protocol):
         ...
 
     async def save_switches(self, id: ConversationId, switches: Sequence[TurnId]) -> None: ...
-    async def lapsed_conversations(self, now: int, limit: int) -> list[Conversation]:
-        """Live ones whose time without interaction is over and that no attempt runs on, of all owners."""
-        ...
-
-    async def purge_ended(self, limit: int) -> int:
-        """Remove up to `limit` turns, attempts and origins of deleted and expired conversations; return how
-        many. A turn stays while the line of a branch elsewhere needs it, and an origin while its branch has
-        turns or another was made from it."""
-        ...
-
     # Branches.
     async def branch(self, id: BranchId) -> Branch | None: ...
     async def add_branch(self, branch: Branch) -> None: ...

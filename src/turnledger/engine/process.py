@@ -21,7 +21,7 @@ from turnledger.engine.ports import Clock, Operation, Request, Result, Store, Sy
 from turnledger.engine.shown_turns import ShownTurns
 from turnledger.errors import ConversationDeleted, OutcomeUnknown, StoreUnavailable
 from turnledger.model.attempt import OnStop
-from turnledger.model.conversation import Branch
+from turnledger.model.conversation import Branch, Conversation
 from turnledger.model.ids import ConversationId, IdSource, LeaseId, RandomBits, TurnId
 
 if TYPE_CHECKING:
@@ -140,11 +140,15 @@ class Process:
         elif attempt in self.mine:
             self.early_stops[attempt] = policy
 
-    def lose_lanes(self, conversation: ConversationId) -> None:
-        """The conversation was deleted: its running turn, if it is here, runs for nothing."""
+    def forget_deleted(self, conversation: Conversation) -> None:
+        """The conversation was deleted: its running turn, if it is here, runs for nothing, and who waits for
+        it waits in vain."""
+        self.cache.forget(conversation.branch)
+        self.shown_turns.forget(conversation.branch)
         for running in list(self.running.values()):
-            if running.conversation.id == conversation:
+            if running.conversation.id == conversation.id:
                 running.lose_lane()
+        self.bells.ring_all()
 
     def register(self, running: RunningTurn) -> None:
         """The turn runs from now on; a stop that came before reaches it now."""

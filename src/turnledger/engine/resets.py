@@ -51,7 +51,9 @@ async def reset(tables: Tables, request: ResetRequest) -> Conversation:
     Raises ConversationNotFound or InvalidInput if what is to be replaced never had this key, and
     AdmissionMoved.
     """
-    await check_admitted(tables, request.owner, request.admitted)
+    again = await tables.conversation(request.owner, request.fresh.id)
+    if again is None:
+        await check_admitted(tables, request.owner, request.admitted)
     if request.replaces is not None:
         await _check_had_key(tables, request, request.replaces)
     found = await tables.conversation_by_key(request.owner, request.scope, request.conversation_key)

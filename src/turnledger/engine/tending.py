@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from turnledger.engine.commit import DoubtRequest, resolve_doubt
-from turnledger.engine.conversations import ExpireRequest, expire_lapsed
+from turnledger.engine.deleting import EndDueRequest, end_due
 from turnledger.engine.ending import Ended, EndRequest, end
 from turnledger.engine.lease import all_leases
 from turnledger.engine.process import FIRST_DELAY, Process
@@ -24,6 +24,7 @@ from turnledger.engine.recovery import (
     purge,
     take_over,
 )
+from turnledger.engine.retaining import Retaining
 from turnledger.engine.searching import STEPS_OF_TENDING, make_findable
 from turnledger.engine.stops import news_for
 from turnledger.engine.transaction import RunningTurn
@@ -41,6 +42,7 @@ class Tending:
 
     def __init__(self, process: Process) -> None:
         self._process = process
+        self.retaining = Retaining(process)
         self._timer: asyncio.Task[None] | None = None
         self._stop_check: asyncio.Task[None] | None = None
         self._stops_may_be_there = False
@@ -70,6 +72,7 @@ class Tending:
             self._check_stops,
             self._process.deliveries.flush,
             self._purge,
+            self.retaining.retain_if_due,
             self._index,
         ):
             await self._try(step())
@@ -161,7 +164,8 @@ class Tending:
     async def _purge(self) -> None:
         process = self._process
         now, limits = process.clock.now_ms(), process.limits
-        await process.store.transact(expire_lapsed, ExpireRequest(now, limits.purge_rows))
+        due = EndDueRequest(now, limits.purge_rows, round(limits.unlisted_kept * 1000))
+        await process.store.transact(end_due, due)
         attempts_kept, tokens_kept, changes_kept = (
             round(kept * 1000) for kept in (limits.attempts_kept, limits.tokens_kept, limits.changes_kept)
         )

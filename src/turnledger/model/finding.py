@@ -21,6 +21,7 @@ class Rule(StrEnum):
     SETTLED = "settled"  # a branch knows up to where its line has settled turns
     INSTRUCTIONS = "instructions"  # which instructions are in force follows from the turns
     ATTEMPT = "attempt"  # an attempt is in the history, or set aside, not both
+    STATE = "state"  # what is deleted is so as far as it says, and what is gone left nothing behind
     KEY = "key"  # a conversation_key names one conversation, an idempotency_key one that is there
     TOKEN = "token"  # noqa: S105 - one is found by its text, and gives nothing beyond the one that made it
     SCOPE = "scope"  # conversations that share turns are of one scope, and a claim within one stays there

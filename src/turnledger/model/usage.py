@@ -13,7 +13,8 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
     bytes: int
     """Of all turns and the logs of their events. Each branch of a conversation is counted in whole blocks of
-    16 KiB; turns that several share count once. What was deleted counts until it is removed, soon after."""
+    16 KiB; turns that several share count once. What was deleted counts until it is purged and removed,
+    soon after."""
 
 
 def in_blocks(size: int) -> int:

@@ -26,7 +26,8 @@ class Within(Struct, frozen=True):
 
     def sees(self, conversation: Conversation) -> bool:
         """Whether the conversation exists for him."""
-        return self.reaches(conversation.scope, conversation.id)
+        is_in_scope = self.scope is None or self.scope == conversation.scope
+        return is_in_scope and (self.chat is None or self.chat == conversation.id)
 
     def reaches(self, scope: str, chat: ConversationId) -> bool:
         """Whether what is in this scope and conversation exists for him."""

@@ -39,6 +39,10 @@ class Keeping:
         """Whether the operator has the chats of this scope kept."""
         return self._scopes.get(scope, self._usually)
 
+    def why_not(self, scope: str) -> str | None:
+        """Why no chat of this scope can be taken in; None where it can."""
+        return None if self.keeps(scope) else f"{self._who(scope)}."
+
     def check(self, scope: str) -> None:
         """Raise Refused (409 `not_kept`) where the chats of this scope are not kept: none can be made there,
         nor changed into one that is there."""

@@ -22,7 +22,7 @@ from turnledger.server.listening import bind, url_of
 from turnledger.server.logs import log
 from turnledger.server.models import make_models
 from turnledger.server.open_files import allow_open_files, needed_for
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.settings import Settings
 from turnledger.server.settings_file import InvalidSettings
 from turnledger.server.sharing import Sharing
 
@@ -60,7 +60,7 @@ async def opened(
     """The application that the settings describe, over its store, for who listens here. Raises a StoreError
     if that cannot be opened, and InvalidSettings if it would be open to everybody."""
     allow_open_files(needed_for(settings.limits.requests))
-    ledger = await Ledger.open(settings.store, limits=engine_limits(settings.limits))
+    ledger = await Ledger.open(settings.store, limits=engine_limits(settings))
     try:
         await check_guarded(ledger, settings, listening)
         models = make_models(settings, environ)
@@ -72,9 +72,9 @@ async def opened(
         await ledger.close()
 
 
-def engine_limits(limits: ServerLimits) -> Limits:
+def engine_limits(settings: Settings) -> Limits:
     """What the ledger is told of a server's limits. Of the memory for histories, each form has its share."""
-    usual = Limits()
+    usual, limits, chats = Limits(), settings.limits, settings.chats
     share = limits.cached_bytes / (usual.cached_bytes + usual.chat_bytes + usual.shown_bytes)
     return Limits(
         queue_length=limits.queue_length,
@@ -83,6 +83,9 @@ def engine_limits(limits: ServerLimits) -> Limits:
         input_items=limits.input_items,
         turn_bytes=limits.turn_bytes,
         readers=limits.streams + limits.turns,  # so that nobody is refused there who was let in here
+        restore_time=chats.restore_for,
+        retain_for=chats.retain_for,
+        retain_bytes=chats.retain_bytes,
         cached_bytes=int(usual.cached_bytes * share),
         chat_bytes=int(usual.chat_bytes * share),
         shown_bytes=int(usual.shown_bytes * share),

@@ -15,6 +15,7 @@ ENGINE = Limits()
 Count = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=7 * 24 * 3600)]
 Patience = Annotated[float, msgspec.Meta(gt=0, le=7 * 24 * 3600)]
+LongTime = Annotated[float, msgspec.Meta(ge=0, le=100 * 366 * 24 * 3600)]
 Workers = Annotated[int, msgspec.Meta(ge=1, le=256)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 
@@ -108,6 +109,12 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     keep: bool = True
     """Whether they are kept. A request can only say no."""
+    restore_for: LongTime = ENGINE.restore_time
+    """Seconds for which a deleted chat can be restored."""
+    retain_for: LongTime | None = None
+    """Seconds for which a chat is kept that nobody uses, unless it is pinned; for ever by default."""
+    retain_bytes: Count | None = None
+    """Bytes that the chats of one owner may take before the oldest are purged; no bound by default."""
     title_model: str | None = None
     """The model that is asked what to call a chat; None: its first words are its title."""
     scopes: dict[str, ScopeSettings] = {}

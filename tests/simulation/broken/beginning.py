@@ -164,7 +164,7 @@ def settles_before_it_refuses() -> list[Patch]:
 
 @broken
 def leaves_a_journal_pending_that_was_taken_up() -> list[Patch]:
-    true = begin._take_up
+    true = begin.take_up
 
     async def take_up(tables: Any, branch: Any, earlier: Any, attempt: Any) -> Any:
         records = await tables.journal(earlier.id)
@@ -173,7 +173,7 @@ def leaves_a_journal_pending_that_was_taken_up() -> list[Patch]:
         await tables.save_attempt(earlier)
         return replace(freed, unsettled=branch.unsettled), journal, count
 
-    return [(begin, "_take_up", take_up)]
+    return [(begin, "take_up", take_up)]
 
 
 # Rule 13: a retry belongs where it first began.

@@ -14,7 +14,7 @@ from turnledger.engine import (
     begin,
     closing,
     commit,
-    conversations,
+    deleting,
     ending,
     entering,
     leaving,
@@ -132,11 +132,11 @@ def commits_without_the_fence() -> list[Patch]:
 
 @broken
 def deletes_without_raising_the_fence() -> list[Patch]:
-    async def drop_the_queue_only(tables: Any, conversation: Any, now: int) -> None:
+    async def drop_the_queue_only(tables: Any, conversation: Any, now: int, *, forget: bool) -> None:
         for ticket in await tables.tickets(conversation.branch):
             await tables.drop_ticket(ticket.attempt)
 
-    return [(conversations, "_close_lane", drop_the_queue_only)]
+    return [(deleting, "_close_lane", drop_the_queue_only)]
 
 
 @broken
@@ -155,7 +155,7 @@ def records_a_start_after_the_tool_acted() -> list[Patch]:
 
 @broken
 def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
-    true = begin._take_up
+    true = begin.take_up
 
     async def take_up(tables: Any, branch: Any, earlier: Any, attempt: Any) -> Any:
         branch, journal, count = await true(tables, branch, earlier, attempt)
@@ -163,7 +163,7 @@ def runs_a_call_of_unknown_outcome_again() -> list[Patch]:
             journal.started.pop(place, None)
         return branch, journal, count
 
-    return [(closing, "resumed", lambda journal: ()), (begin, "_take_up", take_up)]
+    return [(closing, "resumed", lambda journal: ()), (begin, "take_up", take_up)]
 
 
 @broken

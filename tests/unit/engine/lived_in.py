@@ -78,7 +78,7 @@ async def live_in(store: Store) -> Lived:
         await say(source, text)
     forked = await source.fork((await source.turns())[1].id)
     await say(forked, "another three")
-    await source.delete()
+    await source.delete(purge=True)
     while await store.transact(purge, PurgeRequest(1, 1_000, 1)):
         continue
     return Lived(ledger, plain, asking, edited, forked, settled, waiting, kept)

@@ -250,5 +250,7 @@ async def test_what_waits_on_a_conversation_that_has_ended_waits_no_more(
     attempt = waiting(database, lived)
     await lived.waiting.delete()
     assert await lived.ledger.check() == []
+    await lived.waiting.delete(purge=True)
+    assert await lived.ledger.check() == []
     remove_attempt(database, attempt)
     assert await lived.ledger.check() == []

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from tests.unit.engine.lived_in import Lived
 from turnledger import Rule, TokenScope
 from turnledger.model.ids import TokenId
+from turnledger.model.share import Share
 from turnledger.model.token import Token
 from turnledger.stores.memory import Database
 
@@ -89,3 +90,34 @@ async def test_a_revocation_that_nobody_was_told_of_is_seen(lived: Lived, databa
     change(database, child.id, revoked_at=1)
     [finding] = await lived.ledger.check()
     assert finding.message == f"{child.id} is revoked, but its owner's admission is as ever: it may let in."
+
+
+async def visitor(lived: Lived) -> tuple[Share, Token]:
+    share, code = await lived.ledger.shares.create(scope="shop", owner="ann", visitor_lifetime=None)
+    return share, (await lived.ledger.shares.exchange(code, "n" * 22)).token
+
+
+async def test_a_visitor_who_outlives_his_link_is_seen(lived: Lived, database: Database) -> None:
+    share, token = await visitor(lived)
+    assert await lived.ledger.check() == []
+    await lived.ledger.shares.revoke(share.id)
+    assert await lived.ledger.check() == []
+    change(database, token.id, revoked_at=None)
+    [finding] = await lived.ledger.check()
+    assert finding.message == f"{token.id} was got by {share.id}, which is revoked: it still lets in."
+
+
+async def test_a_visitor_whose_link_is_gone_is_seen(lived: Lived, database: Database) -> None:
+    share, token = await visitor(lived)
+    del database.shares[share.id]
+    [finding] = await lived.ledger.check()
+    assert finding.message.startswith(f"{token.id} was got by {share.id}, which is not there")
+
+
+async def test_a_visitor_beyond_his_link_is_seen(lived: Lived, database: Database) -> None:
+    share, token = await visitor(lived)
+    change(database, token.id, chat_scope="desk")
+    [finding] = await lived.ledger.check()
+    assert (
+        finding.message == f"{token.id} was got by {share.id}, and gives other conversations than that does."
+    )

@@ -109,9 +109,12 @@ def test_the_message_shows_only_the_beginning_of_a_long_text() -> None:
     assert len(str(caught.value)) < 200
 
 
-def test_the_message_does_not_repeat_the_text_of_a_token() -> None:
-    with pytest.raises(InvalidId, match="The text of a token is not a valid id") as refused:
-        ConversationId("tlt_" + "7" * 38)
+@pytest.mark.parametrize(
+    ("prefix", "name"), [("tlt_", "The text of a token"), ("tls_", "The code of a link")]
+)
+def test_the_message_does_not_repeat_a_secret(prefix: str, name: str) -> None:
+    with pytest.raises(InvalidId, match=f"{name} is not a valid id") as refused:
+        ConversationId(prefix + "7" * 38)
     assert "7" not in str(refused.value)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
@@ -42,7 +43,8 @@ class Place:
             return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
 
     async def get(self, path: str) -> Any:
-        return (await ask(self.app, path)).json
+        path, _, query = path.partition("?")
+        return (await ask(self.app, path, query=query.encode())).json
 
 
 @asynccontextmanager
@@ -225,3 +227,34 @@ async def test_instructions_and_settings_reach_the_model() -> None:
         ended = await place.turn("Hi", chat=told["chat"]["id"], instructions="")
         assert ended.status == 200
         assert await chat.instructions() == ()
+
+
+@pytest.mark.parametrize(("policy", "kinds"), [("keep", ["interrupted"]), ("discard", [])])
+async def test_a_client_that_leaves_takes_its_turn_along_if_it_says_so(policy: str, kinds: list[str]) -> None:
+    begun = asyncio.Event()
+
+    async def never(_: float) -> None:
+        await asyncio.Event().wait()
+
+    async def leaves() -> Message:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if b"turn.started" in message.get("body", b""):
+            begun.set()
+
+    async with await Ledger.open() as ledger:
+        app = make_app(ledger, Models({"demo": Found(DemoModel(sleep=never), "demo")}), Settings())
+        said = {"model": "demo", "input": "Hello", "stream": True, "conversation_key": "k"}
+        parts = [{"type": "http.request", "body": msgspec.json.encode(said)}]
+
+        async def receive() -> Message:
+            return parts.pop() if parts else await leaves()
+
+        headers = [HOST, JSON, (b"x-turn-on-disconnect", policy.encode())]
+        scope = {"type": "http", "method": "POST", "path": "/api/turns", "headers": headers}
+        async with asyncio.timeout(10):
+            await app({**scope, "query_string": b""}, receive, send)
+        chat = await ledger.conversation(conversation_key="k")
+        assert [turn.kind for turn in await chat.turns()] == kinds

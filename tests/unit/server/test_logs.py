@@ -162,15 +162,16 @@ def test_every_level_is_heard_in_its_place() -> None:
     assert not log.is_enabled_for("warning")
 
 
-async def test_a_token_that_somebody_put_into_a_path_is_blotted_out() -> None:
+@pytest.mark.parametrize("prefix", ["tlt_", "tls_"])
+async def test_a_secret_that_somebody_put_into_a_path_is_blotted_out(prefix: str) -> None:
     stream = io.StringIO()
     configure("json", "info", stream)
-    token = "tlt_" + "aB3" * 13
+    token = prefix + "aB3" * 13
     async with serving() as app:
         await ask(app, f"/api/{token}/x")
     logging.getLogger("uvicorn.error").warning("Odd: %s", token)
     request, warned = lines_of(stream)
-    assert (request["path"], warned["event"]) == ("/api/tlt_…/x", "Odd: tlt_…")
+    assert (request["path"], warned["event"]) == (f"/api/{prefix}…/x", f"Odd: {prefix}…")
 
 
 async def test_a_program_that_embeds_the_server_is_handed_no_token() -> None:

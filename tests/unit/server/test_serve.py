@@ -17,7 +17,7 @@ from turnledger.engine.limits import Limits
 from turnledger.server import serve
 from turnledger.server.listening import bind
 from turnledger.server.serve import check_guarded, engine_limits
-from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.settings import ChatSettings, ServerLimits, Settings
 from turnledger.server.settings_file import InvalidSettings
 
 STREAMING = "tests.unit.server.streaming_server"
@@ -163,10 +163,16 @@ async def test_beyond_this_machine_nothing_is_served_until_there_is_a_token() ->
 
 
 def test_the_memory_for_histories_is_shared_out() -> None:
-    assert engine_limits(ServerLimits(streams=9_000, turns=1_000)) == Limits()
-    small = engine_limits(ServerLimits(cached_bytes=10_000_000, streams=7, turns=5))
+    assert engine_limits(Settings(limits=ServerLimits(streams=9_000, turns=1_000))) == Limits()
+    small = engine_limits(Settings(limits=ServerLimits(cached_bytes=10_000_000, streams=7, turns=5)))
     assert (small.cached_bytes, small.chat_bytes, small.shown_bytes) == (4_000_000, 4_000_000, 2_000_000)
     assert small.readers == 12
+
+
+def test_the_ledger_is_told_how_long_chats_are_kept() -> None:
+    chats = ChatSettings(restore_for=1.0, retain_for=2.0, retain_bytes=3)
+    told = engine_limits(Settings(chats=chats))
+    assert (told.restore_time, told.retain_for, told.retain_bytes) == (1.0, 2.0, 3)
 
 
 async def test_who_leaves_answers_once_more_on_each_connection_and_takes_no_new_one(

@@ -159,6 +159,11 @@ def test_the_users_own_file_is_read_and_the_current_folders_is_not(
         ("[server]\nhosts = ['a', 3]\n", "my.toml, line 2: `hosts`: expected `str`, got `int`."),
         ("[server]\nhosts = ['http://a']\n", "my.toml, line 2: `http://a` is not the name of a host."),
         ("[server]\norigins = ['*']\n", "my.toml, line 2: `*` is not an origin."),
+        ("[server]\nframe_ancestors = [\"'self'\"]\n", "my.toml, line 2: `'self'` is not an origin."),
+        (
+            "[server]\nframe_ancestors = ['https://a.example/; x']\n",
+            "my.toml, line 2: `https://a.example/; x` is not",
+        ),
         ("[server]\norigins = ['null']\n", "my.toml, line 2: `null` is not an origin."),
         ("[server]\nstore = 'mysql://u:secret@h'\n", "my.toml, line 2: this URL names no store."),
         (

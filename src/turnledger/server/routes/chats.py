@@ -8,8 +8,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.engine.reading import SetAside
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.listing import Listed
 from turnledger.model.token import TokenScope
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.server.admission import Principal
@@ -36,6 +37,7 @@ from turnledger.server.wire_json import encode
 PAGE = 50
 PAGE_BYTES = 1024 * 1024
 """Of turns on one page, and of attempts; one comes in any case, however large."""
+ETAG = Parameter("Its revision, for `If-Match`.", {"type": "string", "pattern": '^"[0-9]+"$'})
 TURN_NUMBER = {"type": "integer", "minimum": 0, "maximum": HIGHEST}
 TURN = an_object(
     {
@@ -67,16 +69,28 @@ _INFO = {
     "conversation_key": or_null(TEXT),
     "scope": or_null(TEXT),
     "title": or_null(TEXT),
+    "named_by": or_null({**one_of(NamedBy), "description": "Who gave it its title."}),
     "metadata": {"type": "object", "additionalProperties": TEXT},
-    "revision": NUMBER,
+    "tags": a_list(TEXT),
+    "pinned": {"type": "boolean"},
+    "archived": {"type": "boolean"},
+    "revision": {**NUMBER, "description": "Of title, metadata, tags, pinned and archived."},
     "branch": id_of(BranchId),
     "created_at": TIME,
     "touched_at": TIME,
+    "purge_at": or_null({**TIME, "description": "When one that is deleted goes for good."}),
 }
 CHAT_INFO = an_object(_INFO)
+_LISTED = {
+    **_INFO,
+    "turn_count": {**NUMBER, "description": "Of the branch that it shows."},
+    "preview": {**TEXT, "description": "How its last text begins."},
+    "is_running": {"type": "boolean"},
+}
+LISTED_CHAT = an_object(_LISTED)
 CHAT = an_object(
     {
-        **_INFO,
+        **_LISTED,
         "turns": a_list(TURN),
         "before": or_null(
             {"type": "integer", "minimum": 2, "description": "Where the page before this one ends."}
@@ -101,15 +115,17 @@ def endpoints(service: Service) -> list[Endpoint]:
             before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
         )
         aside = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES)
+        listed = await chat.summary()
         shown = {
-            **about(await chat.info()),
+            **listed_shown(listed),
             "turns": [turn_shown(turn) for turn in turns],
             "before": turns[0].number if turns and turns[0].number > 1 else None,
             "attempts": [aside_shown(each) for each in aside],
         }
         if who.is_reader:
             shown = await as_readers_see(chat, shown)
-        return Response(encode(shown), media_type="application/json")
+        headers = {"etag": etag_of(listed.conversation)}
+        return Response(encode(shown), headers=headers, media_type="application/json")
 
     return [
         Endpoint(
@@ -130,6 +146,7 @@ def endpoints(service: Service) -> list[Endpoint]:
                 ),
                 "branch": Parameter("Turns of this branch, which stays as it is.", id_of(BranchId)),
             },
+            answer_headers={"ETag": ETAG},
             content={200: {"application/json": CHAT}},
             answers={200: "The conversation.", 404: "There is none.", 410: "It was deleted or has expired."},
         )
@@ -143,12 +160,33 @@ def about(conversation: Conversation) -> dict[str, Any]:
         "conversation_key": conversation.conversation_key,
         "scope": conversation.scope or None,
         "title": conversation.title,
+        "named_by": conversation.named_by,
         "metadata": conversation.metadata,
+        "tags": conversation.tags,
+        "pinned": conversation.pinned,
+        "archived": conversation.archived,
         "revision": conversation.revision,
         "branch": conversation.branch,
         "created_at": conversation.created_at,
         "touched_at": conversation.touched_at,
+        "purge_at": conversation.purge_at,
     }
+
+
+def listed_shown(listed: Listed) -> dict[str, Any]:
+    """A conversation as a list shows it."""
+    return {
+        **about(listed.conversation),
+        "turn_count": listed.turns,
+        "preview": listed.preview,
+        "is_running": listed.is_running,
+    }
+
+
+def etag_of(conversation: Conversation) -> str:
+    """What an If-Match names. It tells one version of what people say of a chat from another: turns do not
+    change it, nor do titles that nobody gave."""
+    return f'"{conversation.revision}"'
 
 
 def turn_shown(turn: Turn) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import number_of
-from turnledger.server.routes.chats import CHAT, about
+from turnledger.server.routes.chats import CHAT_INFO, about
 from turnledger.server.schemas import (
     NUMBER,
     PAGE_SIZE,
@@ -29,14 +29,10 @@ from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
 PAGE = 20
-_WITHIN = ("turns", "attempts")
-FOUND_CHAT: Schema = an_object(
-    {name: schema for name, schema in CHAT["properties"].items() if name not in _WITHIN}
-)
 MARK: Schema = {**a_list(NUMBER), "minItems": 2, "maxItems": 2}
 HIT: Schema = an_object(
     {
-        "chat": FOUND_CHAT,
+        "chat": CHAT_INFO,
         "turn": or_null({**id_of(TurnId), "description": "Where it was found; null: in the title."}),
         "branch": {**id_of(BranchId), "description": "The branch that shows it."},
         "snippet": {**TEXT, "description": "A part of the text, on one line."},

@@ -277,6 +277,10 @@ def share_shown(share: Share) -> dict[str, Any]:
 def endpoints(service: Service) -> list[Endpoint]:
     """`/api/shares`, and the page `/share`."""
     routes = ShareRoutes(service)
+    return [*_for_hosts(routes), *_for_visitors(routes)]
+
+
+def _for_hosts(routes: ShareRoutes) -> list[Endpoint]:
     return [
         Endpoint(
             method="POST",
@@ -322,6 +326,11 @@ def endpoints(service: Service) -> list[Endpoint]:
                 404: "There is none.",
             },
         ),
+    ]
+
+
+def _for_visitors(routes: ShareRoutes) -> list[Endpoint]:
+    return [
         Endpoint(
             method="POST",
             path="/api/shares/exchange",

@@ -84,7 +84,8 @@ def _import(service: Service) -> Endpoint:
         summary="Take in conversations from a file of an export. What is there is never changed.",
         tag="transfer",
         query={"scope": Parameter("Put them into this scope, whatever the file says.", TEXT)},
-        body=TEXT,
+        body={},
+        needs_body=False,
         body_type=NDJSON,
         is_unbounded=True,
         content={200: {NDJSON: {}}},
@@ -181,6 +182,7 @@ class ImportChats:
             owner=who.owner,
             scope=request.query_params.get("scope"),
             within=who.within,
+            refuses=service.keeping.why_not,
         )
         async for report in reports:
             await answer.tell(report)

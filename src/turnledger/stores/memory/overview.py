@@ -111,7 +111,8 @@ def _oddities(db: Database) -> Iterator[str]:
         if token not in db.tokens or db.tokens[token].digest != digest:
             yield f"The text of a token leads to {token}, which is not there or has another."
     for conversation in db.conversations.values():
-        if (conversation.state is ConversationState.LIVE) is (conversation.id in db.ended):
+        is_whole = conversation.state in (ConversationState.LIVE, ConversationState.DELETED)
+        if is_whole is (conversation.id in db.ended):
             yield f"{conversation.id} is {conversation.state}, but was not counted so: it is not purged."
 
 

@@ -25,6 +25,7 @@ from turnledger.model.usage import in_blocks
 from turnledger.stores.memory.catalogue_rows import CatalogueRows
 from turnledger.stores.memory.change_rows import ChangeRows
 from turnledger.stores.memory.database import Database
+from turnledger.stores.memory.ended_rows import EndedRows, is_restorable
 from turnledger.stores.memory.overview import Overview, made_from
 from turnledger.stores.memory.search_rows import SearchRows
 from turnledger.stores.memory.share_rows import ShareRows
@@ -35,7 +36,9 @@ KEPT_TOMBSTONES = 10_000
 """How many deleted or expired conversations are remembered as such; older ones become unknown."""
 
 
-class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
+class MemoryTables(
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, EndedRows, Overview
+):
     """The rows inside one transaction, with a log of what to put back if it is undone."""
 
     def __init__(self, database: Database) -> None:
@@ -60,14 +63,12 @@ class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, 
         self._put(self._db.conversations, conversation.id, conversation)
         self._give_place(conversation.id)
         if conversation.conversation_key is not None:
-            name = (conversation.owner, conversation.scope, conversation.conversation_key)
-            if name in self._db.by_key:
-                raise StoreError(f"The conversation_key {conversation.conversation_key!r} is taken.")
-            self._put(self._db.by_key, name, conversation.id)
+            self._take_key(conversation, conversation.conversation_key)
         self._make_room(conversation)
 
     def _make_room(self, newest: Conversation) -> None:
-        """Expire the conversations that were left alone the longest, while there are more than allowed."""
+        """While there are more conversations than allowed, purge those that are deleted already, and then
+        expire others, the longest left alone first."""
         limit = self._db.max_conversations
         excess = 0 if limit is None else len(self._db.conversations) - len(self._db.ended) - limit
         if excess <= 0:
@@ -79,8 +80,10 @@ class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, 
             and each.id != newest.id
             and self._db.branches[each.branch].running is None
         ]
-        for each in sorted(idle, key=_place)[:excess]:
-            self._end(replace(each, state=ConversationState.EXPIRED, title=None, metadata={}))
+        deleted = [each for each in self._db.conversations.values() if is_restorable(each)]
+        for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:
+            gone = ConversationState.PURGED if is_restorable(each) else ConversationState.EXPIRED
+            self._end(replace(each, state=gone, title=None, metadata={}, tags=(), purge_at=None))
 
     async def save_conversation(self, conversation: Conversation) -> None:
         before = self._db.conversations.get(conversation.id, conversation)
@@ -89,8 +92,17 @@ class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, 
             self._remove(self._db.by_key, (before.owner, before.scope, before.conversation_key))
         if conversation.state is ConversationState.LIVE:
             self._put(self._db.conversations, conversation.id, conversation)
+            self._remove(self._db.ended, conversation.id)
+            if conversation.conversation_key is not None:
+                self._take_key(conversation, conversation.conversation_key)
         else:
             self._end(conversation)
+
+    def _take_key(self, conversation: Conversation, conversation_key: str) -> None:
+        name = (conversation.owner, conversation.scope, conversation_key)
+        if self._db.by_key.get(name, conversation.id) != conversation.id:
+            raise StoreError(f"The conversation_key {conversation_key!r} is taken.")
+        self._put(self._db.by_key, name, conversation.id)
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
         if id in self._db.conversations:
@@ -104,7 +116,9 @@ class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, 
             self._remove(self._db.by_key, name)
             conversation = replace(conversation, conversation_key=None)
         self._put(self._db.conversations, conversation.id, conversation)
-        if conversation.state is not ConversationState.DELETED:  # which can be restored
+        if is_restorable(conversation):
+            self._remove(self._db.ended, conversation.id)
+        else:
             self._put(self._db.ended, conversation.id, None)
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:
@@ -133,6 +147,7 @@ class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, 
     async def purge_ended(self, limit: int) -> int:
         removed = 0
         for id in list(self._db.ended):
+            self._drop_previews(id)
             for branch in [each for each in self._db.branches.values() if each.conversation == id][::-1]:
                 removed += self._purge_branch(branch, limit - removed)
             for attempt in [each for each in self._db.attempts.values() if each.conversation == id]:
@@ -145,6 +160,11 @@ class MemoryTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, 
             if id not in claimed:
                 self._drop_tombstone(self._db.conversations[id])
         return removed
+
+    def _drop_previews(self, conversation: ConversationId) -> None:
+        for branch in [each for each in self._db.branches.values() if each.preview]:
+            if branch.conversation == conversation:
+                self._put(self._db.branches, branch.id, replace(branch, preview=""))
 
     def _purge_branch(self, branch: Branch, limit: int) -> int:
         """Remove the turns of a branch that no other one needs; when it is empty, it needs none itself."""

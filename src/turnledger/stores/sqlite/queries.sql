@@ -63,6 +63,10 @@ LIMIT ?;
 -- Ended ones that may still have turns and attempts.
 SELECT ref, id, owner FROM conversation WHERE state IN ('purged', 'expired') AND swept = 0 ORDER BY ref LIMIT ?;
 
+-- name: drop_previews
+-- What an ended conversation showed in a list goes before its turns.
+UPDATE branch SET preview = '' WHERE conversation = ? AND preview <> '';
+
 -- name: uncleared_branches
 -- Branches of an ended conversation that may still have turns, the last made first: what was made from a
 -- branch is looked at before it.

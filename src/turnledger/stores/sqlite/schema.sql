@@ -56,6 +56,10 @@ CREATE INDEX conversation_deleted ON conversation (owner, touched_at DESC, id DE
 CREATE INDEX conversation_to_purge ON conversation (purge_at)
     WHERE state = 'deleted';
 
+-- Those that never show in a list, to be found when they are old.
+CREATE INDEX conversation_internal ON conversation (owner, touched_at, id)
+    WHERE state = 'live' AND internal = 1;
+
 -- Begun, and nothing was committed yet.
 CREATE INDEX conversation_unlisted ON conversation (touched_at)
     WHERE state = 'live' AND listed = 0;

@@ -20,6 +20,7 @@ from turnledger.model.usage import in_blocks
 from turnledger.stores.sqlite import records
 from turnledger.stores.sqlite.catalogue_rows import CatalogueRows
 from turnledger.stores.sqlite.change_rows import ChangeRows
+from turnledger.stores.sqlite.ended_rows import EndedRows
 from turnledger.stores.sqlite.overview import Overview
 from turnledger.stores.sqlite.queries import QUERIES
 from turnledger.stores.sqlite.records import Row
@@ -48,7 +49,9 @@ CONVERSATION_COLUMNS = 21
 """Columns of a row that is read as a conversation."""
 
 
-class SqliteTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, Overview):
+class SqliteTables(
+    CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, TransferRows, EndedRows, Overview
+):
     """Implements the engine's `Tables` on a cursor inside a transaction. One object, one transaction.
 
     No method ever suspends. Errors of SQLite come as they are; whoever runs the transaction maps them.
@@ -110,6 +113,7 @@ class SqliteTables(CatalogueRows, TokenRows, ShareRows, SearchRows, ChangeRows, 
     async def purge_ended(self, limit: int) -> int:
         removed = 0
         for ref, id, owner in self._rows("unswept_conversations", limit):
+            self._run("drop_previews", id)
             removed += self._purge_branches(owner, id, limit - removed)
             attempts = self._rows("ended_attempts", id, limit - removed)
             removed += self._remove_attempts(attempts)

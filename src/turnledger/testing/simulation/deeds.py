@@ -82,7 +82,7 @@ def fork(scene: Scene, name: str, turn: TurnId | None, conversation_key: str | N
     return fork
 
 
-def delete(scene: Scene, name: str) -> Work:
+def delete(scene: Scene, name: str, *, purge: bool) -> Work:
     names = scene.names
 
     async def delete(ledger: Ledger) -> None:
@@ -91,14 +91,46 @@ def delete(scene: Scene, name: str) -> Work:
         except TurnledgerError:
             return
         names.being_freed[name] += 1
+        names.deleted.append((name, chat.id))
         try:
-            await chat.delete()
+            await chat.delete(purge=purge)
         except TurnledgerError:
             return
         names.freed[name] += 1
         names.being_freed[name] -= 1
 
     return delete
+
+
+def restore(scene: Scene) -> Work:
+    chosen = scene.random.choice(scene.names.deleted or [None])
+
+    async def restore(ledger: Ledger) -> None:
+        if chosen is not None:
+            with suppress(TurnledgerError):
+                await ledger.restore(chosen[1])
+
+    return restore
+
+
+def purge(scene: Scene) -> Work:
+    """Purge what somebody deleted, whether or not it was restored meanwhile."""
+    names = scene.names
+    chosen = scene.random.choice(names.deleted or [None])
+
+    async def purge(ledger: Ledger) -> None:
+        if chosen is None:
+            return
+        name, id = chosen
+        names.being_freed[name] += 1
+        try:
+            await ledger.delete(id, purge=True)
+        except TurnledgerError:
+            return
+        names.freed[name] += 1
+        names.being_freed[name] -= 1
+
+    return purge
 
 
 def reset(scene: Scene, conversation_key: str) -> Work:

@@ -16,6 +16,8 @@ class Names:
         self.keys = (*keys, *keys_of_forks)
         self.keys_of_forks = keys_of_forks
         self.forks: list[str] = []
+        self.deleted: list[tuple[str, str]] = []
+        """Those that somebody tried to delete: the name and the id."""
         self.freed: Counter[str] = Counter()
         """Deletions and resets that came back, per conversation_key."""
         self.being_freed: Counter[str] = Counter()

@@ -7,7 +7,7 @@ from typing import Any
 from turnledger.engine.abandoning import AbandonRequest
 from turnledger.engine.beginning import BeginRequest, Begun, Queued
 from turnledger.engine.commit import CommitRequest, DoubtRequest
-from turnledger.engine.conversations import DeleteRequest
+from turnledger.engine.deleting import DeleteRequest
 from turnledger.engine.ending import Ended, EndRequest
 from turnledger.engine.flagging import FlagRequest
 from turnledger.engine.flushing import FlushRequest

@@ -10,7 +10,8 @@ from turnledger.engine import line
 from turnledger.engine.abandoning import AbandonRequest
 from turnledger.engine.beginning import BeginRequest, Begun
 from turnledger.engine.commit import CommitRequest, DoubtRequest
-from turnledger.engine.conversations import DeleteRequest, UpdateRequest
+from turnledger.engine.conversations import UpdateRequest
+from turnledger.engine.deleting import DeleteRequest
 from turnledger.engine.ending import EndRequest
 from turnledger.engine.moving import ForkRequest, Moved, Switch, Undo
 from turnledger.engine.ports import Tables

@@ -45,12 +45,13 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "brief": lambda habits: [],
     "listen": lambda habits: [],
     "keyed fork": lambda habits: ["fork"] * (habits // 3 + 1),
+    "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
 """How many schedules have each of them."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
-LATER = BRANCHING | {"resend", "flag"}
+LATER = BRANCHING | {"resend", "flag", "restore"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
 
@@ -153,7 +154,11 @@ class Schedule:
             case "flag":
                 await flag_and_ask(scene, asking, name, token)
             case "delete":
-                await do(deeds.delete(scene, name))
+                await do(deeds.delete(scene, name, purge="restore" not in self._habits))
+            case "restore":
+                await do(deeds.restore(scene))
+            case "purge":
+                await do(deeds.purge(scene))
 
 
 def simulate(seed: int, store: str = "memory") -> Report:

@@ -33,6 +33,7 @@ PARTS = (
     "event_ends",
     "events",
     "crossing",
+    "deleting",
     "editing",
     "everything",
     "forgotten",
@@ -41,6 +42,7 @@ PARTS = (
     "instructions",
     "keyless_retries",
     "metadata",
+    "moved_once",
     "moving",
     "once",
     "one_at_a_time",
@@ -51,6 +53,7 @@ PARTS = (
     "resent",
     "resent_races",
     "resuming",
+    "retention",
     "rows",
     "scopes",
     "shares",
@@ -79,6 +82,7 @@ from turnledger.testing.store_contract.busy import Busy  # noqa: E402
 from turnledger.testing.store_contract.changes import ChangeRows, Changes  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
+from turnledger.testing.store_contract.deleting import Deleting  # noqa: E402
 from turnledger.testing.store_contract.editing import Editing  # noqa: E402
 from turnledger.testing.store_contract.event_ends import EventEnds  # noqa: E402
 from turnledger.testing.store_contract.events import Events  # noqa: E402
@@ -90,6 +94,12 @@ from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
+from turnledger.testing.store_contract.moved_once import (  # noqa: E402
+    ChangedByWhoIsLetIn,
+    ForkedOnce,
+    SwitchedOnce,
+    UndoneOnce,
+)
 from turnledger.testing.store_contract.moving import Moving  # noqa: E402
 from turnledger.testing.store_contract.once import Once  # noqa: E402
 from turnledger.testing.store_contract.one_at_a_time import OneAtATime  # noqa: E402
@@ -99,6 +109,7 @@ from turnledger.testing.store_contract.resent import Resent, ResentInstructions,
 from turnledger.testing.store_contract.resent_races import ResentInBetween, ResentOnce  # noqa: E402
 from turnledger.testing.store_contract.resets import Resets  # noqa: E402
 from turnledger.testing.store_contract.resuming import Resuming  # noqa: E402
+from turnledger.testing.store_contract.retention import Retention  # noqa: E402
 from turnledger.testing.store_contract.rows import Rows  # noqa: E402
 from turnledger.testing.store_contract.scopes import ScopedOnce, Scopes  # noqa: E402
 from turnledger.testing.store_contract.search import Search  # noqa: E402
@@ -126,6 +137,7 @@ class StoreContract(
     BranchRows,
     Bounded,
     Busy,
+    ChangedByWhoIsLetIn,
     ChangeRows,
     Changes,
     ContextShown,
@@ -134,7 +146,9 @@ class StoreContract(
     Events,
     Counting,
     Crossing,
+    Deleting,
     Editing,
+    ForkedOnce,
     Forks,
     Everything,
     NothingForgotten,
@@ -154,6 +168,7 @@ class StoreContract(
     ResentTools,
     Resets,
     Resuming,
+    Retention,
     Rows,
     ScopedOnce,
     Scopes,
@@ -161,8 +176,10 @@ class StoreContract(
     Search,
     Stops,
     Superseding,
+    SwitchedOnce,
     TokensKept,
     Transferred,
+    UndoneOnce,
     UnfinishedEdits,
     UnknownOutcome,
     WellFormed,

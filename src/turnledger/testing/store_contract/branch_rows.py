@@ -129,6 +129,25 @@ class BranchRows(Contract):
             assert [origin.branch for origin in listed] == expected
             assert all(origin.conversation == conversation.id for origin in listed)
 
+    async def test_branches_are_those_of_one_conversation_the_last_made_first(
+        self, stores: list[Store]
+    ) -> None:
+        found, other = await begun(stores[0]), await begun(stores[0])
+        turns = await grow(stores[0], found.branch, 1)
+        made = [(await branch_off(stores[0], found, turns[0]))[0] for _ in range(3)]
+        await branch_off(stores[0], other, None)
+        await write(stores[0], do("save_branch", replace(made[0], fence=3, preview="Yes.")))
+        first = await read(stores[1], do("branch", found.branch))
+        expected = [made[2], made[1], replace(made[0], fence=3, preview="Yes."), first]
+        for before, limit, listed in (
+            (None, 9, expected),
+            (None, 2, expected[:2]),
+            (made[1].id, 9, expected[2:]),
+            (made[1].id, 1, expected[2:3]),
+            (found.branch, 9, []),
+        ):
+            assert await read(stores[1], do("branches", found.id, before, limit)) == listed
+
     async def test_the_first_branch_is_the_one_that_came_with_the_conversation(
         self, stores: list[Store]
     ) -> None:

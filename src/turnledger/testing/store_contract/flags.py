@@ -332,7 +332,7 @@ class Flagged(Contract):
         turns = [await exchange(each, "q", "a") for each in (chat, other)]
         for each, turn in zip((chat, other), turns, strict=True):
             await each.flag(turn.id, to_model=False)
-        await chat.delete()
+        await chat.delete(purge=True)
         await process.tend()
         ids = [each.id for each in turns]
         assert set(await read(process.store, do("flags", chat.owner, ids))) == {turns[1].id}

@@ -250,7 +250,7 @@ class Forks(Contract):
         for each, elsewhere in ((forked, later), (chat, own)):
             with pytest.raises(TurnNotFound):
                 await read_all(each, elsewhere.id)
-        await chat.delete()
+        await chat.delete(purge=True)
         await purge_all(there, forked)
         assert wire(await read_all(forked, shared.id)) == wire(whole)
 
@@ -277,7 +277,7 @@ class Forks(Contract):
             await exchange(forked, "mine")
         expected = await forked.turns()
         if way == "deleted":
-            await chat.delete()
+            await chat.delete(purge=True)
         else:
             stage.clock.advance(61)
         await purge_all(there, forked)
@@ -311,21 +311,21 @@ class Forks(Contract):
         chats = {"source first": [chat, forked, again], "fork first": [again, forked, chat]}
         for number, each in enumerate(chats.get(order, [forked, chat, again])):
             left = chats.get(order, [forked, chat, again])[number + 1 :]
-            await each.delete()
+            await each.delete(purge=True)
             if order != "together":
                 await purge_all(here, *left)
         await purge_all(here)
         assert await _turns_there(here, turns) == set()
         assert await _lines_there(here, {turn.branch for turn in turns}) == []
 
-    async def test_a_deleted_conversation_with_edits_leaves_no_turn(self, stage: Stage) -> None:
+    async def test_a_purged_conversation_with_edits_leaves_no_turn(self, stage: Stage) -> None:
         here = await stage.process()
         chat = await here.chat()
         turns = await chain(chat, 3)
         for _ in range(4):
             turns.append(await tell(chat.edit(turns[-1].id, "other")))
             turns.append(await exchange(chat, "more"))
-        await chat.delete()
+        await chat.delete(purge=True)
         for _ in range(12):
             await here.tend()
         assert await _turns_there(here, turns) == set()

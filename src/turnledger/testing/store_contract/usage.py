@@ -114,14 +114,14 @@ class Counting(Contract):
         for _ in range(3):
             await exchange(chat, "q", LONG)
         seen = [await stored(here)]
-        await chat.delete()
+        await chat.delete(purge=True)
         while seen[-1] > BLOCK:
             await there.tend()
             seen.append(await stored(here))
             assert await there.ledger.check(at_rest=True) == []
         assert seen == sorted(seen, reverse=True)
         assert seen[-1] == BLOCK
-        await rest.delete()
+        await rest.delete(purge=True)
         for _ in range(3):
             await there.tend()
         assert await stored(here) == 0
@@ -133,11 +133,11 @@ class Counting(Contract):
         fork = await chat.fork()
         await exchange(chat, "q2", LONG)
         both = await stored(here)
-        await chat.delete()
+        await chat.delete(purge=True)
         await here.tend()
         assert 0 < await stored(here) < both
         assert await here.ledger.check(at_rest=True) == []
-        await fork.delete()
+        await fork.delete(purge=True)
         await here.tend()
         await here.tend()
         assert await stored(here) == 0
@@ -220,13 +220,13 @@ class Bounded(Contract):
         await chat.fork()
         assert await chat.stop() is None
 
-    async def test_there_is_room_again_after_a_delete(self, stage: Stage) -> None:
+    async def test_there_is_room_again_after_a_purge(self, stage: Stage) -> None:
         here = await stage.process(FULL)
         chat, other = await here.chat(owner="ann"), await here.chat(owner="ann")
         await fill(chat)
         with pytest.raises(StorageFull):
             await exchange(other, "q")
-        await chat.delete()
+        await chat.delete(purge=True)
         await here.tend()
         await exchange(other, "q")
 

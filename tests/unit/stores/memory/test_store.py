@@ -412,7 +412,7 @@ async def test_a_dropped_tombstone_is_not_found(
     monkeypatch.setattr(tables_of_memory, "KEPT_TOMBSTONES", 1)
     chats = [await ledger.conversation() for _ in range(2)]
     for chat in chats:
-        await chat.delete()
+        await chat.delete(purge=True)
     drive(MemoryTables(database).purge_ended(10))
     with pytest.raises(ConversationNotFound):
         await ledger.conversation(chats[0].id)

@@ -7,7 +7,15 @@ from types import ModuleType
 import apsw
 import pytest
 
-from turnledger.stores.sqlite import catalogue_rows, change_rows, search_rows, share_rows, tables, token_rows
+from turnledger.stores.sqlite import (
+    catalogue_rows,
+    change_rows,
+    ended_rows,
+    search_rows,
+    share_rows,
+    tables,
+    token_rows,
+)
 from turnledger.stores.sqlite.migrations import MIGRATIONS, VERSION, migrate
 from turnledger.stores.sqlite.queries import QUERIES, named_queries, sql_text
 
@@ -23,6 +31,7 @@ ROOMS = [
     (share_rows, "shares.sql"),
     (search_rows, "search.sql"),
     (change_rows, "changes.sql"),
+    (ended_rows, "ended.sql"),
 ]
 """Modules that run queries, and where those are written."""
 

@@ -1,0 +1,293 @@
+"""/api/chats: list chats, make one, and change what people say of it: title, metadata, tags, pin, archive."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from turnledger.chat import Chat
+from turnledger.engine.asking import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
+from turnledger.errors import RevisionConflict
+from turnledger.model.conversation import Conversation
+from turnledger.model.ids import ConversationId
+from turnledger.model.listing import Listed
+from turnledger.model.token import TokenScope
+from turnledger.server.admission import Principal
+from turnledger.server.body import decode_body, read_body
+from turnledger.server.endpoint import Endpoint, Parameter
+from turnledger.server.errors import Refused, error_body
+from turnledger.server.query import choice_of, number_of
+from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown
+from turnledger.server.schemas import (
+    ERROR,
+    NAME,
+    PAGE_SIZE,
+    SCOPE,
+    TEXT,
+    Schema,
+    a_list,
+    an_object,
+    id_of,
+    or_null,
+)
+from turnledger.server.service import Service
+from turnledger.server.wire_json import encode
+
+_JSON = "application/json"
+_YES_OR_NO: Mapping[str, bool] = {"true": True, "false": False}
+_OR_ANY: Mapping[str, bool | None] = {**_YES_OR_NO, "any": None}
+_REVISION = re.compile(r'(?:W/)?"([0-9]{1,18})"')
+# A tag is never empty; one of white space alone is refused by what reads it.
+_TAG: Schema = {"type": "string", "minLength": 1, "maxLength": TAG_LENGTH}
+_TAGS: Schema = {**a_list(_TAG), "maxItems": TAGS}
+_TITLE: Schema = {"type": "string", "maxLength": TEXT_LENGTH}
+_METADATA: Schema = {
+    "type": "object",
+    "additionalProperties": {"type": "string", "maxLength": TEXT_LENGTH},
+    "maxProperties": METADATA_PAIRS,
+}
+_FLAG: Schema = {"type": "boolean"}
+CHATS: Schema = an_object(
+    {
+        "data": a_list(LISTED_CHAT),
+        "next": or_null({**TEXT, "description": "The cursor of the next page; null behind the last."}),
+    }
+)
+MAKE: Schema = {
+    **an_object(
+        {},
+        optional={
+            "conversation_key": or_null({**NAME, "description": "A name of your own: one chat has it."}),
+            "scope": or_null(SCOPE),
+            "title": or_null(_TITLE),
+            "metadata": or_null(_METADATA),
+            "tags": or_null(_TAGS),
+        },
+    ),
+    "additionalProperties": False,
+}
+CHANGE: Schema = {
+    **an_object(
+        {},
+        optional={
+            "title": or_null({**_TITLE, "description": "Null or empty: called by its first words again."}),
+            "metadata": or_null({**_METADATA, "description": "All of it; null: none."}),
+            "tags": or_null({**_TAGS, "description": "All of them; null: none."}),
+            "pinned": _FLAG,
+            "archived": _FLAG,
+        },
+    ),
+    "additionalProperties": False,
+}
+CONFLICT: Schema = an_object({**ERROR["properties"], "chat": LISTED_CHAT})
+
+
+class MakeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What a chat is to be."""
+
+    conversation_key: str | None = None
+    scope: str | None = None
+    title: str | None = None
+    metadata: dict[str, str] | None = None
+    tags: list[str] | None = None
+
+
+class ChangeBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be different; what is left out stays as it is."""
+
+    title: str | msgspec.UnsetType | None = msgspec.UNSET
+    metadata: dict[str, str] | msgspec.UnsetType | None = msgspec.UNSET
+    tags: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+    pinned: bool | msgspec.UnsetType = msgspec.UNSET
+    archived: bool | msgspec.UnsetType = msgspec.UNSET
+
+    def changes(self) -> dict[str, Any]:
+        """What is said, by the names of Chat.update."""
+        emptied: dict[str, Any] = {"title": "", "metadata": {}, "tags": ()}
+        said = {name: getattr(self, name) for name in self.__struct_fields__}
+        return {
+            name: emptied[name] if value is None else value
+            for name, value in said.items()
+            if value is not msgspec.UNSET
+        }
+
+
+_makes = msgspec.json.Decoder(MakeBody)
+_changes = msgspec.json.Decoder(ChangeBody)
+Body = TypeVar("Body", MakeBody, ChangeBody)
+
+
+class CatalogueRoutes:
+    """The functions behind the paths."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def listing(self, request: Request) -> Response:
+        """List chats, the last used first."""
+        query = request.query_params
+        who: Principal = request.state.principal
+        page = await self._service.ledger.catalogue.list(
+            owner=who.owner,
+            scope=query.get("scope"),
+            within=who.within,
+            tag=query.get("tag"),
+            archived=choice_of(query.get("archived"), "archived", _OR_ANY, False),
+            pinned=choice_of(query.get("pinned"), "pinned", _OR_ANY, None),
+            deleted=choice_of(query.get("deleted"), "deleted", _YES_OR_NO, False),
+            cursor=query.get("cursor"),
+            limit=number_of(query.get("limit"), "limit", PAGE),
+        )
+        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next}
+        return Response(encode(shown), media_type=_JSON)
+
+    async def make(self, request: Request) -> Response:
+        """Make a chat, or find the one that has the conversation_key."""
+        asked, who = await self._asked(request, _makes)
+        who.check_chat_scope(asked.scope)
+        self._service.keeping.check(asked.scope or who.within.scope or "")
+        chat = await self._service.ledger.conversation(
+            conversation_key=asked.conversation_key,
+            owner=who.owner,
+            scope=asked.scope or "",
+            within=who.within,
+            title=asked.title,
+            metadata=asked.metadata,
+            tags=asked.tags or (),
+        )
+        return _told(await chat.summary(), 201 if chat.is_new else 200)
+
+    async def change(self, request: Request) -> Response:
+        """Rename, tag, pin, archive; if it is still at the revision that was read."""
+        revision = revision_of(request.headers.get("if-match"))
+        asked, who = await self._asked(request, _changes)
+        id = request.path_params["chat"]
+        chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        try:
+            changed = await chat.update(**asked.changes(), revision=revision)
+        except RevisionConflict as problem:
+            return await _conflict(chat, problem)
+        listed = await chat.summary()
+        # Somebody may have changed it since: this request is told what it made of it.
+        return _told(msgspec.structs.replace(listed, conversation=_as_changed(listed, changed)))
+
+    async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
+        """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
+        limits = self._service.settings.limits
+        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        asked = decode_body(body if body.strip() else b"{}", decoder)
+        return asked, await self._service.admission.admit(request.state.head)
+
+
+def revision_of(if_match: str | None) -> int | None:
+    """The revision that an If-Match names; None where it does not matter. Raises Refused (400)."""
+    if if_match is None or if_match.strip() == "*":
+        return None
+    found = _REVISION.fullmatch(if_match.strip())
+    if found is None:
+        message = 'If-Match is the ETag of a chat, its revision in quotes: "3". Leave it out to change any.'
+        raise Refused(400, "invalid_if_match", message, param="If-Match")
+    return int(found[1])
+
+
+def _as_changed(listed: Listed, changed: Conversation) -> Conversation:
+    return msgspec.structs.replace(
+        changed, touched_at=listed.conversation.touched_at, branch=listed.conversation.branch
+    )
+
+
+async def _conflict(chat: Chat, problem: RevisionConflict) -> Response:
+    """Somebody was faster: how the chat is by now, so that nobody has to ask for it."""
+    listed = await chat.summary()
+    told = {**msgspec.json.decode(error_body(problem)), "chat": listed_shown(listed)}
+    return Response(encode(told), 412, {"etag": etag_of(listed.conversation)}, media_type=_JSON)
+
+
+def _told(listed: Listed, status: int = 200) -> Response:
+    headers = {"etag": etag_of(listed.conversation)}
+    return Response(encode(listed_shown(listed)), status, headers, media_type=_JSON)
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`GET` and `POST /api/chats`, `PATCH /api/chats/{chat}`."""
+    routes = CatalogueRoutes(service)
+    return [_listing(routes), _making(routes), _changing(routes)]
+
+
+def _listing(routes: CatalogueRoutes) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/api/chats",
+        answer=routes.listing,
+        needs=TokenScope.CHATS_READ,
+        summary="List chats, the last used first.",
+        tag="chats",
+        query={
+            "scope": Parameter("Of this application only; empty: of none.", SCOPE),
+            "tag": Parameter("With this tag only.", _TAG),
+            "archived": Parameter("Archived ones, the others, or both; `false` by default.", _word(_OR_ANY)),
+            "pinned": Parameter("Pinned ones, the others, or both; `any` by default.", _word(_OR_ANY)),
+            "deleted": Parameter("Those that can be restored, in place of the others.", _word(_YES_OR_NO)),
+            "cursor": Parameter("`next` of the page before: the chats behind it."),
+            "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
+        },
+        content={200: {_JSON: CHATS}},
+        answers={200: "A page of them."},
+    )
+
+
+def _making(routes: CatalogueRoutes) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/api/chats",
+        answer=routes.make,
+        needs=TokenScope.CHATS_WRITE,
+        summary="Make a chat before its first turn; or find the one that has the conversation_key.",
+        tag="chats",
+        body=MAKE,
+        needs_body=False,
+        answer_headers={"ETag": ETAG},
+        content={200: {_JSON: LISTED_CHAT}, 201: {_JSON: LISTED_CHAT}},
+        answers={
+            200: "The chat that has the conversation_key already, as it is.",
+            201: "The chat that was made.",
+            409: "Chats of this scope are not kept here.",
+            410: "The chat that has the conversation_key has expired.",
+        },
+    )
+
+
+def _changing(routes: CatalogueRoutes) -> Endpoint:
+    return Endpoint(
+        method="PATCH",
+        path="/api/chats/{chat}",
+        answer=routes.change,
+        needs=TokenScope.CHATS_WRITE,
+        summary="Rename, tag, pin or archive a chat, in one step. Disturbs no turn that runs.",
+        tag="chats",
+        in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
+        headers={
+            "If-Match": Parameter(
+                "The ETag that was read: only if nobody has changed the chat since.",
+                {"type": "string", "pattern": r'^("[0-9]{1,18}"|\*)$'},
+            )
+        },
+        body=CHANGE,
+        answer_headers={"ETag": ETAG},
+        content={200: {_JSON: LISTED_CHAT}, 412: {_JSON: CONFLICT}},
+        answers={
+            200: "The chat as it is now.",
+            404: "There is none.",
+            410: "It was deleted or has expired.",
+            412: "Somebody has changed it since: the answer has the chat as it is, and its ETag.",
+        },
+    )
+
+
+def _word(known: Mapping[str, Any]) -> Schema:
+    return {"type": "string", "enum": list(known)}

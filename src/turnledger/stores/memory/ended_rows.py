@@ -1,0 +1,67 @@
+"""What is to end in a memory store, or to go for good."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from turnledger.model.conversation import Conversation, ConversationState
+from turnledger.model.ids import ConversationId
+from turnledger.model.usage import in_blocks
+
+if TYPE_CHECKING:
+    from turnledger.stores.memory.database import Database
+
+
+class EndedRows:
+    """The part of `Tables` that finds conversations whose time is over."""
+
+    _db: Database
+
+    async def conversations_to_purge(self, now: int, limit: int) -> list[Conversation]:
+        due = [(each.purge_at or 0, each.id, each) for each in self._in(ConversationState.DELETED)]
+        return [each for purge_at, _, each in sorted(due) if purge_at <= now][:limit]
+
+    async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
+        idle = [
+            each
+            for each in self._in(ConversationState.LIVE)
+            if not each.is_listed and each.touched_at <= touched_by and not self._runs(each)
+            if self._db.branches[each.branch].unsettled is None
+        ]
+        return sorted(idle, key=_age)[:limit]
+
+    async def owners(self, after: str | None, limit: int) -> list[str]:
+        stored = [owner for owner, count in self._db.stored_bytes.items() if count > 0]
+        return sorted(owner for owner in stored if after is None or owner > after)[:limit]
+
+    async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
+        idle = [
+            each
+            for each in self._in(ConversationState.LIVE)
+            if each.owner == owner and each.is_listed and not each.pinned
+            if each.touched_at <= touched_by and not self._runs(each)
+        ]
+        return sorted(idle, key=_age)[:limit]
+
+    async def oldest_deleted(self, owner: str, limit: int) -> list[Conversation]:
+        deleted = [each for each in self._in(ConversationState.DELETED) if each.owner == owner]
+        return sorted(deleted, key=_age)[:limit]
+
+    async def bytes_of(self, conversation: ConversationId) -> int:
+        branches = [each for each in self._db.branches.values() if each.conversation == conversation]
+        return sum(in_blocks(each.bytes) for each in branches)
+
+    def _in(self, state: ConversationState) -> list[Conversation]:
+        return [each for each in self._db.conversations.values() if each.state is state]
+
+    def _runs(self, conversation: Conversation) -> bool:
+        return self._db.branches[conversation.branch].running is not None
+
+
+def is_restorable(conversation: Conversation) -> bool:
+    """Whether it was deleted, and can come back."""
+    return conversation.state is ConversationState.DELETED
+
+
+def _age(conversation: Conversation) -> tuple[int, object]:
+    return conversation.touched_at, conversation.id

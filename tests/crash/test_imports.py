@@ -1,0 +1,112 @@
+"""A process that dies while it imports leaves whole chats, and the same file finishes what it began."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from random import Random
+from subprocess import PIPE, Popen
+
+import pytest
+
+from turnledger import Ledger, Limits
+from turnledger.errors import StoreError
+from turnledger.model.transfer_report import Did
+from turnledger.stores.memory.tables import MemoryTables
+from turnledger.stores.sqlite.tables import SqliteTables
+from turnledger.testing.scripted_model import ScriptedModel
+
+CHATS, TURNS = 9, 40
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def chats() -> list[bytes]:
+    """Chats as files, the longest unused first, each with a branch and a fork of the one before."""
+    async with await Ledger.open("memory:", limits=Limits(lease_time=600)) as ledger:
+        chat = await ledger.conversation()
+        for number in range(CHATS):
+            for turn in range(TURNS):
+                await chat.run(ScriptedModel([f"{number}/{turn} " + "x" * 500]), "Hello")
+            await chat.undo()
+            chat = await chat.fork((await chat.turns())[5].id) if number % 2 else await ledger.conversation()
+        files: list[bytes] = []
+        async for line in ledger.transfer.export_all():
+            if line.startswith(b'{"type":"chat"'):
+                files.append(b"")
+            files[-1] += line
+        return files
+
+
+async def exported(url: str) -> list[bytes]:
+    files: list[bytes] = []
+    async with await Ledger.open(url) as ledger:
+        assert await ledger.check() == []
+        async for line in ledger.transfer.export_all():
+            if line.startswith(b'{"type":"chat"'):
+                files.append(b"")
+            files[-1] += line
+    return files
+
+
+def import_and_die(url: str, file: Path, after: int) -> None:
+    """Import in a process of its own, which is killed when it has told of so many chats."""
+    command = [sys.executable, "-m", "turnledger", "chats", "import", str(file), "--store", url]
+    with Popen(command, cwd=ROOT, stdout=PIPE, stderr=PIPE) as process:
+        assert process.stdout is not None
+        for _ in range(after):
+            assert process.stdout.readline().startswith(b"line ")
+        process.send_signal(signal.SIGKILL)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_a_killed_import_leaves_whole_chats(chats: list[bytes], tmp_path: Path, seed: int) -> None:
+    dice = Random(seed)
+    file, url = tmp_path / "chats.jsonl", f"sqlite:///{tmp_path / 'chats.db'}"
+    file.write_bytes(b"".join(chats))
+    after = 0
+    for _ in range(3):
+        after += dice.randint(1, 2)
+        import_and_die(url, file, after)
+        found = await exported(url)
+        assert found == chats[: len(found)]
+        assert len(found) >= after
+    async with await Ledger.open(url) as ledger:
+        reports = [report async for report in ledger.transfer.import_lines([file.read_bytes()])]
+        assert {report.did for report in reports} <= {Did.IMPORTED, Did.UNCHANGED}
+        assert len(reports) == len(chats)
+    assert await exported(url) == chats
+
+
+@pytest.mark.parametrize("store", ["memory", "sqlite"])
+@pytest.mark.parametrize("place", [0, 25, TURNS - 1])
+async def test_an_import_that_fails_at_any_turn_leaves_nothing(
+    chats: list[bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, store: str, place: int
+) -> None:
+    tables = MemoryTables if store == "memory" else SqliteTables
+    add_turn, left = tables.add_turn, [place]
+
+    async def failing(self: object, *given: object) -> None:
+        left[0] -= 1
+        if left[0] == -1:
+            raise StoreError("the disk is gone")
+        await add_turn(self, *given)  # type: ignore[arg-type]
+
+    url = "memory:" if store == "memory" else f"sqlite:///{tmp_path / 'chats.db'}"
+    async with await Ledger.open(url) as ledger:
+        with monkeypatch.context() as patched:
+            patched.setattr(tables, "add_turn", failing)
+            with pytest.raises(StoreError, match="gone"):
+                _ = [report async for report in ledger.transfer.import_lines([chats[0]])]
+        assert [line async for line in ledger.transfer.export_all()] == []
+        assert await ledger.check() == []
+        assert (await ledger.usage()).bytes == 0
+        reports = [report async for report in ledger.transfer.import_lines([chats[0]])]
+        assert [report.did for report in reports] == [Did.IMPORTED]
+        assert b"".join([line async for line in ledger.transfer.export_all()]) == chats[0]

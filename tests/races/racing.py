@@ -1,0 +1,229 @@
+"""Clients that race for a chat at two workers: `python -m tests.races.racing --rounds 500 --seed 7`.
+
+In each round a fresh chat is asked, at once and by way of both workers, to go on, to be edited, generated
+again, taken back, switched, forked, renamed and deleted; some requests are sent twice under one key. What is
+answered, and what is there afterwards, must be what came of the same requests one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import itertools
+import tempfile
+from collections import Counter
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from tests.crash.served import Heard, exchange, request
+from tests.crash.several_workers import SeveralWorkers, several_workers
+from tests.races import serial
+from tests.races.serial import Chat, Line, Outcome, Request, outcomes
+from turnledger import Ledger
+from turnledger.testing.upstream import ScriptedUpstream
+
+MODEL = "scripted"
+TURNS = ("q1", "q2", "q3")
+BEFORE = Chat(
+    branches={
+        "main": tuple((text, True) for text in TURNS),
+        "other": (("q1", True), ("x2", True)),
+    },
+    shown="main",
+)
+AT_ONCE = 4
+"""Requests in a round."""
+
+
+class Scene:
+    """A chat with three turns, and another branch that begins as it does."""
+
+    def __init__(self, server: SeveralWorkers) -> None:
+        self._server = server
+        self.chat = ""
+        self.turns: dict[str, str] = {}
+        self.branches: dict[str, str] = {}
+        self.revision = 0
+
+    async def set(self) -> None:
+        for text in TURNS:
+            told = await self.turn(text, **({"chat": self.chat} if self.chat else {}))
+            self.chat = told["chat"]["id"]
+        self.branches["main"] = told["branch"]
+        told = await self.turn("x2", chat=self.chat, replaces=self.turns["q2"])
+        self.branches["other"] = told["branch"]
+        back = await self.ask("POST", f"/api/chats/{self.chat}/switch", {"branch": self.branches["main"]})
+        assert back.status == 200, back.body
+        self.revision = msgspec.json.decode(back.body)["revision"]
+
+    async def turn(self, text: str, **body: Any) -> Any:
+        reply = await self.ask("POST", "/api/turns", {"model": MODEL, "input": text, **body})
+        assert reply.status == 200, reply.body
+        told = msgspec.json.decode(reply.body)
+        self.turns[text] = told["turn"]["id"]
+        return told
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Heard:
+        return await exchange(self._server.port, request(path, body, method=method, **headers))
+
+    async def line(self, path: str) -> Line | None:
+        """The turns that a chat shows, or one of its branches; None if it was deleted."""
+        reply = await self.ask("GET", path)
+        if reply.status == 410:
+            return None
+        assert reply.status == 200, reply.body
+        known = set(self.turns.values())
+        told = msgspec.json.decode(reply.body)["turns"]
+        assert [turn["number"] for turn in told] == list(range(1, len(told) + 1))
+        for before, after in itertools.pairwise(told):
+            assert after["parent"] == before["id"]
+        return tuple((text_of(turn["input"][-1]), turn["id"] in known) for turn in told)
+
+    async def branch_lines(self) -> tuple[Line, ...]:
+        reply = await self.ask("GET", f"/api/chats/{self.chat}/branches")
+        if reply.status == 410:
+            return ()
+        ids = [each["id"] for each in msgspec.json.decode(reply.body)["data"]]
+        lines = [await self.line(f"/api/chats/{self.chat}?branch={id}") for id in ids]
+        return tuple(sorted(line for line in lines if line is not None))
+
+    async def title(self) -> str | None:
+        """The name that somebody gave it."""
+        told = msgspec.json.decode((await self.ask("GET", f"/api/chats/{self.chat}")).body)
+        return told.get("title") if told.get("revision", self.revision) != self.revision else None
+
+
+def text_of(item: dict[str, Any]) -> str:
+    content = item["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+class Race:
+    """Rounds of requests, chosen by a seed."""
+
+    def __init__(self, server: SeveralWorkers, seed: int, paths: dict[str, Any]) -> None:
+        self._server = server
+        self._random = Random(seed)
+        self._paths = paths
+        self.answers: Counter[tuple[str, int]] = Counter()
+        """How often which kind of request was answered how."""
+
+    def _choose(self, scene: Scene) -> list[Request]:
+        """Some requests; the last may be one of the others, sent once more."""
+        requests = [self._request(scene, f"r{number}") for number in range(AT_ONCE)]
+        if self._random.random() < 0.6:
+            again = self._random.choice([each for each in requests if each.needs_key] or requests)
+            requests[-1] = again
+        return requests
+
+    def _request(self, scene: Scene, name: str) -> Request:
+        random, chat = self._random, f"/api/chats/{scene.chat}"
+        turn, branch = random.choice([*TURNS, "x2"]), random.choice(["main", "other"])
+        asked = {"model": MODEL, "chat": scene.chat}
+        kinds: list[tuple[serial.Work, str, dict[str, object]]] = [
+            (serial.send, "/api/turns", {**asked, "input": name}),
+            (serial.edit(turn), "/api/turns", {**asked, "input": name, "replaces": scene.turns[turn]}),
+            (serial.regenerate, "/api/turns", {**asked, "regenerates": True}),
+            (serial.undo(), f"{chat}/undo", {}),
+            (serial.undo("q3"), f"{chat}/undo", {"turn": scene.turns["q3"]}),
+            (serial.switch(branch), f"{chat}/switch", {"branch": scene.branches[branch]}),
+            (serial.fork(), f"{chat}/fork", {"title": name}),
+            (serial.fork(turn), f"{chat}/fork", {"title": name, "turn": scene.turns[turn]}),
+        ]
+        dice = random.random()
+        if "patch" in self._paths and dice < 0.1:
+            return Request(name, serial.rename, "PATCH", chat, {"title": name}, needs_key=False)
+        if "delete" in self._paths and dice < 0.14:
+            return Request(name, serial.delete, "DELETE", chat, {}, needs_key=False)
+        work, path, body = random.choice(kinds)
+        return Request(name, work, "POST", path, body)
+
+    async def round(self) -> None:
+        """One race. Raises AssertionError if it cannot have come of the requests one by one."""
+        scene = Scene(self._server)
+        await scene.set()
+        requests = self._choose(scene)
+        one = await self._server.line()
+        lines = [one]
+        for number in range(1, len(requests)):
+            there = number % 2 == 1
+            lines.append(await self._server.line(lambda worker, there=there: (worker != one.worker) == there))  # type: ignore[misc]
+        replies = await asyncio.gather(
+            *(line.ask(self._bytes(scene, each)) for line, each in zip(lines, requests, strict=True))
+        )
+        for each, reply in zip(requests, replies, strict=True):
+            kind = f"{each.method} {each.path.rpartition('/')[2] if 'conv_' in each.path else each.path}"
+            self.answers[kind.replace(scene.chat, "chat"), reply.status] += 1
+        self._check_same(requests, replies)
+        came = await self._outcome(scene, requests, replies)
+        possible = outcomes(BEFORE, requests)
+        assert came in possible, told(requests, replies, came, possible)
+
+    def _bytes(self, scene: Scene, each: Request) -> bytes:
+        headers = {"Idempotency-Key": f"{scene.chat}-{each.name}"} if each.needs_key else {}
+        if each.method == "PATCH":
+            headers["If-Match"] = f'"{scene.revision}"'
+        body = None if each.method == "DELETE" else each.body
+        return request(each.path, body, method=each.method, **headers)
+
+    def _check_same(self, requests: list[Request], replies: list[Heard]) -> None:
+        """One key, one thing made."""
+        made: dict[str, set[str]] = {}
+        for each, reply in zip(requests, replies, strict=True):
+            if reply.status < 300 and each.path.endswith(("turns", "fork")):
+                answer = msgspec.json.decode(reply.body)
+                made.setdefault(each.name, set()).add(
+                    answer["turn"]["id"] if "turn" in answer else answer["id"]
+                )
+        assert all(len(ids) == 1 for ids in made.values()), made
+
+    async def _outcome(self, scene: Scene, requests: list[Request], replies: list[Heard]) -> Outcome:
+        forks: dict[str, Line] = {}
+        for each, reply in zip(requests, replies, strict=True):
+            if each.path.endswith("/fork") and reply.status == 201:
+                line = await scene.line(f"/api/chats/{msgspec.json.decode(reply.body)['id']}")
+                assert line is not None
+                forks[each.name] = line
+        answers = tuple(200 if reply.status == 204 else reply.status for reply in replies)
+        shown = await scene.line(f"/api/chats/{scene.chat}")
+        branches = await scene.branch_lines()
+        return Outcome(answers, shown, branches, tuple(sorted(forks.items())), await scene.title())
+
+
+def told(requests: list[Request], replies: list[Heard], came: Outcome, possible: set[Outcome]) -> str:
+    asked = [f"{each.name} {each.method} {each.path} {each.body}" for each in requests]
+    answered = [f"{reply.status} {reply.body[:300]!r}" for reply in replies]
+    return "\n".join([*asked, *answered, f"came: {came}", *(f"or:   {each}" for each in possible)])
+
+
+async def race(folder: Path, seed: int, rounds: int) -> Race:
+    """Run so many rounds against two workers over one store; then look whether all of that is in order."""
+    async with (
+        ScriptedUpstream(otherwise=["Yes", "."], remembers=0) as upstream,
+        several_workers(folder, upstream.url) as server,
+    ):
+        described = msgspec.json.decode((await server.get("/openapi.json")).body)
+        racing = Race(server, seed, described["paths"].get("/api/chats/{chat}", {}))
+        for _ in range(rounds):
+            await racing.round()
+    async with await Ledger.open(server.store) as ledger:
+        assert await ledger.check(at_rest=True) == []
+    return racing
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=500)
+    parser.add_argument("--seed", type=int, default=0)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        racing = asyncio.run(race(Path(folder), chosen.seed, chosen.rounds))
+    for (kind, status), count in sorted(racing.answers.items()):
+        print(f"{kind:28} {status} {count:6}")
+
+
+if __name__ == "__main__":
+    main()

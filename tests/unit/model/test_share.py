@@ -1,0 +1,49 @@
+"""What a link gives, and until when."""
+
+import pytest
+
+from tests.unit.model.shapes import some_id
+from turnledger.model.ids import ConversationId, ShareId, TokenId
+from turnledger.model.share import READS, SCOPES_OF_VISITORS, Share, ShareKind
+from turnledger.model.token import TokenScope
+from turnledger.model.within import Within
+
+CHAT, TOKEN = some_id(ConversationId, 1), some_id(TokenId, 2)
+
+
+def share(**changes: object) -> Share:
+    fields = {"id": some_id(ShareId, 1), "owner": "ann", "chat_scope": "shop", "created_at": 1, "digest": b""}
+    return Share(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_a_guest_is_an_owner_of_his_own() -> None:
+    into_scope = share(models=("small",), parent=TOKEN)
+    token = into_scope.token_for(TOKEN, b"d", 5)
+    assert (into_scope.kind, token.owner) == (ShareKind.SCOPE, TOKEN.replace("tok_", "guest_"))
+    assert (token.scopes, token.within, token.models) == (SCOPES_OF_VISITORS, Within("shop"), ("small",))
+    assert (token.share, token.parent, token.digest, token.created_at) == (into_scope.id, TOKEN, b"d", 5)
+    assert TokenScope.ADMIN not in token.scopes
+
+
+def test_a_reader_has_one_chat_of_its_owner() -> None:
+    to_chat = share(conversation=CHAT, chat_scope="")
+    token = to_chat.token_for(TOKEN, b"", 5)
+    assert (to_chat.kind, token.owner, token.scopes) == (ShareKind.CHAT, "ann", READS)
+    assert token.within == to_chat.within == Within(None, CHAT)
+
+
+@pytest.mark.parametrize(
+    ("link", "stay", "ends"),
+    [(None, None, None), (100, None, 100), (None, 10, 15), (100, 10, 15), (12, 10, 12)],
+)
+def test_nobody_stays_longer_than_the_link(link: int | None, stay: int | None, ends: int | None) -> None:
+    token = share(expires_at=link, visitor_lifetime=stay).token_for(TOKEN, b"", 5)
+    assert token.expires_at == ends
+
+
+def test_it_is_open_until_it_ends_or_is_used_up() -> None:
+    assert share(expires_at=10, max_uses=2, uses=1).is_open(9)
+    assert not share(expires_at=10).is_open(10)
+    assert not share(revoked_at=3).is_open(9)
+    assert not share(max_uses=2, uses=2).is_open(9)
+    assert share(max_uses=2, uses=2).is_valid(9)

@@ -1,0 +1,86 @@
+"""Lines: what they say, and that they are one line each."""
+
+from __future__ import annotations
+
+import msgspec
+
+from turnledger.model.conversation import Conversation, NamedBy
+from turnledger.model.flags import Flags
+from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.item import Item, message
+from turnledger.model.reset_policy import ResetPolicy
+from turnledger.model.transfer import BranchLine, ChatLine, TurnLine, chat_line, encoded, fields_of, turn_line
+from turnledger.model.turn import Turn, TurnKind
+
+HEX = "01890000000070008000000000000000"
+CHAT, BRANCH, TURN = f"conv_{HEX}", f"branch_{HEX}", f"turn_{HEX}"
+
+
+def turn(*input: Item) -> Turn:
+    return Turn.of(
+        id=TurnId(TURN),
+        branch=BranchId(BRANCH),
+        number=1,
+        parent=None,
+        kind=TurnKind.INTERRUPTED,
+        created_at=1,
+        committed_at=2,
+        input=input,
+        output=(message("assistant", "Hi"),),
+        instructions=(message("system", "Be brief."),),
+        instructed=0,
+        details=b'{"a":\n1}',
+    )
+
+
+def test_a_chat_is_told_without_what_is_usual() -> None:
+    chat = Conversation(
+        id=ConversationId(CHAT), owner="ann", branch=BranchId(BRANCH), created_at=1, touched_at=2
+    )
+    line = encoded(chat_line(chat, [BranchLine(id=BRANCH, head=None)], 0))
+    assert line == (
+        b'{"type":"chat","schema_version":1,"id":"%(chat)b","created_at":1,"touched_at":2,'
+        b'"branches":[{"id":"%(branch)b","head":null}],"current":"%(branch)b","turns":0}\n'
+    ) % {b"chat": CHAT.encode(), b"branch": BRANCH.encode()}
+
+
+def test_all_that_is_said_of_a_chat_is_told() -> None:
+    chat = Conversation(
+        id=ConversationId(CHAT),
+        owner="ann",
+        branch=BranchId(BRANCH),
+        created_at=1,
+        touched_at=2,
+        scope="s",
+        conversation_key="k",
+        former_conversation_key="f",
+        title="T",
+        named_by=NamedBy.PERSON,
+        tags=("x", "y"),
+        pinned=True,
+        archived=True,
+        metadata={"a": "b"},
+        revision=7,
+        expires_after=9,
+        reset_policy=ResetPolicy.daily(3),
+        internal=True,
+    )
+    line = chat_line(chat, [], 0)
+    assert msgspec.json.decode(encoded(line), type=ChatLine) == line
+    assert line.reset_policy is not None
+    assert line.reset_policy.policy == chat.reset_policy
+    told = msgspec.json.decode(encoded(line))
+    assert set(told) == fields_of(ChatLine) - {"branches"}
+    assert "ann" not in encoded(line).decode()
+
+
+def test_a_turn_is_one_line_however_its_items_were_written() -> None:
+    pretty = Item(b'{\n  "type": "message",\r\n  "role": "user",\n  "content": "a\\nb"\n}')
+    line = encoded(turn_line(CHAT, turn(pretty), {1: Flags(to_user=False), 0: Flags()}))
+    assert line.count(b"\n") == 1
+    assert line.count(b"\r") == 0
+    told = msgspec.json.decode(line, type=TurnLine)
+    assert msgspec.json.decode(told.input[0])["content"] == "a\nb"
+    assert [(each.item, each.to_model, each.to_user) for each in told.flags] == [(1, True, False)]
+    assert told.instructions_once
+    assert (told.kind, told.parent) == ("interrupted", None)

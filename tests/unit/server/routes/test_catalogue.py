@@ -1,0 +1,220 @@
+"""The catalogue over HTTP: lists with cursors, and changes of which the second knows that it came second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+import pytest
+
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from turnledger import Ledger
+from turnledger.errors import TurnledgerError
+from turnledger.runners.demo import DemoModel
+from turnledger.server.app import App, make_app
+from turnledger.server.models import Found, Models
+from turnledger.server.routes.catalogue import revision_of
+from turnledger.server.settings import ChatSettings, Settings
+
+
+class Place:
+    def __init__(self, app: App, ledger: Ledger) -> None:
+        self.app, self.ledger = app, ledger
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Reply:
+        sent = b"" if body is None else msgspec.json.encode(body)
+        given = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        return await ask(
+            self.app,
+            path,
+            method=method,
+            headers=[HOST, JSON, (b"content-length", b"%d" % len(sent)), *given],
+            parts=(sent,),
+        )
+
+    async def make(self, **body: Any) -> dict[str, Any]:
+        made = await self.ask("POST", "/api/chats", body)
+        assert made.status == 201, made.body
+        return dict(made.json)
+
+    async def say(self, text: str, key: str) -> None:
+        async with self.ledger.turn(text, conversation_key=key) as turn:
+            turn.emit(f"You said {text}.")
+
+    async def titles(self, **query: Any) -> list[str]:
+        listed = await ask(self.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
+        assert listed.status == 200, listed.body
+        return [each["title"] for each in listed.json["data"]]
+
+
+@asynccontextmanager
+async def place(store: str = "memory:", settings: Settings | None = None) -> AsyncIterator[Place]:
+    async with await Ledger.open(store) as ledger:
+        models = Models({"demo": Found(DemoModel(), "demo")})
+        yield Place(make_app(ledger, models, settings or Settings()), ledger)
+
+
+async def test_a_chat_is_listed_with_what_its_last_turn_said() -> None:
+    async with place() as here:
+        await here.say("Where is\nmy order?", "k")
+        listed = await here.ask("GET", "/api/chats")
+        (chat,) = listed.json["data"]
+        assert listed.json["next"] is None
+        assert (chat["title"], chat["named_by"]) == ("Where is my order?", "words")
+        assert (chat["turn_count"], chat["is_running"], chat["preview"]) == (
+            1,
+            False,
+            "You said Where is my order?.",
+        )
+        assert (chat["tags"], chat["pinned"], chat["archived"], chat["revision"]) == ([], False, False, 1)
+
+
+async def test_pages_lead_through_all_of_them_and_then_end() -> None:
+    async with place() as here:
+        for number in range(5):
+            await here.make(title=str(number))
+        seen: list[str] = []
+        query = {"limit": "2"}
+        for _ in range(3):
+            found = await ask(here.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
+            seen += [each["title"] for each in found.json["data"]]
+            query["cursor"] = found.json["next"] or ""
+        assert sorted(seen) == ["0", "1", "2", "3", "4"]
+        assert found.json["next"] is None
+
+
+async def test_what_is_listed_can_be_chosen() -> None:
+    async with place() as here:
+        for title, changes in (
+            ("plain", {}),
+            ("tagged", {"tags": ["work", "home"]}),
+            ("pinned", {"pinned": True}),
+            ("old", {"archived": True}),
+        ):
+            chat = await here.make(title=title)
+            changed = await here.ask("PATCH", f"/api/chats/{chat['id']}", changes)
+            assert changed.status == 200
+        await here.make(title="elsewhere", scope="shop")
+        assert set(await here.titles()) == {"plain", "tagged", "pinned", "elsewhere"}
+        assert await here.titles(tag="work") == ["tagged"]
+        assert await here.titles(pinned="true") == ["pinned"]
+        assert await here.titles(archived="true") == ["old"]
+        assert len(await here.titles(archived="any")) == 5
+        assert await here.titles(scope="shop") == ["elsewhere"]
+        assert await here.titles(deleted="true") == []
+
+
+@pytest.mark.parametrize(
+    "query", ["cursor=abc", "archived=1", "pinned=", "deleted=any", "limit=0", "tag=", "tag=%00", "scope=%01"]
+)
+async def test_what_cannot_be_listed_is_refused(query: str) -> None:
+    async with place() as here:
+        refused = await ask(here.app, "/api/chats", headers=[HOST], query=query.encode())
+        assert (refused.status, refused.json["error"]["type"]) == (400, "invalid_request_error")
+
+
+async def test_a_chat_of_a_key_is_made_once() -> None:
+    async with place() as here:
+        made = await here.ask("POST", "/api/chats", {"conversation_key": "k", "title": "T", "tags": ["a"]})
+        again = await here.ask("POST", "/api/chats", {"conversation_key": "k", "title": "U"})
+        assert (made.status, again.status) == (201, 200)
+        assert made.json == again.json
+        assert (made.json["title"], made.json["tags"], made.json["named_by"]) == ("T", ["a"], "person")
+        assert made.header(b"etag") == b'"1"'
+
+
+async def test_no_chat_is_made_where_none_is_kept() -> None:
+    async with place(settings=Settings(chats=ChatSettings(keep=False))) as here:
+        refused = await here.ask("POST", "/api/chats", {})
+        assert (refused.status, refused.json["error"]["code"]) == (409, "not_kept")
+        assert await here.titles() == []
+
+
+async def test_who_was_late_is_told_how_the_chat_is_by_now() -> None:
+    async with place() as here:
+        chat = f"/api/chats/{(await here.make(title='T'))['id']}"
+        first = await here.ask("PATCH", chat, {"title": "A", "pinned": True}, if_match='"1"')
+        late = await here.ask("PATCH", chat, {"title": "B"}, if_match='"1"')
+        assert (first.status, first.header(b"etag"), first.json["revision"]) == (200, b'"2"', 2)
+        assert (late.status, late.header(b"etag")) == (412, b'"2"')
+        assert late.json["error"]["code"] == "revision_conflict"
+        assert (late.json["chat"]["title"], late.json["chat"]["pinned"]) == ("A", True)
+        shown = await here.ask("GET", chat)
+        assert (shown.header(b"etag"), shown.json["title"]) == (b'"2"', "A")
+
+
+async def test_a_change_whose_answer_was_lost_can_be_sent_again() -> None:
+    async with place() as here:
+        chat = f"/api/chats/{(await here.make(title='T'))['id']}"
+        answers = [await here.ask("PATCH", chat, {"tags": ["a"]}, if_match='"1"') for _ in range(2)]
+        assert [each.status for each in answers] == [200, 200]
+        assert answers[0].json == answers[1].json
+
+
+async def test_a_title_that_is_taken_back_gives_way_to_the_first_words() -> None:
+    async with place() as here:
+        await here.say("Where is my order?", "k")
+        (listed,) = (await here.ask("GET", "/api/chats")).json["data"]
+        chat = f"/api/chats/{listed['id']}"
+        named = await here.ask("PATCH", chat, {"title": "Mine"})
+        assert (named.json["title"], named.json["named_by"]) == ("Mine", "person")
+        taken_back = await here.ask("PATCH", chat, {"title": None, "metadata": None, "tags": None})
+        assert (taken_back.json["title"], taken_back.json["named_by"]) == ("Where is my order?", "words")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"title": "x" * 513},
+        {"tags": [""]},
+        {"tags": ["x" * 65]},
+        {"tags": [str(number) for number in range(17)]},
+        {"tags": "work"},
+        {"tags": ["a\nb"]},
+        {"pinned": None},
+        {"colour": "red"},
+        {"metadata": {"a": 1}},
+    ],
+)
+async def test_what_cannot_be_said_of_a_chat_is_refused_and_changes_nothing(body: dict[str, Any]) -> None:
+    async with place() as here:
+        made = await here.make(title="T")
+        refused = await here.ask("PATCH", f"/api/chats/{made['id']}", {"archived": True, **body})
+        assert refused.status == 400
+        assert (await here.ask("GET", f"/api/chats/{made['id']}")).json["revision"] == 1
+
+
+@pytest.mark.parametrize(("given", "revision"), [(None, None), ("*", None), ('"3"', 3), (' W/"12" ', 12)])
+def test_an_if_match_names_a_revision(given: str | None, revision: int | None) -> None:
+    assert revision_of(given) == revision
+
+
+@pytest.mark.parametrize("given", ["3", '"a"', '"1", "2"', '""', '"-1"'])
+def test_what_is_no_revision_is_refused(given: str) -> None:
+    with pytest.raises(TurnledgerError, match="If-Match is the ETag of a chat"):
+        revision_of(given)
+
+
+async def test_of_two_renames_at_once_one_wins_and_the_other_knows(tmp_path: Path) -> None:
+    """Two servers over one store, and nobody waits for anybody."""
+    store = f"sqlite:///{tmp_path / 'chats.db'}"
+    async with place(store) as here, place(store) as there:
+        chat = f"/api/chats/{(await here.make(title='T'))['id']}"
+        for revision in range(1, 11):
+            given = {"if_match": f'"{revision}"'}
+            renames = [
+                each.ask("PATCH", chat, {"title": f"{name} {revision}"}, **given)
+                for name, each in (("here", here), ("there", there))
+            ]
+            answers = await asyncio.gather(*renames)
+            assert sorted(each.status for each in answers) == [200, 412]
+            won, lost = sorted(answers, key=lambda each: each.status)
+            assert won.header(b"etag") == lost.header(b"etag") == b'"%d"' % (revision + 1)
+            assert lost.json["chat"]["title"] == won.json["title"]
+            for each in (here, there):
+                assert (await each.ask("GET", chat)).json["title"] == won.json["title"]

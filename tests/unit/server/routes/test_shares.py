@@ -1,0 +1,160 @@
+"""Share links over HTTP: made once told, listed without their code, followed without a token, and revoked for
+everybody at once. What visitors can do is walked in tests/guarded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.unit.server.asgi import HOST, ask
+from tests.unit.server.routes.test_tokens import ALL, Place, place
+from turnledger.model.share_code import is_code, new_code
+from turnledger.server.settings import ServerLimits, Settings
+from turnledger.server.share_page import PAGE_TEXT
+
+EXCHANGE = "/api/shares/exchange"
+NONCE = "n" * 32
+USER = [each for each in ALL if each != "admin"]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def shared(where: Place, text: str, **wish: Any) -> dict[str, Any]:
+    reply = await where.ask("POST", "/api/shares", text, wish)
+    assert reply.status == 201, reply.body
+    made: dict[str, Any] = reply.json
+    return made
+
+
+async def test_a_link_is_made_and_followed_and_revoked() -> None:
+    async with place() as where:
+        admin = await where.admin()
+        made = await shared(
+            where, admin, scope="shop", name="fair", max_uses=2, expires_in=60, models=["demo"]
+        )
+        assert is_code(made["code"])
+        assert made["path"] == "/share#" + made["code"]
+        assert made["expires_at"] == made["created_at"] + 60_000
+        visit = await where.ask("POST", EXCHANGE, None, {"code": made["code"], "nonce": NONCE})
+        assert visit.status == 200
+        assert (visit.json["kind"], visit.json["scope"], visit.json["chat"]) == ("scope", "shop", None)
+        assert visit.json["owner"].startswith("guest_")
+        assert (await where.say(visit.json["token"])).status == 200
+        listed = (await where.ask("GET", "/api/shares", admin)).json["data"]
+        assert [(each["id"], each["uses"], each["kind"]) for each in listed] == [(made["id"], 1, "scope")]
+        assert "code" not in listed[0]
+        gone = await where.ask("DELETE", f"/api/shares/{made['id']}", admin)
+        assert gone.json["revoked_at"] is not None
+        assert (await where.say(visit.json["token"])).code == "token_revoked"
+        refused = await where.ask("POST", EXCHANGE, None, {"code": made["code"], "nonce": NONCE})
+        assert (refused.status, refused.code) == (404, "link_not_valid")
+
+
+async def test_a_chat_is_shared_by_its_owner() -> None:
+    async with place() as where:
+        ann, ben = await where.admin(owner="ann", scopes=USER), await where.admin(owner="ben", scopes=USER)
+        chat = ((await where.say(ann)).header(b"x-conversation-id") or b"").decode()
+        made = await shared(where, ann, chat=chat)
+        visit = (await where.ask("POST", EXCHANGE, None, {"code": made["code"], "nonce": NONCE})).json
+        assert (visit["kind"], visit["chat"], visit["owner"]) == ("chat", chat, None)
+        assert (await where.ask("GET", f"/api/chats/{chat}", visit["token"])).status == 200
+        for path in ("/api/shares", f"/api/shares/{made['id']}"):
+            assert (
+                "ann"
+                not in (
+                    await where.ask("GET" if path == "/api/shares" else "DELETE", path, ben)
+                ).body.decode()
+            )
+        assert (await where.ask("DELETE", f"/api/shares/{made['id']}", ben)).status == 404
+        assert (await where.ask("POST", "/api/shares", ben, {"chat": chat})).status == 404
+        assert (await where.ask("POST", "/api/shares", ann, {"scope": "shop"})).code == "token_too_wide"
+
+
+async def test_who_is_no_admin_sees_and_ends_links_to_chats_only() -> None:
+    async with place() as where:
+        boss = await where.admin(owner="ann")
+        user = await where.admin(owner="ann", scopes=USER)
+        other = await where.admin(owner="eve", chat_scope="desk")
+        into_scope = await shared(where, boss, scope="shop")
+        chat = ((await where.say(user)).header(b"x-conversation-id") or b"").decode()
+        to_chat = await shared(where, user, chat=chat)
+        for text, seen in ((boss, [to_chat, into_scope]), (user, [to_chat]), (other, [])):
+            listed = (await where.ask("GET", "/api/shares", text)).json["data"]
+            assert [each["id"] for each in listed] == [each["id"] for each in seen]
+        for text in (user, other):
+            assert (await where.ask("DELETE", f"/api/shares/{into_scope['id']}", text)).status == 404
+
+
+async def test_where_there_is_no_token_nothing_is_shared() -> None:
+    async with place() as where:
+        chat = ((await where.say(None)).header(b"x-conversation-id") or b"").decode()
+        refused = await where.ask("POST", "/api/shares", None, {"chat": chat})
+        assert (refused.status, refused.code) == (403, "sharing_needs_tokens")
+        assert (await where.ask("GET", "/api/shares", None)).json == {"data": []}
+        assert (await where.say(None)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"code": new_code(lambda bits: 1), "nonce": NONCE}, 404),
+        ({"code": "", "nonce": NONCE}, 404),
+        ({"code": new_code(lambda bits: 1), "nonce": "short"}, 400),
+        ({"code": new_code(lambda bits: 1)}, 400),
+        ({"code": "x" * 20_000, "nonce": NONCE}, 413),
+    ],
+)
+async def test_what_is_no_link_leads_nowhere(body: dict[str, str], status: int) -> None:
+    async with place() as where:
+        assert (await where.ask("POST", EXCHANGE, None, body)).status == status
+
+
+async def test_so_many_links_are_followed_within_a_minute() -> None:
+    async with place(Settings(limits=ServerLimits(exchanges_per_minute=2))) as where:
+        body = {"code": new_code(lambda bits: 1), "nonce": NONCE}
+        told = [await where.ask("POST", EXCHANGE, None, body) for _ in range(3)]
+        assert [each.status for each in told] == [404, 404, 429]
+        assert told[2].code == "too_many_exchanges"
+        assert int(told[2].header(b"retry-after") or 0) >= 1
+
+
+async def test_a_token_for_one_chat_reads_it_and_its_events() -> None:
+    async with place() as where:
+        admin = await where.admin()
+        said = await where.say(admin)
+        chat, turn = ((said.header(name) or b"").decode() for name in (b"x-conversation-id", b"x-turn-id"))
+        wish = {"scopes": ["chats:read"], "chat": chat}
+        made = (await where.ask("POST", "/api/tokens", admin, wish)).json
+        assert made["chat"] == chat
+        for path in (f"/api/chats/{chat}", f"/api/turns/{turn}/events", "/api/tokens/self"):
+            assert (await where.ask("GET", path, made["token"])).status == 200
+        other = ((await where.say(admin, "other")).header(b"x-conversation-id") or b"").decode()
+        assert (await where.ask("GET", f"/api/chats/{other}", made["token"])).status == 404
+        wide = await where.ask("POST", "/api/tokens", admin, {"scopes": ["turns:run"], "chat": chat})
+        assert (wide.status, wide.code) == (400, "invalid_input")
+
+
+async def test_the_page_is_given_to_who_comes_from_anywhere_and_does_its_own_only() -> None:
+    async with place() as where:
+        cross = [HOST, (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-mode", b"navigate")]
+        reply = await ask(where.app, "/share", headers=cross)
+        assert (reply.status, reply.body.decode()) == (200, PAGE_TEXT)
+        [policy] = [value for name, value in reply.headers if name == b"content-security-policy"]
+        assert b"script-src 'sha256-" in policy
+        assert policy.endswith(b"; frame-ancestors 'none'")
+        assert (await ask(where.app, "/share", method="POST", headers=cross)).status == 403
+        assert (await ask(where.app, "/api/shares", headers=cross)).status == 403
+        assert (await ask(where.app, "/share", headers=[(b"host", b"evil.example")])).status == 403
+
+
+async def test_frames_are_allowed_by_the_settings() -> None:
+    ancestors = ("https://shop.example.com", "http://localhost:3000")
+    async with place(Settings(frame_ancestors=ancestors)) as where:
+        for path in ("/share", "/healthz", "/nothing"):
+            reply = await ask(where.app, path, headers=[HOST])
+            policy = reply.header(b"content-security-policy") or b""
+            assert policy.endswith(b"frame-ancestors https://shop.example.com http://localhost:3000")
