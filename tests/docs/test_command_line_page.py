@@ -57,7 +57,7 @@ def test_its_commands_print_what_it_says(tmp_path: Path) -> None:
 
 def test_every_command_and_flag_is_named() -> None:
     group = typer.main.get_command(app).commands["chats"]  # type: ignore[attr-defined]
-    named = ("list", "search", "show", "rename", "delete")
+    named = ("list", "search", "show", "rename", "delete", "restore")
     for name in named:
         assert f"turnledger chats {name}" in PAGE
         flags = {flag for parameter in group.commands[name].params for flag in parameter.opts if "--" in flag}

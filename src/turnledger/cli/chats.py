@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ import typer
 from turnledger.chat import Chat
 from turnledger.cli.at_store import NOT_DONE, AsJson, Config, Store, as_text, run, say
 from turnledger.cli.chat_text import about, hit_lines, hit_told, lines_of, listed, table_of, turn_told
+from turnledger.cli.expiry import date_of
 from turnledger.cli.own_store import store_url
 from turnledger.engine.searching import SearchPage
 from turnledger.errors import ConversationUnavailable, InvalidInput
@@ -32,8 +33,12 @@ Limit = Annotated[int, typer.Option(min=1, max=1_000, help="So many at most.")]
 Cursor = Annotated[str | None, typer.Option(help="Where the page before has ended, as it said.")]
 Scope = Annotated[str, typer.Option(help="The scope in which a conversation_key is looked up.")]
 Named = Annotated[str, typer.Argument(metavar="CHAT", help="An id, as in conv_…, or a conversation_key.")]
+Several = Annotated[list[str], typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.")]
 
-chats = typer.Typer(help="List, read, find, rename and delete chats.", no_args_is_help=True)
+chats = typer.Typer(
+    help="List, find, read, rename, delete and restore chats; write them to files, and read those.",
+    no_args_is_help=True,
+)
 
 
 @chats.command("list")
@@ -116,16 +121,63 @@ def rename(
 
 @chats.command()
 def delete(
-    chats: Annotated[list[str], typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.")],
+    chats: Several,
+    purge: Annotated[
+        bool, typer.Option("--purge", help="For good, also what is deleted already. Else it can be restored.")
+    ] = False,
     owner: Owner = OWNER,
     scope: Scope = "",
     store: Store = None,
     config: Config = None,
 ) -> None:
     """Delete chats. What runs in one ends with it."""
-    deleted, problems = run(lambda: _delete(store_url(store, config), chats, owner, scope))
-    for id in deleted:
-        typer.echo(f"Deleted {id}.")
+
+    async def one(ledger: Ledger, name: str) -> str:
+        id = await _id_of(ledger, name, owner, scope)
+        deleted = await ledger.delete(id, owner=owner, purge=purge)
+        if deleted.purge_at is None:
+            return f"Deleted {id} for good."
+        return f"Deleted {id}. It can be restored until {date_of(deleted.purge_at)} UTC."
+
+    _do_each(lambda: store_url(store, config), chats, one)
+
+
+@chats.command()
+def restore(
+    chats: Annotated[
+        list[str], typer.Argument(metavar="ID…", help="As in conv_…; `list --deleted` has them.")
+    ],
+    owner: Owner = OWNER,
+    store: Store = None,
+    config: Config = None,
+) -> None:
+    """Bring deleted chats back."""
+
+    async def one(ledger: Ledger, name: str) -> str:
+        chat = await ledger.restore(name, owner=owner)
+        lost = chat.former_conversation_key if chat.conversation_key is None else None
+        told = "" if lost is None else f" Its conversation_key {lost!r} is another chat's by now."
+        return f"Restored {chat.id}.{told}"
+
+    _do_each(lambda: store_url(store, config), chats, one)
+
+
+def _do_each(
+    url: Callable[[], str], names: Sequence[str], do: Callable[[Ledger, str], Awaitable[str]]
+) -> None:
+    """Do something with each of these chats, and tell what was done, and what is wrong with the others."""
+
+    async def work() -> list[str]:
+        problems = []
+        async with opened(url()) as ledger:
+            for name in names:
+                try:
+                    typer.echo(plain(await do(ledger, name)))
+                except (ConversationUnavailable, InvalidInput) as problem:
+                    problems.append(f"{problem.code}: {name}: {problem}")
+        return problems
+
+    problems = run(work)
     for problem in problems:
         say(problem)
     if problems:
@@ -157,6 +209,11 @@ async def _found(ledger: Ledger, name: str, owner: str, scope: str) -> Chat:
     return await ledger.conversation(
         id, conversation_key=conversation_key, owner=owner, scope=scope, create=False
     )
+
+
+async def _id_of(ledger: Ledger, name: str, owner: str, scope: str) -> str:
+    """The id that a chat is named by, also one that is deleted; or the one of its conversation_key."""
+    return name if name.startswith(ConversationId.prefix) else (await _found(ledger, name, owner, scope)).id
 
 
 async def _list(url: str, wish: dict[str, Any]) -> Page:
@@ -198,19 +255,3 @@ async def _rename(url: str, name: str, title: str, owner: str, scope: str) -> Co
     async with opened(url) as ledger:
         chat = await _found(ledger, name, owner, scope)
         return await chat.update(title=title)
-
-
-async def _delete(
-    url: str, names: Sequence[str], owner: str, scope: str
-) -> tuple[list[ConversationId], list[str]]:
-    """Delete each of these; return which were deleted, and what is wrong with the others."""
-    deleted, problems = [], []
-    async with opened(url) as ledger:
-        for name in names:
-            try:
-                chat = await _found(ledger, name, owner, scope)
-                await chat.delete()
-                deleted.append(chat.id)
-            except ConversationUnavailable as problem:
-                problems.append(f"{problem.code}: {name}: {problem}")
-    return deleted, problems

@@ -124,14 +124,38 @@ async def _title(ledger: Ledger, id: str) -> str | None:
 
 def test_delete_tells_what_went_and_what_did_not(url: str) -> None:
     one, other = say(url, "one", ("Hello", "Hi.")), say(url, "other", ("Hello", "Hi."))
-    done = run("delete", "one", UNKNOWN, other, "--store", url)
+    done = run("delete", "one", UNKNOWN, "nobody", "conv_x", other, "--store", url)
     assert done.exit_code == 2
-    assert done.stdout == f"Deleted {one}.\nDeleted {other}.\n"
-    assert done.stderr.startswith(f"conversation_not_found: {UNKNOWN}: ")
+    gone, also = done.stdout.splitlines()
+    assert gone.startswith(f"Deleted {one}. It can be restored until 20")
+    assert also.startswith(f"Deleted {other}. ")
+    assert [line.split(": ")[:2] for line in done.stderr.splitlines()] == [
+        ["conversation_not_found", UNKNOWN],
+        ["conversation_not_found", "nobody"],
+        ["invalid_id", "conv_x"],
+    ]
     assert run("show", one, "--store", url).stderr.startswith("conversation_deleted: ")
 
 
-@pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",)])
+def test_what_is_deleted_comes_back_or_goes_for_good(url: str) -> None:
+    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
+    assert run("delete", *ids, "--store", url).exit_code == 0
+    again = say(url, "k1", ("Hello", "Hi."))
+    done = run("restore", *ids, again, "--store", url)
+    assert done.stdout.splitlines() == [
+        f"Restored {ids[0]}.",
+        f"Restored {ids[1]}. Its conversation_key 'k1' is another chat's by now.",
+        f"Restored {again}.",
+    ]
+    assert run("show", "k0", "--store", url).exit_code == 0
+    assert run("delete", ids[0], "--store", url).exit_code == 0
+    assert run("delete", ids[0], "--purge", "--store", url).stdout == f"Deleted {ids[0]} for good.\n"
+    lost = run("restore", ids[0], "--store", url)
+    assert (lost.exit_code, lost.stdout) == (2, "")
+    assert lost.stderr.startswith("conversation_deleted: ")
+
+
+@pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",), ("restore",)])
 def test_of_another_owner_there_is_nothing(url: str, command: tuple[str, ...]) -> None:
     id = say(url, "k", ("Hello", "Hi."), owner="ada")
     name, *more = command
@@ -186,6 +210,7 @@ def test_list_chooses(url: str) -> None:
     assert listed("--pinned") == [ids[0]]
     assert listed("--tag", "work") == [ids[0]]
     assert listed("--archived") == [ids[1]]
+    assert listed("--deleted") == [ids[2]]
     assert listed("--owner", "ada") == listed("--scope", "shop") == []
     assert "[pinned]" in run("list", "--pinned", "--store", url).stdout
     none = run("list", "--owner", "ada", "--store", url)
