@@ -6,6 +6,8 @@ import random
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import cache
+from itertools import accumulate
 from pathlib import Path
 from statistics import median
 
@@ -25,7 +27,9 @@ PAGE = 20
 RARE = 40
 """Chats of each owner that have a rare word."""
 FILLED_AT_ONCE = 1_000
-VOCABULARY = [f"{first}{second}" for first in "bdfghklmnprstvwz" for second in ("ali", "eron", "itan", "oru")]
+WORDS = 20_000
+"""That people use: the n-th so often as n-th words are."""
+LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
 SEARCHES = {
     "a common word": "always",
     "a rare word": "heron",
@@ -56,13 +60,22 @@ async def fill(tables: Tables, filling: Filling) -> None:
         await tables.add_turn(turn)
 
 
+@cache
+def language() -> tuple[list[str], list[float]]:
+    """Words, and how often they come, added up."""
+    dice = random.Random(0)
+    words = ["".join(dice.choices(LETTERS, range(26, 0, -1), k=dice.randint(2, 9))) for _ in range(WORDS)]
+    return words, list(accumulate(1 / (place + 2) for place in range(WORDS)))
+
+
 def rows_of(owner: str, first: int, last: int, count: int, dice: random.Random) -> Filling:
     """Chats numbered from `first`, of so many in all."""
+    vocabulary, often = language()
     made = []
     for number in range(first, last):
         ids = [kind.trusted(dice.randbytes(16)) for kind in (ConversationId, BranchId, TurnId)]
         id, branch, turn = ids
-        words = dice.choices(VOCABULARY, k=60)
+        words = dice.choices(vocabulary, cum_weights=often, k=120)
         words[10:12] = ["always", "there"]
         if number % max(1, count // RARE) == 0:
             words[30] = "heron"

@@ -193,8 +193,12 @@ def _cells(token: Token, now: int) -> tuple[str, ...]:
 def _narrowing(token: Token) -> Iterable[str]:
     if token.chat_scope:
         yield f"only conversations of {token.chat_scope!r}"
+    if token.conversation is not None:
+        yield f"only {token.conversation}"
     if token.models:
         yield f"only {' and '.join(token.models)}"
+    if token.share is not None:
+        yield f"by {token.share}"
 
 
 def _words(text: str) -> list[str]:

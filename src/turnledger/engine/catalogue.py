@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from turnledger.engine.changes import tell
+from turnledger.engine.changes import newest_position, tell
 from turnledger.engine.conversations import check_live
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
@@ -29,8 +29,9 @@ class ListRequest:
 async def list_page(tables: Tables, request: ListRequest) -> Page:
     """A page of chats, the last used first: turns, preview and time as the last commit wrote them. Internal
     ones never show, nor do those whose first turn is not committed yet."""
+    as_of = str(await newest_position(tables))
     if request.within.chat is not None:
-        return await _alone(tables, request, request.within.chat)
+        return Page(await _alone(tables, request, request.within.chat), as_of=as_of)
     after, shown = request.after, list[Listed]()
     # One more than is asked for tells whether a page follows.
     wanted = request.limit + 1
@@ -42,18 +43,19 @@ async def list_page(tables: Tables, request: ListRequest) -> Page:
             break
         after = ListPosition.behind(found[-1])
     page = tuple([_apart(each) for each in shown[: request.limit]])
-    return Page(page, ListPosition.behind(page[-1]).cursor if len(shown) > request.limit else None)
+    has_more = len(shown) > request.limit
+    return Page(page, ListPosition.behind(page[-1]).cursor if has_more else None, as_of)
 
 
-async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> Page:
+async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> tuple[Listed, ...]:
     """The list of who may see one chat only."""
     found = await tables.conversation(request.wanted.owner, id)
     branch = await tables.branch(found.branch) if found is not None else None
     if found is None or branch is None or not request.within.sees(found) or not request.wanted.fits(found):
-        return Page(())
+        return ()
     alone = Listed(found, branch.length, branch.preview, branch.running is not None)
     is_behind = request.after is None or ListPosition.behind(alone) < request.after
-    return Page((_apart(alone),) if is_behind and not _has_lapsed(alone, request.now) else ())
+    return (_apart(alone),) if is_behind and not _has_lapsed(alone, request.now) else ()
 
 
 def _has_lapsed(listed: Listed, now: int) -> bool:

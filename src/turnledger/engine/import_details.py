@@ -10,6 +10,7 @@ from turnledger.engine.asking import (
     check_details,
     check_name,
     check_scope,
+    tags_of,
 )
 from turnledger.errors import InvalidId, InvalidInput
 from turnledger.model.conversation import Conversation, NamedBy
@@ -85,11 +86,15 @@ def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, NamedBy | N
     if named_by is not None and named_by not in tuple(NamedBy):
         notes.append((Did.DROPPED, f"named_by is {named_by!r}; it must be one of {', '.join(NamedBy)}."))
         named_by = None
-    return title, None if named_by is None else NamedBy(named_by)
+    return title, None if named_by is None or title is None else NamedBy(named_by)
 
 
 def _tags(header: ChatLine, notes: list[Note]) -> tuple[str, ...]:
-    return header.tags
+    try:
+        return tags_of(header.tags)
+    except InvalidInput as problem:
+        notes.append((Did.DROPPED, f"Its tags: {problem}"))
+        return ()
 
 
 def _metadata(header: ChatLine, notes: list[Note]) -> dict[str, str]:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.changes import tell
+from turnledger.engine.entry import preview_at
 from turnledger.engine.exporting import all_lines, branches_of
 from turnledger.engine.import_plan import Plan, Planned
 from turnledger.engine.ports import Tables
@@ -262,8 +263,9 @@ async def _add_branches(work: _Import) -> None:
             placed[turn.id] = made
             if turn.flags:
                 await work.tables.save_flags(work.conversation.owner, made.id, turn.flags)
-        if own:
-            await work.tables.save_branch(branch)
+        if head is not None:
+            preview = await preview_at(work.tables, work.conversation.owner, placed[head])
+            await work.tables.save_branch(replace(branch, preview=preview))
 
 
 def _branch(work: _Import, id: BranchId, last: Planned | None, base: Turn | None) -> Branch:

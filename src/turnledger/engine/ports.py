@@ -322,9 +322,9 @@ class Tables(EndedTables, Protocol):
     async def search(
         self, owner: str, scope: str | None, sought: Sequence[Phrase], before: int | None, limit: int
     ) -> list[Found]:
-        """Turns and titles of the owner, in one scope or in all, in which each phrase occurs, in falling
-        order of their places, below `before`; in whatever state their conversations are, but for internal
-        ones. One found may have changed since: look again before it is shown."""
+        """Turns and titles of the owner, in one scope or in all, that have all words of these phrases, in
+        falling order of their places, below `before`; in whatever state their conversations are, but for
+        internal ones. Whether words stand together is not looked at, and one found may have changed since."""
         ...
 
     async def shown_elsewhere(

@@ -31,8 +31,10 @@ STEPS_OF_SEARCH = 32
 """Steps that a search takes at most before it answers."""
 STEPS_OF_TENDING = 64
 """Steps that one round of the timer takes at most."""
-MOST_LOOKED_AT = 1_000
-"""Places that a page looks at, at most: it may be short, and the next one goes on."""
+MOST_EFFORT = 1_000
+"""What a page takes at most, in places that are passed over: it may be short, and the next one goes on."""
+READING = 4
+"""What it takes to read what is found at a place."""
 MOST_FORKS = 20
 """Conversations made from a deleted one that are looked at."""
 
@@ -86,15 +88,15 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     """A page of hits, titles first, then the newest turn first; one for each chat."""
     hits: dict[ConversationId, Hit] = {}
     before, is_last = request.before, False
-    looked_at = 0
-    while not is_last and len(hits) < request.limit and looked_at < MOST_LOOKED_AT:
+    effort = 0
+    while not is_last and len(hits) < request.limit and effort < MOST_EFFORT:
         found = await tables.search(request.owner, request.scope, request.sought, before, AT_ONCE)
         for each in found:
             before = each.place
-            looked_at += 1
+            effort += 1 if each.conversation in hits else READING
             hit = await _hit(tables, request, each, hits)
             if hit is not None:
-                hits.setdefault(hit.conversation.id, hit)
+                hits[hit.conversation.id] = hit
             if len(hits) == request.limit:
                 break
         is_last = len(found) < AT_ONCE and (not found or before == found[-1].place)

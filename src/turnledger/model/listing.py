@@ -98,3 +98,6 @@ class Page(Struct, frozen=True):
     chats: tuple[Listed, ...]
     next: str | None = None
     """The cursor of the page behind; None if this is the last one."""
+    as_of: str = ""
+    """The position among the owner's changes at which it was read: who follows those from here misses nothing
+    that the page does not show."""

@@ -10,9 +10,9 @@ from typing import Any
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.outcome import committed
 from turnledger.errors import TurnledgerError
-from turnledger.model.conversation import Conversation
 from turnledger.model.event import Event
 from turnledger.model.ids import ConversationId, TurnId
+from turnledger.model.listing import Listed
 from turnledger.model.turn import Turn
 from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
@@ -20,7 +20,7 @@ from turnledger.server.answer import EventAnswer
 from turnledger.server.conversing import Conversing
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Place
-from turnledger.server.routes.chats import about, turn_shown
+from turnledger.server.routes.chats import listed_shown, turn_shown
 from turnledger.server.service import Service
 from turnledger.server.turn_request import TurnRequest
 from turnledger.server.wire_json import encode
@@ -72,7 +72,7 @@ class ApiTurn(Conversing):
     ) -> None:
         self._events = _Events(answer, service.metrics)
         self._began = ""
-        self._chat: Conversation | None = None
+        self._chat: Listed | None = None
         super().__init__(service, state, asked, answer, place)
         self.looks_again = not asked.stream
         self._runner = ChatRunner(
@@ -113,7 +113,7 @@ class ApiTurn(Conversing):
             chat = await self._ledger.chat_of(
                 turn, owner=self._principal.owner, within=self._principal.within
             )
-            self._chat = await chat.info()
+            self._chat = await chat.summary()
 
     def _finish(self) -> None:
         running = self._running
@@ -122,7 +122,8 @@ class ApiTurn(Conversing):
         if self._asked.stream:
             self._answer.end()
         else:
-            self._tell_whole(running.turn, self._chat or running.conversation)
+            chat = self._chat or Listed(running.conversation, running.turn.number, "", is_running=False)
+            self._tell_whole(running.turn, chat)
 
     async def _replay(self, turn: Turn) -> None:
         await self._tell_again(turn)
@@ -139,7 +140,7 @@ class ApiTurn(Conversing):
             await self._tell_events(turn.id)
             return
         chat = await self._ledger.chat_of(turn.id, owner=self._principal.owner, within=self._principal.within)
-        self._tell_whole(turn, await chat.info())
+        self._tell_whole(turn, await chat.summary())
 
     async def _tell_events(self, turn: TurnId) -> None:
         chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
@@ -148,6 +149,11 @@ class ApiTurn(Conversing):
             await self._answer.outlet.room()
         self._answer.end()
 
-    def _tell_whole(self, turn: Turn, chat: Conversation) -> None:
-        told = {"turn": turn_shown(turn), "chat": about(chat), "branch": turn.branch, "state": self._began}
+    def _tell_whole(self, turn: Turn, chat: Listed) -> None:
+        told = {
+            "turn": turn_shown(turn),
+            "chat": listed_shown(chat),
+            "branch": turn.branch,
+            "state": self._began,
+        }
         self._answer.whole(encode(told))

@@ -103,6 +103,8 @@ def test_everything_that_can_be_said_of_a_token_is_heard(url: str) -> None:
         "revoked_at": None,
         "used_at": None,
         "parent": None,
+        "conversation": None,
+        "share": None,
     }
 
 
@@ -149,6 +151,19 @@ def test_tokens_are_listed_with_what_they_allow(url: str) -> None:
         assert told.pop("token") not in done.output
     assert json.loads(run("list", "--store", url, "--json").stdout) == [ben, ann]
     assert json.loads(run("list", "--store", url, "--json", "--owner", "ann").stdout) == [ann]
+
+
+def test_visitors_are_listed_with_the_link_they_came_by(url: str) -> None:
+    async def visit() -> tuple[str, str]:
+        async with await Ledger.open(url) as ledger:
+            chat = await ledger.conversation(owner="ann")
+            share, code = await ledger.shares.create(chat=chat.id, owner="ann")
+            await ledger.shares.exchange(code, "n" * 22)
+            return chat.id, share.id
+
+    chat, share = asyncio.run(visit())
+    [line] = run("list", "--store", url).stdout.splitlines()[1:]
+    assert f"chats:read, only {chat}, by {share}" in line
 
 
 def test_a_list_of_none_says_how_to_make_one(url: str) -> None:

@@ -192,6 +192,7 @@ def test_what_is_said_of_a_chat_is_kept_within_bounds() -> None:
             named_by="nobody",
             metadata={"k": "v" * 1000},
             conversation_key="",
+            tags=("x" * 1000,),
             expires_after=-1,
             reset_policy=ResetLine(daily_at=99),
         )
@@ -199,7 +200,8 @@ def test_what_is_said_of_a_chat_is_kept_within_bounds() -> None:
     chat = made.conversation
     assert (len(chat.title or ""), chat.named_by, chat.metadata) == (512, None, {})
     assert (chat.conversation_key, chat.expires_after) == (None, None)
-    assert len(told(made)) == 6
+    assert chat.tags == ()
+    assert len(told(made)) == 7
 
 
 def test_a_chat_without_sensible_times_is_refused() -> None:

@@ -14,7 +14,7 @@ from turnledger.server.api_turn import ApiTurn
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.outlet import Outlet
 from turnledger.server.quotas import Place
-from turnledger.server.routes.chats import CHAT_INFO, TURN
+from turnledger.server.routes.chats import LISTED_CHAT, TURN
 from turnledger.server.routes.completions import ANSWER_HEADERS, HEADERS
 from turnledger.server.schemas import NAME, SCOPE, TEXT, Schema, a_list, an_object, id_of, one_of, or_null
 from turnledger.server.service import Service
@@ -55,7 +55,7 @@ BODY: Schema = {
     "additionalProperties": False,
 }
 TOLD: Schema = an_object(
-    {"turn": TURN, "chat": CHAT_INFO, "branch": id_of(BranchId), "state": one_of(Began)},
+    {"turn": TURN, "chat": LISTED_CHAT, "branch": id_of(BranchId), "state": one_of(Began)},
 )
 
 

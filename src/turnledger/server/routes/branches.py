@@ -22,7 +22,7 @@ from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
 from turnledger.server.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.query import number_of
-from turnledger.server.routes.chats import CHAT_INFO, PAGE, TURN, about, turn_shown
+from turnledger.server.routes.chats import LISTED_CHAT, PAGE, TURN, listed_shown, turn_shown
 from turnledger.server.schemas import (
     NAME,
     NUMBER,
@@ -163,21 +163,21 @@ class BranchRoutes:
             readmit=self._readmit(request),
         )
         replayed = {} if made.is_new else {"idempotency-replayed": "true"}
-        return Response(encode(about(await made.info())), 201, replayed, media_type=_JSON)
+        return Response(encode(listed_shown(await made.summary())), 201, replayed, media_type=_JSON)
 
     async def switch(self, request: Request) -> Response:
         """Show another branch."""
         asked, who = await self._asked(request, _switches)
         chat = await self._chat(request, who)
         await chat.switch(asked.branch, **self._options(request, who))
-        return _told(about(await chat.info()))
+        return _told(listed_shown(await chat.summary()))
 
     async def undo(self, request: Request) -> Response:
         """Take back the last turn."""
         asked, who = await self._asked(request, _undos)
         chat = await self._chat(request, who)
         await chat.undo(asked.turn, forget=asked.forget, **self._options(request, who))
-        return _told(about(await chat.info()))
+        return _told(listed_shown(await chat.summary()))
 
     async def reset(self, request: Request) -> Response:
         """Give a conversation_key to a fresh chat."""
@@ -194,7 +194,7 @@ class BranchRoutes:
             admitted=who.version,
             readmit=self._readmit(request),
         )
-        return _told(about(await chat.info()))
+        return _told(listed_shown(await chat.summary()))
 
     async def branches(self, request: Request) -> Response:
         """List the branches of a chat."""
@@ -285,7 +285,7 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
             body=FORK,
             needs_body=False,
             answer_headers=REPLAYED,
-            content={201: {_JSON: CHAT_INFO}},
+            content={201: {_JSON: LISTED_CHAT}},
             answers={201: "The chat that was made.", **GONE, 409: UNKEPT, 422: OTHERWISE},
         ),
         Endpoint(
@@ -297,7 +297,7 @@ def _moves(routes: BranchRoutes) -> list[Endpoint]:
             summary="Give a conversation_key to a fresh chat. The old one stays, under its id.",
             tag="branches",
             body=RESET,
-            content={200: {_JSON: CHAT_INFO}},
+            content={200: {_JSON: LISTED_CHAT}},
             answers={
                 200: "The chat that the conversation_key names from now on.",
                 404: "There is no such chat to replace.",
@@ -320,7 +320,7 @@ def _move(name: str, answer: Answering, body: Schema, summary: str) -> Endpoint:
         headers=MOVE_HEADERS,
         body=body,
         needs_body=bool(body["required"]),
-        content={200: {_JSON: CHAT_INFO}},
+        content={200: {_JSON: LISTED_CHAT}},
         answers={
             200: "The chat as it is now.",
             **GONE,

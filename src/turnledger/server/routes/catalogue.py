@@ -56,6 +56,7 @@ CHATS: Schema = an_object(
     {
         "data": a_list(LISTED_CHAT),
         "next": or_null({**TEXT, "description": "The cursor of the next page; null behind the last."}),
+        "as_of": {**TEXT, "description": "`Last-Event-ID` for `/api/events`: nothing is missed in between."},
     }
 )
 MAKE: Schema = {
@@ -143,7 +144,7 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next}
+        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": page.as_of}
         return Response(encode(shown), media_type=_JSON)
 
     async def make(self, request: Request) -> Response:

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.engine.reading import SetAside
+from turnledger.errors import BranchNotFound
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.listing import Listed
@@ -111,6 +112,8 @@ def endpoints(service: Service) -> list[Endpoint]:
         chat = await service.ledger.conversation(
             request.path_params["chat"], owner=who.owner, within=who.within
         )
+        if who.is_reader and "branch" in query:
+            raise BranchNotFound  # what its owner has edited or taken back is not for them
         turns = await chat.turns(
             before=before, limit=limit, most_bytes=PAGE_BYTES, branch=query.get("branch")
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
 from turnledger.model.found import TITLES, Found
 from turnledger.model.ids import BranchId, ConversationId, TurnId
-from turnledger.model.search_words import Phrase, has, words_of
+from turnledger.model.search_words import Phrase, words_of
 from turnledger.model.seen_text import seen_texts
 from turnledger.model.turn import Turn
 from turnledger.stores.memory.undo_log import UndoLog
@@ -87,5 +87,11 @@ class SearchRows(UndoLog):
 
 
 def _occur(sought: Sequence[Phrase], texts: Sequence[str]) -> bool:
-    words = [words_of(text) for text in texts]
-    return all(any(has(phrase, each) for each in words) for phrase in sought)
+    words = {word for text in texts for word in words_of(text)}
+    for phrase in sought:
+        last = phrase.words[-1]
+        if not words.issuperset(phrase.words[:-1]):
+            return False
+        if last not in words and not (phrase.is_open and any(word.startswith(last) for word in words)):
+            return False
+    return True

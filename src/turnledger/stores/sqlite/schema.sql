@@ -317,12 +317,21 @@ CREATE INDEX share_ended ON share (min(coalesce(revoked_at, expires_at), coalesc
 CREATE INDEX token_of_share ON token (share, created_at) WHERE share IS NOT NULL;
 
 -- The words of what people see, to be found. Nothing of the texts themselves is kept here: what is found is read
--- again where it stands. Each word bears a mark of its owner, 13 letters long, so that those of one lie together;
--- those that begin with the same two or three letters are found as fast as one.
+-- again where it stands, and only then it shows whether words stand together: to know that here would take more
+-- room than the texts. Each word bears a mark of its owner and of a block of turns, so that a search reads no more
+-- than those of one.
 CREATE VIRTUAL TABLE turn_words USING fts5(
-    words, content='', contentless_delete=1, tokenize='ascii', prefix='15 16');
+    words, content='', contentless_delete=1, detail='none', tokenize='ascii');
 CREATE VIRTUAL TABLE title_words USING fts5(
-    words, content='', contentless_delete=1, tokenize='ascii', prefix='15 16');
+    words, content='', contentless_delete=1, detail='none', tokenize='ascii');
+
+-- So many turns of an owner, one after the other: however many he has, a page costs what is in the last block.
+CREATE TABLE search_block (
+    owner TEXT NOT NULL,
+    first INTEGER NOT NULL,         -- the ref of the first turn; the others come before that of the next block
+    turns INTEGER NOT NULL,         -- how many were put there
+    PRIMARY KEY (owner, first)
+) STRICT, WITHOUT ROWID;
 
 -- Turns up to this one were looked through.
 CREATE TABLE search_mark (

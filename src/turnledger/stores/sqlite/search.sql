@@ -19,6 +19,30 @@ WHERE w.turn_words MATCH ?1 AND w.rowid < ?2 AND c.owner = ?3 AND c.internal = 0
 ORDER BY w.rowid DESC
 LIMIT ?4;
 
+-- name: has_turns
+-- Whether a block has any.
+SELECT 1 FROM turn_words WHERE turn_words MATCH ? AND rowid < ? LIMIT 1;
+
+-- name: blocks_before
+-- The blocks of an owner that may have turns before this one, the last first.
+SELECT first FROM search_block WHERE owner = ? AND first < ? ORDER BY first DESC;
+
+-- name: block_of
+-- The block of an owner that a turn is or would be in, and how full it is.
+SELECT first, turns FROM search_block WHERE owner = ? AND first <= ? ORDER BY first DESC LIMIT 1;
+
+-- name: add_block
+-- A new one, in place of one whose turns are all gone.
+INSERT OR REPLACE INTO search_block (owner, first, turns) VALUES (?, ?, 1);
+
+-- name: fill_block
+-- One more in it.
+UPDATE search_block SET turns = turns + 1 WHERE owner = ? AND first = ?;
+
+-- name: drop_blocks
+-- Those behind the last turn: theirs are gone, and their refs are given again.
+DELETE FROM search_block WHERE owner = ? AND first > ?;
+
 -- name: shown_elsewhere
 -- The live conversations that were made from a turn, or from a later one that builds on it, the first made first.
 WITH RECURSIVE made (branch) AS (

@@ -14,6 +14,7 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.search_words import Phrase
 from turnledger.model.seen_text import seen_texts
 from turnledger.model.turn import Turn, TurnKind
+from turnledger.stores.sqlite import search_terms
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
 from turnledger.stores.sqlite.search_terms import asked, terms_of
@@ -22,6 +23,8 @@ QUERIES = named_queries(sql_text("search.sql"))
 
 BYTES_AT_ONCE = 250_000
 """Of turns that are looked through in one step: others wait for the writer meanwhile."""
+BLOCK = 8_192
+"""Turns of a block."""
 MOST_MADE = 1_000
 """Branches made from a turn that are looked at for one that is live."""
 
@@ -39,14 +42,21 @@ class SearchRows:
     ) -> list[Found]:
         if not sought:
             return []
-        query = asked(owner, scope, sought)
         found: list[Found] = []
+        whole = _whole_words(sought)
         if before is None or before > TITLES:
-            last = 2**62 if before is None else before - TITLES
+            query = asked(owner, scope, search_terms.TITLES, sought)
+            last = TITLES if before is None else before - TITLES
             rows = self._seek("found_titles", query, last, owner, limit)
             found = [Found(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
             before = TITLES
-        if len(found) < limit:
+        for (block,) in self._seek("blocks_before", owner, before):
+            if len(found) == limit:
+                break
+            # What begins with some letters is gathered first: not where the whole words are not.
+            if whole and not self._seek("has_turns", asked(owner, scope, block, whole), before):
+                continue
+            query = asked(owner, scope, block, sought)
             rows = self._seek("found_turns", query, before, owner, limit - len(found))
             found += [Found(ref, ConversationId.trusted(id), TurnId.trusted(turn)) for ref, id, turn in rows]
         return found
@@ -73,7 +83,7 @@ class SearchRows:
         rows = self._seek("due_titles", limit)
         for ref, owner, scope, title in rows:
             self._seek("drop_title_words", ref)
-            terms = terms_of(owner, scope, [title]) if title else ""
+            terms = terms_of(owner, scope, search_terms.TITLES, [title]) if title else ""
             if terms:
                 self._seek("add_title_words", ref, terms)
         if rows:
@@ -84,7 +94,7 @@ class SearchRows:
         refs = _some_of(self._seek("due_turns", limit))
         for ref in refs:
             self._seek("drop_turn_words", ref)
-            self._index(ref)
+            self._index(ref, is_new=False)
         if refs:
             self._seek("turns_known", refs[-1])
         return len(refs)
@@ -92,18 +102,39 @@ class SearchRows:
     def _index_new(self, limit: int) -> int:
         refs = _some_of(self._seek("new_turns", limit))
         for ref in refs:
-            self._index(ref)
+            self._index(ref, is_new=True)
         if refs:
             self._seek("move_mark", refs[-1])
         return len(refs)
 
-    def _index(self, ref: int) -> None:
+    def _index(self, ref: int, *, is_new: bool) -> None:
         """Make a turn be found by the words that its user sees."""
         for id, body, owner, scope in self._seek("whole_turn", ref):
             hidden = {place for (place,) in self._seek("hidden_items", id)}
-            terms = terms_of(owner, scope, _texts(id, body, hidden))
+            block = self._block(owner, ref, is_new=is_new)
+            terms = terms_of(owner, scope, block, _texts(id, body, hidden))
             if terms:
                 self._seek("add_turn_words", ref, terms)
+
+    def _block(self, owner: str, ref: int, *, is_new: bool) -> int:
+        """The block to put a turn in. Blocks follow each other as turns do: only what is new begins one."""
+        if is_new:
+            self._seek("drop_blocks", owner, ref)
+        [(first, turns)] = self._seek("block_of", owner, ref) or [(None, 0)]
+        if first is None or (is_new and turns >= BLOCK):
+            self._seek("add_block", owner, ref)
+            return ref
+        if is_new:
+            self._seek("fill_block", owner, first)
+        return int(first)
+
+
+def _whole_words(sought: Sequence[Phrase]) -> list[Phrase]:
+    """What is sought besides the beginning of a word; nothing if no beginning is."""
+    last = sought[-1]
+    if not last.is_open:
+        return []
+    return [*sought[:-1], *([Phrase(last.words[:-1])] if last.words[1:] else [])]
 
 
 def _some_of(rows: Sequence[Row]) -> list[int]:

@@ -1,7 +1,9 @@
 """Words as SQLite's full-text index keeps them, and a search in its language.
 
-Each term begins with a mark of its owner: a search reads the terms of one owner only, however many others
-there are, and their beginnings too. Whose a turn really is, its conversation says.
+Each term begins with a mark of its owner and of a block of his turns: a search reads the terms of one owner
+and block, however many others there are. What begins with some letters is gathered before the first of it
+is told, so that a search for the beginning of a word costs what there is of it in a block. Whose a turn
+really is, its conversation says.
 """
 
 from __future__ import annotations
@@ -13,7 +15,11 @@ from functools import lru_cache
 from turnledger.model.search_words import Phrase, words_of
 
 _MARK = 12
-"""Hexadecimal digits that stand for an owner, or for a scope. The tables know how long they are."""
+"""Hexadecimal digits that stand for an owner, or for a scope."""
+
+
+TITLES = 0
+"""The block of all titles; that of a turn is the ref of its first."""
 
 
 @lru_cache(maxsize=4096)
@@ -21,24 +27,22 @@ def _mark(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_MARK]
 
 
-def _scope_term(owner: str, scope: str) -> str:
-    return f"{_mark(owner)}s{_mark(scope)}"
+def _block_mark(owner: str, block: int) -> str:
+    return f"{_mark(owner)}{block:x}"
 
 
-def terms_of(owner: str, scope: str, texts: Iterable[str]) -> str:
-    """The terms of texts that are found together; empty if they have no words. Between two texts stands a
-    term that no search asks for: no phrase reaches from one into the next."""
-    mark = _mark(owner)
-    word, pause = f" {mark}w", f" {mark}"
-    found = [word.join(["", *words_of(text)]) for text in texts]
-    return f"{_scope_term(owner, scope)}{pause.join(found)}" if any(found) else ""
+def terms_of(owner: str, scope: str, block: int, texts: Iterable[str]) -> str:
+    """The terms of texts that are found together; empty if they have no words."""
+    mark = _block_mark(owner, block)
+    found = dict.fromkeys(each for text in texts for each in words_of(text))
+    return f" {mark}w".join([f"{mark}s{_mark(scope)}", *found]) if found else ""
 
 
-def asked(owner: str, scope: str | None, sought: Sequence[Phrase]) -> str:
-    """A search for all of these phrases, in one scope or in all."""
-    mark = _mark(owner)
-    parts = [] if scope is None else [_scope_term(owner, scope)]
+def asked(owner: str, scope: str | None, block: int, sought: Sequence[Phrase]) -> str:
+    """A search for all words of these phrases, in one scope or in all."""
+    mark = _block_mark(owner, block)
+    terms = [] if scope is None else [f"{mark}s{_mark(scope)}"]
     for phrase in sought:
-        terms = " ".join(f"{mark}w{word}" for word in phrase.words)
-        parts.append(f'"{terms}" *' if phrase.is_open else f'"{terms}"')
-    return " AND ".join(parts)
+        terms += [f'"{mark}w{word}"' for word in phrase.words]
+        terms[-1] += " *" if phrase.is_open else ""
+    return " AND ".join(terms)

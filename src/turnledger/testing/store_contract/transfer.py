@@ -15,6 +15,7 @@ from turnledger.chat import Chat
 from turnledger.engine.importing import import_chat
 from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
+from turnledger.model.change import ChangeKind
 from turnledger.model.transfer_report import ENDS, Did, ImportReport
 from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryStore
@@ -66,6 +67,7 @@ async def rich_chat(ledger: Ledger, **details: Any) -> Chat:
     """A chat with all that there can be: edits, an undo, tools, an interrupted and a settled turn, a call
     that waits, instructions, flags and details."""
     chat = await ledger.conversation(title="All of it", metadata={"a": "1", "b": "2"}, **details)
+    await chat.update(tags=["x", "y"], pinned=True, archived=True)
     first = await exchange(chat, "one")
     tools = ScriptedModel([Think(), Tool("look"), "Seen."], ["Hel", BOOM], [Tool("pay"), BOOM], ["Better."])
     second = await soon(chat.run(tools, "two", instructions="Be brief."))
@@ -114,6 +116,21 @@ class Transferred(Contract):
             answer = {"type": "function_call_output", "call_id": "call_0", "output": "sunny"}
             assert (await soon(copy.run(ScriptedModel(["Nice."]), answer))).text == "Nice."
             assert await here.check() == []
+
+    async def test_an_imported_chat_is_listed_found_and_told_of(self, stage: Stage) -> None:
+        here = (await stage.process()).ledger
+        async with elsewhere() as there:
+            chat = await rich_chat(there)
+            file = await exported(there, chat.id)
+            listed = (await there.catalogue.list(tag="x", archived=True)).chats
+        changes = here.changes()
+        assert (await soon(anext(changes))).kind is ChangeKind.START
+        await imported(here, file)
+        assert (await here.catalogue.list(tag="x", archived=True)).chats == listed
+        assert listed[0].preview
+        assert [hit.conversation.id for hit in (await here.search("noted")).hits] == [chat.id]
+        told = await soon(anext(changes))
+        assert (told.kind, told.conversation) == (ChangeKind.CHAT_CREATED, chat.id)
 
     async def test_the_same_file_again_changes_nothing(self, stage: Stage) -> None:
         here = (await stage.process()).ledger
@@ -179,7 +196,7 @@ class Transferred(Contract):
             fork = await chat.fork((await chat.turns())[2].id)
             await imported(here, await exported(there, fork.id))
             await imported(here, await exported(there, chat.id))
-        await (await here.conversation(fork.id)).delete()
+        await (await here.conversation(fork.id)).delete(purge=True)
         await purge_all(process, await here.conversation(chat.id))
         assert await here.check() == []
 
@@ -238,12 +255,21 @@ class Transferred(Contract):
         await soon(chat.run(model, "next"))
         assert model.executed["pay"] == 0
 
+    async def test_what_was_deleted_is_restored_and_not_made_again(self, stage: Stage) -> None:
+        here = (await stage.process()).ledger
+        chat = await rich_chat(here)
+        file = await exported(here, chat.id)
+        await chat.delete()
+        assert done(await imported(here, file)) == [Did.CONFLICT]
+        await here.restore(chat.id)
+        assert done(await imported(here, file)) == [Did.UNCHANGED]
+
     async def test_what_is_gone_for_good_comes_back_under_another_id(self, stage: Stage) -> None:
         process = await stage.process(replace(LIMITS, purge_rows=2))
         here = process.ledger
         chat = await rich_chat(here, conversation_key="k")
         file = await exported(here, chat.id)
-        await chat.delete()
+        await chat.delete(purge=True)
         with pytest.raises(ConversationDeleted):
             await exported(here, chat.id)
         await process.tend()

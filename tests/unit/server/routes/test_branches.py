@@ -134,7 +134,7 @@ async def test_what_cannot_be_changes_nothing(path: str, body: Any, status: int,
         reply = await place.post(f"/api/chats/{chat}/{path}", body)
         assert (reply.status, reply.code) == (status, code), reply.body
         assert len((await place.get(f"/api/chats/{chat}/branches"))["data"]) == 1
-        assert len(await place.ledger.conversations()) == 1
+        assert len((await place.ledger.catalogue.list()).chats) == 1
 
 
 async def test_a_token_that_was_revoked_meanwhile_changes_nothing() -> None:
@@ -155,7 +155,7 @@ async def test_a_token_that_was_revoked_meanwhile_changes_nothing() -> None:
             assert reply.status == 401, reply.body
         found = await opened(chat)
         assert len(await found.turns()) == 3
-        assert len(await place.ledger.conversations()) == 1
+        assert len((await place.ledger.catalogue.list()).chats) == 1
 
 
 async def test_nothing_is_made_where_nothing_is_kept() -> None:

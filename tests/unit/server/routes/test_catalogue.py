@@ -218,3 +218,15 @@ async def test_of_two_renames_at_once_one_wins_and_the_other_knows(tmp_path: Pat
             assert lost.json["chat"]["title"] == won.json["title"]
             for each in (here, there):
                 assert (await each.ask("GET", chat)).json["title"] == won.json["title"]
+
+
+async def test_who_follows_from_where_a_list_was_read_misses_nothing_and_hears_nothing_twice() -> None:
+    async with place() as here:
+        await here.make(title="shown")
+        listed = await here.ask("GET", "/api/chats")
+        later = await here.make(title="later")
+        with here.ledger.follow(after=listed.json["as_of"]) as following:
+            told = await following.next_batch()
+        assert [(each.kind.value, each.conversation) for each in told if each.conversation] == [
+            ("chat.created", later["id"])
+        ]

@@ -8,9 +8,16 @@ from pathlib import Path
 import apsw
 import pytest
 
+from tests.unit.model.test_seen_text import turn
 from turnledger import Ledger, Limits
 from turnledger.engine.searching import index_some, is_all_known
+from turnledger.model.found import TITLES
+from turnledger.model.item import message
+from turnledger.model.search_words import sought_in
 from turnledger.stores.sqlite import SqliteStore, search_rows
+from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate
+from turnledger.stores.sqlite.queries import sql_text
+from turnledger.stores.sqlite.tables import SqliteTables
 from turnledger.testing.gates import GatedStore
 
 QUIET = Limits(lease_time=600.0)
@@ -110,17 +117,71 @@ async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path
         assert (len(page.hits), page.is_complete) == (1, False)
 
 
-async def test_what_was_there_before_search_is_found(path: Path) -> None:
-    async with await Ledger.over(await SqliteStore.open(path), limits=QUIET) as ledger:
-        await ledger.conversation(title="An old heron")
-        await say(ledger, "A heron?")
+async def test_what_was_there_before_search_is_found() -> None:
+    connection = apsw.Connection(":memory:")
+    before = MIGRATIONS.index("0007_search.sql")
+    for name in MIGRATIONS[:before]:
+        connection.execute(sql_text(f"migrations/{name}"))
+    connection.pragma("user_version", before)
+    connection.execute(
+        "INSERT INTO conversation (id, owner, branch, state, internal, title, title_due, revision,"
+        " created_at, touched_at) VALUES (?, 'ann', ?, 'live', 0, 'A heron', 1, 1, 1, 1)",
+        (bytes(16), bytes(16)),
+    )
+    connection.execute(
+        "INSERT INTO branch (id, conversation, fence, length) VALUES (?, ?, 1, 1)", (bytes(16), bytes(16))
+    )
+    connection.execute(
+        "INSERT INTO turn (id, branch, number, kind, created_at, committed_at, body)"
+        " VALUES (?, 1, 1, 0, 1, 1, ?)",
+        (bytes(16), turn(message("user", "A heron?")).body),
+    )
+    migrate(connection, ":memory:")
+    tables = SqliteTables(connection.cursor())
+    assert not await tables.is_all_known()
+    assert await tables.index_texts(10) == 2
+    found = await tables.search("ann", None, sought_in("heron"), None, 10)
+    assert [each.place for each in found] == [TITLES + 1, 1]
+
+
+async def test_turns_of_many_blocks_are_found_in_order(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_rows, "BLOCK", 3)
+    for number in range(10):
+        await say(ledger, f"heron {number}", str(number))
+        await say(ledger, "egret" if number % 4 else "heron 10", "other")
+    hits = (await ledger.search("heron", limit=50)).hits
+    assert [hit.snippet for hit in hits] == [f"heron {number}" for number in (9, 10, *range(8, -1, -1))]
+    paged, cursor = [], None
+    while cursor is not None or not paged:
+        page = await ledger.search("her", limit=2, cursor=cursor)
+        paged += [hit.snippet for hit in page.hits]
+        cursor = page.next
+    assert [each for each in paged if each != "heron 10"] == [
+        f"heron {number}" for number in range(9, -1, -1)
+    ]
+    assert len((await ledger.search("5 her")).hits) == 1
+    blocks = rows(path, "SELECT turns FROM search_block")
+    assert blocks == [(3,)] * 6 + [(2,)]
+
+
+async def test_refs_that_are_given_again_go_into_blocks_of_their_own(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_rows, "BLOCK", 2)
+    for number in range(7):
+        await say(ledger, f"heron {number}", str(number))
+    assert len((await ledger.search("heron")).hits) == 7
     connection = apsw.Connection(str(path))
-    names = ("title_given", "title_changed", "item_hidden", "item_shown", "turn_purged")
-    for name in names:
-        connection.execute(f"DROP TRIGGER {name}")
-    for name in ("turn_words", "title_words", "search_mark", "turn_due"):
-        connection.execute(f"DROP TABLE {name}")
-    connection.pragma("user_version", 6)
+    connection.execute("DELETE FROM turn WHERE ref > 3")
     connection.close()
-    async with await Ledger.over(await SqliteStore.open(path), limits=QUIET) as ledger:
-        assert [hit.turn is None for hit in (await ledger.search("heron")).hits] == [True, False]
+    for number in range(7, 10):
+        await say(ledger, f"heron {number}", str(number))
+    found: list[str] = []
+    cursor = None
+    while cursor is not None or not found:
+        page = await ledger.search("heron", limit=1, cursor=cursor)
+        found += [hit.snippet for hit in page.hits]
+        cursor = page.next
+    assert found == [f"heron {number}" for number in (9, 8, 7, 2, 1, 0)]
