@@ -22,7 +22,7 @@ DELETED = an_object(
     {
         "id": id_of(ConversationId),
         "state": {"type": "string", "enum": [str(each) for each in ENDED]},
-        "restorable_until": or_null(TIME),
+        "purge_at": or_null({**TIME, "description": "Until when it can be restored."}),
     }
 )
 RESTORED = an_object(
@@ -91,4 +91,4 @@ def endpoints(service: Service) -> list[Endpoint]:
 
 
 def _end_of(deleted: Conversation) -> dict[str, object]:
-    return {"id": deleted.id, "state": deleted.state, "restorable_until": deleted.purge_at}
+    return {"id": deleted.id, "state": deleted.state, "purge_at": deleted.purge_at}
