@@ -50,7 +50,8 @@ def endpoints(service: Service) -> list[Endpoint]:
         who: Principal = request.state.principal
         chat = await service.ledger.restore(request.path_params["chat"], owner=who.owner, within=who.within)
         former = chat.former_conversation_key
-        told = {**about(await chat.info()), "former_conversation_key": former}
+        # Not looked up again: it was restored, also if somebody has deleted it since.
+        told = {**about(chat.as_opened), "former_conversation_key": former}
         return Response(encode(told), media_type="application/json")
 
     return [
