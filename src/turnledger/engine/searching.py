@@ -25,12 +25,12 @@ from turnledger.model.snippet import Snippet, snippet_of
 from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
 
-AT_ONCE = 64
+AT_ONCE = 32
 """Turns and titles that one step makes findable: the writer does nothing else meanwhile."""
-STEPS_OF_SEARCH = 32
+STEPS_OF_SEARCH = 64
 """Steps that a search takes at most before it answers."""
-STEPS_OF_TENDING = 64
-"""Steps that one round of the timer takes at most."""
+STEPS_OF_TENDING = 32
+"""Steps that one round of the timer takes at most: under load, turns go first."""
 MORE_AT_ONCE = 64
 """Places that are asked for at once where the first did not fill the page."""
 MOST_EFFORT = 1_000
