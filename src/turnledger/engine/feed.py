@@ -241,8 +241,8 @@ class Feed:
 
     async def page(self, request: ResumeRequest) -> Page:
         """What the store has behind a position. A crowd that falls behind or comes back asks for the same: it
-        is read once. What is not the last page stays as it is, and is kept for a while; the last one is shared
-        by those who ask before it is read, since it may be too old for who asks later."""
+        is read once. What is not the last page stays as it is, and is kept for a while; the last one is for
+        those who ask before it is read: it may be too old for who asks later."""
         full = self._full_pages.get(request)
         if full is not None:
             return full
