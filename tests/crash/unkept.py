@@ -1,0 +1,186 @@
+"""kill -9 while some turns are kept and others are not: `python -m tests.crash.unkept --rounds 50 --seed 7`.
+
+Several clients talk over HTTP with two workers, which are killed at moments that the seed chooses, and
+started again on the same files. Of what was not to be kept no byte may be in any file; of what was kept and
+acknowledged, all is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import secrets
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+
+from tests.crash.killed_server import environment
+from turnledger.testing.upstream import ScriptedUpstream
+
+CLIENTS = 6
+MOMENTS = ("asked", "heard", "told")
+CONFIG = """
+[server]
+port = 0
+workers = 2
+log_level = "debug"
+store = "sqlite:///{store}"
+upstream = "{upstream}"
+
+[chats.scopes.desk]
+keep = false
+"""
+
+
+class Markers:
+    """Texts that are nowhere else in the world."""
+
+    def __init__(self) -> None:
+        self.made: list[str] = []
+
+    def __call__(self) -> str:
+        self.made.append(f"mark{secrets.token_hex(12)}")
+        return self.made[-1]
+
+    def found_in(self, folder: Path) -> set[str]:
+        """The files of a folder in which one of them stands, in one of the ways in which a text is stored."""
+        forms = [form for text in self.made for form in (text.encode(), text.encode("utf-16-le"))]
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert any(path.name == "chats.db-wal" for path in files)  # else the search sees less than there is
+        return {path.name for path in files if any(form in path.read_bytes() for form in forms)}
+
+
+class Server:
+    """`turnledger serve` with two workers, all of whose files are in one folder."""
+
+    def __init__(self, folder: Path, upstream: str) -> None:
+        (folder / "tmp").mkdir(exist_ok=True)
+        config = folder / "turnledger.toml"
+        config.write_text(CONFIG.format(store=folder / "chats.db", upstream=upstream))
+        with (folder / "log").open("a") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "turnledger", "serve", "--config", str(config)],
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+                env={**environment(folder), "TMPDIR": str(folder / "tmp")},
+            )
+        assert self.process.stdout is not None
+        found = re.search(r"http://[\d.]+:\d+", self.process.stdout.readline())
+        assert found is not None, (folder / "log").read_text()
+        self.url = found[0]
+
+    def kill(self) -> None:
+        """Have all its processes die now."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """Kill what there is of it, and wait for that."""
+        self.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+
+def body(mark: str, *, stream: bool) -> dict[str, Any]:
+    messages = [
+        {"role": "system", "content": f"You are {mark}."},
+        {"role": "user", "content": f"{mark} " * 2_000},  # more than a page of the file
+        {"role": "assistant", "content": mark},
+        {"role": "user", "content": mark},
+    ]
+    return {"model": "any", "messages": messages, "stream": stream, "user": mark}
+
+
+class Storm:
+    """One folder, one seed: rounds that end with a kill, and the files are searched after each."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self._folder = folder
+        self._dice = Random(seed)
+        self.unkept = Markers()
+        self.kept = Markers()
+        """Of turns that were acknowledged."""
+        self.told = 0
+        """Answers of turns that are not kept, which came whole."""
+
+    async def run(self, rounds: int) -> None:
+        """Raises AssertionError for a byte that should not be there, or for a turn that should."""
+        async with ScriptedUpstream(otherwise=["word "] * 6, remembers=0) as upstream:
+            for _ in range(rounds):
+                await self._round(upstream.url)
+                assert self.unkept.found_in(self._folder) == set()
+        raw = b"".join(path.read_bytes() for path in self._folder.glob("chats.db*") if path.is_file())
+        assert [mark for mark in self.kept.made if mark.encode() not in raw] == []
+
+    async def _round(self, upstream: str) -> None:
+        server = await asyncio.to_thread(Server, self._folder, upstream)
+        kind, left = self._dice.choice(MOMENTS), self._dice.randint(1, 60)
+
+        def moment(what: str) -> None:
+            nonlocal left
+            left -= what == kind
+            if left == 0:
+                server.kill()
+
+        async with aiohttp.ClientSession() as session:
+            clients = [self._ask_on(session, server.url, moment) for _ in range(CLIENTS)]
+            await asyncio.gather(*clients)
+        server.end()
+
+    async def _ask_on(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
+        try:
+            while True:
+                await self._ask(session, url, moment)
+        except aiohttp.ClientError:
+            return  # it was killed
+
+    async def _ask(self, session: aiohttp.ClientSession, url: str, moment: Callable[[str], None]) -> None:
+        no = self._dice.choice([{}, {"X-Conversation-Keep": "no"}, {"X-Conversation-Scope": "desk"}])
+        mark = self.unkept() if no else f"kept{secrets.token_hex(12)}"
+        stream = self._dice.random() < 0.7
+        headers = {"X-Conversation-Id": mark, **no}
+        moment("asked")
+        async with session.post(
+            f"{url}/v1/chat/completions", json=body(mark, stream=stream), headers=headers
+        ) as answer:
+            told = b""
+            async for piece in answer.content.iter_any():
+                told += piece
+                moment("heard")
+        is_whole = answer.status == 200 and (not stream or told.endswith(b"data: [DONE]\n\n"))
+        assert is_whole, told[-300:]
+        if no:
+            self.told += 1
+        else:
+            self.kept.made.append(mark)
+        moment("told")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        storm = Storm(Path(folder), given.seed)
+        asyncio.run(storm.run(given.rounds))
+    unkept = len(storm.unkept.made)
+    print(f"{given.rounds} kills: {unkept} texts were not to be kept, and no byte of them is there;")
+    print(f"{len(storm.kept.made)} were acknowledged as kept, and are.")
+
+
+if __name__ == "__main__":
+    main()
