@@ -1,21 +1,29 @@
-"""A page of the list and of a search for an owner with very many chats, against one with few."""
+"""What lists and search cost: `python -m bench.catalogue [--quick]`. Prints a table of ratios.
+
+One file holds an owner with very many chats and one with few, made in turns; pages of both are read in turns.
+Then turns that write what lists and followers are told are run in turns with turns that leave it out.
+"""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import random
+import tempfile
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Awaitable, Callable, Sequence
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from bench.measures import Line
+from bench.measures import Line, one_turn
 from turnledger import Ledger
+from turnledger.engine import commit
 from turnledger.engine.ports import Tables
 from turnledger.engine.searching import AT_ONCE, make_findable
-from turnledger.model.conversation import Branch, Conversation
+from turnledger.model.conversation import Branch, Conversation, NamedBy
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import message
 from turnledger.model.turn import Turn, TurnKind
@@ -25,39 +33,25 @@ MANY, FEW = "many", "few"
 """The two owners."""
 PAGE = 20
 RARE = 40
-"""Chats of each owner that have a rare word."""
+"""Chats of each owner that have the rare word and the rare tag."""
 FILLED_AT_ONCE = 1_000
 WORDS = 20_000
 """That people use: the n-th so often as n-th words are."""
 LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
-SEARCHES = {
-    "a common word": "always",
-    "a rare word": "heron",
-    "two words": "always heron",
-    "the beginning of a word": "her",
-    "a phrase": '"always there"',
-    "in a scope": "always",
+LISTS: dict[str, dict[str, Any]] = {
+    "all": {},
+    "of a scope": {"scope": "shop"},
+    "with a common tag": {"tag": "work"},
+    "with a rare tag": {"tag": "birds"},
 }
-
-
-@dataclass(frozen=True)
-class Filling:
-    """Chats to be made: their rows."""
-
-    owner: str
-    first: int
-    last: int
-    rows: list[tuple[Conversation, Turn]]
-
-
-async def fill(tables: Tables, filling: Filling) -> None:
-    """Write conversations with a turn each, as a commit would have left them."""
-    for conversation, turn in filling.rows:
-        await tables.add_conversation(conversation)
-        await tables.add_branch(
-            Branch(id=conversation.branch, conversation=conversation.id, head=turn.id, length=1)
-        )
-        await tables.add_turn(turn)
+SEARCHES: dict[str, dict[str, Any]] = {
+    "a word of every chat": {"text": '"always"'},
+    "a rare word": {"text": '"heron"'},
+    "both": {"text": '"always" "heron"'},
+    "the beginning of a word of every chat": {"text": "alw"},
+    "a phrase of every chat": {"text": '"always there"'},
+    "a word of every chat, in a scope": {"text": '"always"', "scope": "shop"},
+}
 
 
 @cache
@@ -68,66 +62,93 @@ def language() -> tuple[list[str], list[float]]:
     return words, list(accumulate(1 / (place + 2) for place in range(WORDS)))
 
 
-def rows_of(owner: str, first: int, last: int, count: int, dice: random.Random) -> Filling:
-    """Chats numbered from `first`, of so many in all."""
+def row_of(owner: str, number: int, count: int, dice: random.Random) -> tuple[Conversation, Turn]:
+    """A chat with one turn, the n-th of so many."""
+    id = ConversationId.trusted(dice.randbytes(16))
+    branch, turn = BranchId.trusted(dice.randbytes(16)), TurnId.trusted(dice.randbytes(16))
     vocabulary, often = language()
-    made = []
-    for number in range(first, last):
-        ids = [kind.trusted(dice.randbytes(16)) for kind in (ConversationId, BranchId, TurnId)]
-        id, branch, turn = ids
-        words = dice.choices(vocabulary, cum_weights=often, k=120)
-        words[10:12] = ["always", "there"]
-        if number % max(1, count // RARE) == 0:
-            words[30] = "heron"
-        scope = "shop" if number % 2 else ""
-        at = 1_700_000_000_000 + number
-        conversation = Conversation(
-            id=id, owner=owner, branch=branch, created_at=at, touched_at=at, scope=scope
+    words = dice.choices(vocabulary, cum_weights=often, k=120)
+    words[10:12] = ["always", "there"]
+    is_rare = number % max(1, count // RARE) == 0
+    if is_rare:
+        words[30] = "heron"
+    at = 1_700_000_000_000 + number
+    conversation = Conversation(
+        id=id,
+        owner=owner,
+        branch=branch,
+        created_at=at,
+        touched_at=at,
+        scope="shop" if number % 2 else "",
+        tags=("birds", "work") if is_rare else ("work",),
+        title=" ".join(words[:8]),
+        named_by=NamedBy.WORDS,
+    )
+    committed = Turn.of(
+        id=turn,
+        branch=conversation.branch,
+        number=1,
+        parent=None,
+        kind=TurnKind.COMPLETED,
+        created_at=at,
+        committed_at=at,
+        input=(message("user", " ".join(words[:20])),),
+        output=(message("assistant", " ".join(words[20:])),),
+    )
+    return conversation, committed
+
+
+async def fill(tables: Tables, rows: Sequence[tuple[Conversation, Turn]]) -> None:
+    """Write chats as commits would have left them."""
+    for conversation, turn in rows:
+        await tables.add_conversation(conversation)
+        await tables.add_branch(
+            Branch(
+                id=conversation.branch,
+                conversation=conversation.id,
+                head=turn.id,
+                length=1,
+                preview=turn.text[:160],
+            )
         )
-        said = message("user", " ".join(words[:20])), message("assistant", " ".join(words[20:]))
-        committed = Turn.of(
-            id=turn,
-            branch=branch,
-            number=1,
-            parent=None,
-            kind=TurnKind.COMPLETED,
-            created_at=at,
-            committed_at=at,
-            input=said[:1],
-            output=said[1:],
-        )
-        made.append((conversation, committed))
-    return Filling(owner, first, last, made)
+        await tables.add_turn(turn)
 
 
 async def filled(folder: Path, many: int, few: int) -> Ledger:
-    """A ledger with both owners, whose chats were made in turns, and all of it findable."""
+    """A ledger with both owners, all of it findable."""
     store = await open_store(f"sqlite:///{folder}/catalogue.db")
     dice = random.Random(1)
     for first in range(0, many, FILLED_AT_ONCE):
         last = min(many, first + FILLED_AT_ONCE)
-        await store.transact(fill, rows_of(MANY, first, last, many, dice))
-        part = rows_of(FEW, first * few // many, last * few // many, few, dice)
-        await store.transact(fill, part)
+        rows = [row_of(MANY, number, many, dice) for number in range(first, last)]
+        rows += [row_of(FEW, number, few, dice) for number in range(first * few // many, last * few // many)]
+        await store.transact(fill, rows)
     await make_findable(store, (many + few) // AT_ONCE + 2)
     return await Ledger.over(store)
 
 
-async def catalogue(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
+async def pages(folder: Path, many: int, few: int, rounds: int) -> list[Line]:
     """Pages of both owners, in turns."""
     ledger = await filled(folder, many, few)
     lines = []
-    for name, text in SEARCHES.items():
-        scope = "shop" if name == "in a scope" else None
-
-        async def page(owner: str, text: str = text, scope: str | None = scope) -> None:
-            found = await ledger.search(text, owner=owner, scope=scope, limit=PAGE)
-            assert len(found.hits) == PAGE
-
-        ratio = await _compare(page, rounds)
+    for name, wanted in LISTS.items():
+        ratio = await _compare(partial(_list, ledger, wanted), rounds)
+        lines.append(Line(f"list {name}, {many} chats, p50, of {few}", ratio, 3.0))
+    for name, asked in SEARCHES.items():
+        ratio = await _compare(partial(_search, ledger, asked), rounds)
         lines.append(Line(f"search for {name}, {many} chats, p50, of {few}", ratio, 3.0))
     await ledger.close()
     return lines
+
+
+async def _list(ledger: Ledger, wanted: dict[str, Any], owner: str) -> None:
+    page = await ledger.catalogue.list(owner=owner, limit=PAGE, **wanted)
+    assert len(page.chats) == PAGE
+
+
+async def _search(ledger: Ledger, asked: dict[str, Any], owner: str) -> None:
+    page = await ledger.search(owner=owner, limit=PAGE, **asked)
+    assert len(page.hits) == PAGE
 
 
 async def _compare(page: Callable[[str], Awaitable[None]], rounds: int) -> float:
@@ -137,5 +158,50 @@ async def _compare(page: Callable[[str], Awaitable[None]], rounds: int) -> float
             started = time.perf_counter()
             await page(owner)
             times.append(time.perf_counter() - started)
-    print({k: f"{median(v) * 1000:.2f}" for k, v in took.items()})
     return median(took[MANY]) / median(took[FEW])
+
+
+async def share_of_a_commit(folder: Path, rounds: int) -> list[Line]:
+    """How much of a commit is the preview, and what followers are told, in a chat that has its title."""
+    ledger = await Ledger.open(f"sqlite:///{folder}/commits.db")
+    chat = await ledger.conversation(title="Named")
+    await one_turn(chat)
+    told = commit.preview_of, commit.tell_committed
+    took: tuple[list[float], list[float]] = ([], [])
+    for run in range(2 * rounds):
+        side = run % 2
+        commit.preview_of, commit.tell_committed = told if side else (_no_preview, _tell_nobody)  # type: ignore[assignment]
+        took[side].append((await one_turn(chat))[1])
+    commit.preview_of, commit.tell_committed = told
+    await ledger.close()
+    share = 1 - median(took[0]) / median(took[1])
+    return [Line("the catalogue, of a commit, p50", share, 0.15)]
+
+
+def _no_preview(*_: Any) -> str:
+    return ""
+
+
+async def _tell_nobody(*_: Any, **__: Any) -> None:
+    return None
+
+
+async def measure(folder: Path, *, quick: bool) -> list[Line]:
+    lines = await share_of_a_commit(folder, 200 if quick else 2_000)
+    return await pages(folder, 5_000 if quick else 100_000, 100, 20 if quick else 200) + lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.catalogue", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few chats and rounds, to see that it runs")
+    parser.add_argument("--folder", type=Path, default=Path(), help="on the disk to measure (default: here)")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.folder) as folder:
+        lines = asyncio.run(measure(Path(folder).resolve(), quick=options.quick))
+    print(f"{'measure':74} {'ratio':>6}   target")
+    for line in lines:
+        print(f"{line.name:74} {line.ratio:6.2f}   ≤ {line.target:<4g} {'holds' if line.holds else 'MISSED'}")
+
+
+if __name__ == "__main__":
+    main()

@@ -95,6 +95,11 @@ class Chat:
         return self._found.id
 
     @property
+    def as_opened(self) -> Conversation:
+        """The conversation as it was when this was opened, made or restored; see `info` for how it is."""
+        return self._found
+
+    @property
     def owner(self) -> str:
         return self._found.owner
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from typing import TypeAlias
@@ -21,18 +22,22 @@ from turnledger.engine.exporting import (
     shown_part,
 )
 from turnledger.engine.import_lines import ChatReader, ReadChat
-from turnledger.engine.import_plan import planned
-from turnledger.engine.importing import ImportRequest, import_chat
+from turnledger.engine.import_plan import Plan, planned
+from turnledger.engine.importing import ImportRequest, already_there, import_chat
+from turnledger.engine.limits import Limits
 from turnledger.engine.process import Process
 from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
 from turnledger.model.ids import ConversationId
 from turnledger.model.markdown import markdown_head, markdown_turn
+from turnledger.model.transfer import ChatLine
 from turnledger.model.transfer_report import Did, ImportReport
 from turnledger.model.within import EVERYWHERE, Within
 
 Refuses: TypeAlias = Callable[[str], str | None]
 """Says of a scope why no chat is taken in there; None where some are."""
 
+LONG = 200
+"""Turns from which a plan takes so long that others would notice."""
 CHATS = 100
 """Chats that are looked up at once."""
 
@@ -160,13 +165,23 @@ class Transfer:
         if (why := refuses(header.scope)) is not None:
             return [_refused(found, why)]
         try:
-            plan = planned(header, found.line, found.turns, owner, process.limits)
+            plan = await _planned(header, found, owner, process.limits)
             request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)
-            imported = await process.persist(import_chat, request)
+            # Looked at beside the writer first: the same file again shall hold up nobody.
+            imported = await process.store.read(already_there, request)
+            if imported is None:
+                imported = await process.persist(import_chat, request)
         except (InvalidInput, StorageFull) as problem:
             return [_refused(found, str(problem))]
         is_new = imported.reports[-1].did is Did.IMPORTED
         return [*(plan.reports if is_new else ()), *imported.reports]
+
+
+async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
+    """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
+    if len(found.turns) < LONG:
+        return planned(header, found.line, found.turns, owner, limits)
+    return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
 
 
 def _refused(found: ReadChat, why: str) -> ImportReport:

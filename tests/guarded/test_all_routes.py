@@ -70,6 +70,10 @@ async def test_to_one_who_is_narrowed_other_chats_do_not_exist() -> None:
 
 async def test_to_one_who_is_narrowed_to_a_chat_others_do_not_exist() -> None:
     async with town() as place:
+        other = await place.ledger.conversation(owner="alice", scope="aside")
+        _, place.tokens["of another chat"] = await place.ledger.tokens.create(
+            owner="alice", scopes=["chats:read"], conversation=other.id
+        )
         before = await place.alices()
         for operation in place.operations():
             reply = await place.walk(operation, "of another chat")

@@ -78,6 +78,21 @@ async def test_a_reader_sees_what_was_said_and_not_whose_it_is() -> None:
         assert (await place.ask("GET", f"/api/chats/{other.id}", "reader")).status == 404
 
 
+async def test_nobody_but_her_finds_what_she_said() -> None:
+    async with town() as place:
+        other = await place.ledger.conversation(owner="alice")
+        _, place.tokens["of another chat"] = await place.ledger.tokens.create(
+            owner="alice", scopes=["chats:read"], conversation=other.id
+        )
+        path = f"/api/search?q={SECRETS[0]}"
+        hers = (await place.ask("GET", path, "alice")).json
+        assert [each["chat"]["id"] for each in hers["data"]] == [place.ids["chat"]]
+        for who in ("bob", "narrow", "guest", "of another chat"):
+            found = (await place.ask("GET", path, who)).json
+            assert (found["data"], found["next"]) == ([], None), who
+        assert (await place.ask("GET", path, "reader")).status == 403
+
+
 async def test_when_the_link_is_revoked_everything_is_closed() -> None:
     async with town() as place:
         revoked = await place.ask("DELETE", f"/api/shares/{place.ids['share']}", "alice")

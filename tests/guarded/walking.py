@@ -87,10 +87,6 @@ class Town:
         _, self.tokens["bob"] = await tokens.create(owner="bob", scopes=[s for s in ALL if s != "admin"])
         _, self.tokens["narrow"] = await tokens.create(owner="alice", scopes=ALL, chat_scope="elsewhere")
         _, self.tokens["modelless"] = await tokens.create(owner="alice", scopes=ALL, models=["other"])
-        other = await self.ledger.conversation(owner="alice", scope="aside")
-        _, self.tokens["of another chat"] = await tokens.create(
-            owner="alice", scopes=["chats:read"], conversation=other.id
-        )
         for scope in ALL:
             name = f"all but {scope}"
             _, self.tokens[name] = await tokens.create(owner="alice", scopes=set(ALL) - {scope})
@@ -137,7 +133,10 @@ class Town:
         if sent:
             headers += [JSON, (b"content-length", b"%d" % len(sent))]
         async with asyncio.timeout(20):
-            return await ask(self.app, path, method=method, headers=headers, parts=(sent,))
+            path, _, query = path.partition("?")
+            return await ask(
+                self.app, path, method=method, headers=headers, parts=(sent,), query=query.encode()
+            )
 
     async def alices(self) -> list[Any]:
         """Everything that is Alice's, but for what she has in other scopes."""

@@ -1,8 +1,8 @@
 """Clients that race for a chat at two workers: `python -m tests.races.racing --rounds 500 --seed 7`.
 
 In each round a fresh chat is asked, at once and by way of both workers, to go on, to be edited, generated
-again, taken back, switched, forked, renamed and deleted; some requests are sent twice under one key. What is
-answered, and what is there afterwards, must be what came of the same requests one after the other.
+again, taken back, switched, forked, renamed, deleted and restored; some requests are sent twice under one
+key. What is answered, and what is there afterwards, must be what came of the same requests one by one.
 """
 
 from __future__ import annotations
@@ -138,6 +138,8 @@ class Race:
             return Request(name, serial.rename, "PATCH", chat, {"title": name}, needs_key=False)
         if "delete" in self._paths and dice < 0.14:
             return Request(name, serial.delete, "DELETE", chat, {}, needs_key=False)
+        if "delete" in self._paths and dice < 0.2:
+            return Request(name, serial.restore, "POST", f"{chat}/restore", {}, needs_key=False)
         work, path, body = random.choice(kinds)
         return Request(name, work, "POST", path, body)
 
@@ -166,7 +168,7 @@ class Race:
         headers = {"Idempotency-Key": f"{scene.chat}-{each.name}"} if each.needs_key else {}
         if each.method == "PATCH":
             headers["If-Match"] = f'"{scene.revision}"'
-        body = None if each.method == "DELETE" else each.body
+        body = None if each.work in (serial.delete, serial.restore) else each.body
         return request(each.path, body, method=each.method, **headers)
 
     def _check_same(self, requests: list[Request], replies: list[Heard]) -> None:

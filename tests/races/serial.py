@@ -51,7 +51,7 @@ class Request(NamedTuple):
 
     def after(self, chat: Chat) -> Answer:
         """What is answered, and the chat then."""
-        if chat.is_deleted and not self.path.startswith("DELETE"):
+        if chat.is_deleted and self.work not in (delete, restore):
             return 410, chat
         if self.name in chat.done:
             return chat.done[self.name], chat
@@ -125,6 +125,11 @@ def rename(name: str, chat: Chat) -> Answer:
 def delete(name: str, chat: Chat) -> Answer:
     """Delete it."""
     return 200, chat._replace(is_deleted=True)
+
+
+def restore(name: str, chat: Chat) -> Answer:
+    """Bring it back."""
+    return 200, chat._replace(is_deleted=False)
 
 
 class Outcome(NamedTuple):

@@ -139,6 +139,7 @@ def test_a_transfer_can_do_this() -> None:
 
 def test_a_chat_can_do_this() -> None:
     assert public(Chat) == {
+        "as_opened",
         "attempts",
         "branches",
         "conversation_key",

@@ -278,14 +278,14 @@ async def how_it_ended(tables: Tables, owner: str, id: TurnId) -> Ended:
     """How an attempt that no longer runs ended; raises Superseded if that cannot be told any more."""
     turn = await tables.turn(owner, id)
     if turn is not None:
-        return Ended(STATE_OF[turn.kind], turn, await _failure_of(tables, turn))
+        return Ended(STATE_OF[turn.kind], turn, await failure_of(tables, turn))
     attempt = await tables.attempt(owner, id)
     if attempt is None:
         raise Superseded
     return Ended(attempt.state, failure=attempt.failure)
 
 
-async def _failure_of(tables: Tables, turn: Turn) -> Failure | None:
+async def failure_of(tables: Tables, turn: Turn) -> Failure | None:
     """Why a committed turn did not come to a good end, if it failed: its log tells, for as long as it is."""
     if turn.kind is TurnKind.COMPLETED:
         return None

@@ -39,7 +39,7 @@ async def enter(
     found = await tables.conversation(owner, id)
     if found is None:
         return None
-    entered = replace(found, is_listed=True, touched_at=found.touched_at if at is None else at)
+    entered = replace(found, is_listed=True, touched_at=max(found.touched_at, at or 0))
     if found.title is None and not found.internal:
         entered = named_by_words(entered, await _first_words(tables, branch, turn))
     if entered != found:

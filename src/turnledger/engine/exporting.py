@@ -14,9 +14,10 @@ from msgspec import Struct
 from turnledger.engine import closing, line
 from turnledger.engine.branching import moved_flags, place_of
 from turnledger.engine.conversations import check_live
-from turnledger.engine.ending import input_on
+from turnledger.engine.ending import failure_of, input_on
 from turnledger.engine.ports import Tables
 from turnledger.errors import BranchNotFound, ConversationDeleted, ConversationNotFound
+from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Branch, Conversation, Stretch
 from turnledger.model.flags import Flags, Hidden, hidden_from_user
 from turnledger.model.ids import BranchId, ConversationId, TurnId
@@ -33,10 +34,11 @@ BRANCHES = 500
 
 
 class Waiting(Struct, frozen=True):
-    """A turn that tells what tools did, where that waits to be settled, and the flags of its items."""
+    """A turn that tells what tools did, where that waits to be settled, and what is kept beside it."""
 
     turn: Turn
     flags: Mapping[int, Flags]
+    failure: Failure | None
 
 
 class Outline(Struct, frozen=True, kw_only=True):
@@ -146,7 +148,8 @@ async def _to_settle(tables: Tables, owner: str, branch: Branch) -> Waiting | No
         instructions=given.items if given else None,
         instructed=instructed_after(given, branch.instructed, branch.length + 1),
     )
-    return Waiting(turn, moved_flags(place.asked, attempt.input, input) if place else {})
+    flags = moved_flags(place.asked, attempt.input, input) if place else {}
+    return Waiting(turn, flags, attempt.failure)
 
 
 @dataclass(frozen=True)
@@ -162,19 +165,23 @@ async def page_of(tables: Tables, request: PageRequest) -> list[bytes]:
     outline, chat = request.outline, str(request.outline.conversation.id)
     turns: list[Turn] = []
     to_settle = {each.turn.branch: each for each in outline.waiting}
-    waiting_flags: dict[TurnId, Mapping[int, Flags]] = {}
+    told: dict[TurnId, Waiting] = {}
     for part in _window(outline.stretches, request.first, request.limit):
         waiting = to_settle.get(part.branch)
         if waiting is not None and waiting.turn.number == part.through:
             turns.append(waiting.turn)
-            waiting_flags[waiting.turn.id] = waiting.flags
+            told[waiting.turn.id] = waiting
             continue
         found = await tables.turns(part.branch, part.after, part.through, part.through - part.after)
         if len(found) != part.through - part.after:
             raise ConversationDeleted
         turns += found
-    flags = {**await tables.flags(outline.owner, tuple(turn.id for turn in turns)), **waiting_flags}
-    return [encoded(turn_line(chat, turn, flags.get(turn.id, {}))) for turn in turns]
+    flags = await tables.flags(outline.owner, tuple(turn.id for turn in turns))
+    lines = []
+    for turn in turns:
+        waits = told.get(turn.id) or Waiting(turn, flags.get(turn.id, {}), await failure_of(tables, turn))
+        lines.append(encoded(turn_line(chat, turn, waits.flags, waits.failure)))
+    return lines
 
 
 def _window(stretches: tuple[Stretch, ...], first: int, limit: int) -> list[Stretch]:

@@ -36,11 +36,11 @@ PAGE = 256
 """Changes that are read at once for one who catches up."""
 TAIL = 2_048
 """Changes that are read at once for all."""
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.5
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 """Seconds between two looks for what is new, so that a busy store is not looked at for each turn."""
 PAUSE_PER_WOKEN = 0.0005
 """And so much for each who was told: telling a crowd takes its share of the time, and turns the rest."""
-WOKEN_AT_ONCE = 64
+WOKEN_AT_ONCE = 16
 """So many are told before others have a turn on the loop."""
 
 
@@ -137,17 +137,21 @@ class Following:
         if position.number > self.position.number:
             self.position = position
 
-    def _at_hand(self) -> list[LiveChange]:
-        told: list[LiveChange] = []
+    def _at_hand(self) -> Sequence[LiveChange]:
+        """The next of what was handed over: if he sees all of it, the very same that others get, so that it
+        need be put into words only once."""
         while self._coming:
             changes = self._coming.popleft()
             self._count -= len(changes)
-            for change in changes:
-                # What was read from the store may come live once more.
-                if change.position.number > self.position.number and self._sees(change):
-                    told.append(change)
+            told = changes
+            # What was read from the store may come live once more.
+            if not self._within.is_everything or changes[0].position.number <= self.position.number:
+                after = self.position.number
+                told = [each for each in changes if each.position.number > after and self._sees(each)]
             self._go_on_to(changes[-1].position)
-        return told
+            if told:
+                return told
+        return ()
 
     async def _catch_up(self) -> list[LiveChange]:
         await self._feed.is_ready()

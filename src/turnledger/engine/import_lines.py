@@ -156,8 +156,11 @@ class ChatReader:
             self._chat.reports.append(report)
 
     def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
-        if chat.refused is None and chat.size > self._limits.import_chat_bytes:
-            chat.refused = f"The chat is too large: at most {self._limits.import_chat_bytes} bytes."
+        limits = self._limits
+        is_large = chat.size > limits.import_chat_bytes or len(chat.turns) >= limits.import_turns
+        if chat.refused is None and is_large:
+            bound = f"{limits.import_chat_bytes} bytes and {limits.import_turns} turns"
+            chat.refused = f"The chat is too large: at most {bound}."
             chat.turns.clear()
         if chat.refused is None:
             chat.turns.append((self._line, line))

@@ -13,6 +13,7 @@ from turnledger.engine.import_details import LATEST, Note, conversation_of, know
 from turnledger.engine.limits import Limits
 from turnledger.errors import MalformedItems
 from turnledger.model import codec, transfer
+from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.derived_id import derived
 from turnledger.model.flags import Flags
@@ -43,6 +44,7 @@ class Planned:
     input: tuple[Item, ...]
     output: tuple[Item, ...]
     flags: Mapping[int, Flags]
+    failure: Failure | None = None
     number: int = 0
     instructed: int = 0
     settled: int = 0
@@ -169,6 +171,7 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
         input=tuple(items[:input]),
         output=tuple(items[input:]),
         flags=_flags(planning, at, line, places),
+        failure=_failure(planning, at, line),
     )
 
 
@@ -229,6 +232,14 @@ def _flags(planning: _Planning, at: int, line: TurnLine, places: Mapping[int, in
         planning.note(at, Did.DROPPED, f"Only {planning.limits.turn_flags} items can be flagged.", line.id)
         flags = dict(sorted(flags.items())[: planning.limits.turn_flags])
     return flags
+
+
+def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
+    """Why it failed; of what was completed, nobody would ask for that."""
+    if line.failure is not None and line.kind == TurnKind.COMPLETED:
+        planning.note(at, Did.DROPPED, "It was completed, so its failure is left out.", line.id)
+        return None
+    return line.failure
 
 
 def _tie(planning: _Planning) -> None:

@@ -14,11 +14,13 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.changes import tell
+from turnledger.engine.ending import failure_of
 from turnledger.engine.entry import preview_at
 from turnledger.engine.exporting import all_lines, branches_of
 from turnledger.engine.import_plan import Plan, Planned
 from turnledger.engine.ports import Tables
 from turnledger.engine.usage import check_room, store_turn
+from turnledger.model import event_log
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Conversation, ConversationState, Origin
 from turnledger.model.derived_id import derived, time_of
@@ -72,9 +74,23 @@ class _Import:
         self.notes.append(ImportReport(line=at, did=did, chat=str(self.conversation.id), turn=named, why=why))
 
 
+async def already_there(tables: Tables, request: ImportRequest) -> Imported | None:
+    """What is to be said of a chat that is there, by reading alone; None for one that is to be made."""
+    found = await _place(tables, request)
+    return found if isinstance(found, Imported) else None
+
+
 async def import_chat(tables: Tables, request: ImportRequest) -> Imported:
     """Make a chat of a plan. Repeating it changes nothing, and says so. Raises StorageFull if the owner
     stores as much as may be."""
+    found = await _place(tables, request)
+    if isinstance(found, Imported):
+        return found
+    return await _insert(tables, request, replace(request.plan.conversation, id=found))
+
+
+async def _place(tables: Tables, request: ImportRequest) -> ConversationId | Imported:
+    """The id that a chat is to have, or what is to be said of the one that is there."""
     plan, wanted = request.plan, request.plan.conversation
     for tried in range(TRIES):
         id = _name(wanted, tried)
@@ -84,7 +100,7 @@ async def import_chat(tables: Tables, request: ImportRequest) -> Imported:
         if found is None and await tables.is_taken(id):
             continue
         if found is None:
-            return await _insert(tables, request, replace(wanted, id=id))
+            return id
         if found.state is ConversationState.LIVE:
             return await _compare(tables, plan, found)
         if found.state is ConversationState.DELETED:
@@ -157,7 +173,7 @@ def lines_of(
 
 
 def _line_of(turn: Planned, chat: str, ids: Mapping[TurnId, TurnId]) -> bytes:
-    return encoded(turn_line(chat, turn.turn(PLACED_NOWHERE, ids), turn.flags))
+    return encoded(turn_line(chat, turn.turn(PLACED_NOWHERE, ids), turn.flags, turn.failure))
 
 
 def _turn_called(chat: ConversationId, id: TurnId) -> TurnId:
@@ -206,7 +222,7 @@ async def _find_shared(work: _Import) -> None:
         if found.branch not in homes:
             homes[found.branch] = await _scope_of(tables, owner, found.branch)
         flags = (await tables.flags(owner, (found.id,))).get(found.id, {})
-        told = encoded(turn_line("", found, flags))
+        told = encoded(turn_line("", found, flags, await failure_of(tables, found)))
         if homes[found.branch] == work.conversation.scope and told == _line_of(turn, "", {}):
             work.shared[turn.id] = found
 
@@ -257,9 +273,9 @@ async def _add_branches(work: _Import) -> None:
             await _add_origin(work, branch, base)
         for turn in own:
             made = turn.turn(branch.id, work.ids)
-            branch = replace(
-                branch, bytes=await store_turn(work.tables, work.conversation.owner, branch, made, b"")
-            )
+            log = event_log.stored_at_once(made.output, turn.failure)
+            stored = await store_turn(work.tables, work.conversation.owner, branch, made, log)
+            branch = replace(branch, bytes=stored)
             placed[turn.id] = made
             if turn.flags:
                 await work.tables.save_flags(work.conversation.owner, made.id, turn.flags)

@@ -75,8 +75,9 @@ class Limits:
     import_line_bytes: int = 32 * 1024 * 1024
     """Bytes of one line that is imported."""
     import_chat_bytes: int = 64 * 1024 * 1024
-    """Bytes of all lines of one chat that is imported: it is written in one step, and held in memory until
-    then."""
+    """Bytes of all lines of one chat that is imported: it is held in memory until it is written."""
+    import_turns: int = 20_000
+    """Turns of one chat that is imported: it is written in one step, and all others wait for that."""
     purge_rows: int = 500
     """Rows removed in one step of house-keeping."""
 

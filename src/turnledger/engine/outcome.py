@@ -9,7 +9,7 @@ from turnledger.engine.ending import DELETED, Ended, how_it_ended
 from turnledger.engine.looking import Waits, is_in
 from turnledger.engine.ports import Tables
 from turnledger.engine.recovery import Left
-from turnledger.errors import Superseded, TurnFailed, TurnStopped
+from turnledger.errors import ConversationDeleted, Superseded, TurnFailed, TurnStopped
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.ids import ConversationId, LeaseId, TurnId
 from turnledger.model.turn import Turn
@@ -87,10 +87,12 @@ async def _is_deleted(tables: Tables, request: OutcomeRequest) -> bool:
 
 
 def committed(ended: Ended) -> Turn:
-    """The turn of an outcome; raises TurnFailed or TurnStopped where there is none."""
+    """The turn of an outcome; raises TurnFailed, TurnStopped or ConversationDeleted where there is none."""
     if ended.turn is not None:
         return ended.turn
     if ended.state is AttemptState.DISCARDED:
         raise TurnStopped
     failure = ended.failure
+    if failure is not None and failure.code == DELETED.code:
+        raise ConversationDeleted  # as who ran it is told
     raise TurnFailed(f"The turn failed: {failure.message}" if failure else None)

@@ -71,7 +71,8 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
-        """Move the time of the last interaction, and nothing else."""
+        """Move the time of the last interaction forward, never back: who reads a list on must not meet what
+        he has seen. Nothing else changes."""
         ...
 
     async def move_conversation(self, id: ConversationId, was: BranchId, now: BranchId) -> bool:

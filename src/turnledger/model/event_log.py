@@ -201,6 +201,15 @@ def _inflated(kept: bytes) -> bytes:
         raise StoreCorrupt(f"A stored event log cannot be read: {problem}.") from None
 
 
+def stored_at_once(output: Sequence[Item], failure: Failure | None) -> bytes:
+    """The log of a turn of which nobody knows how its words came, as it is kept: its output, and why it ended
+    as it did."""
+    log = bytearray(_self_evident(output))
+    if failure is not None:
+        pack_inline(log, FAILURE, msgspec.json.encode(failure))
+    return stored(bytes(log), output)
+
+
 def _self_evident(output: Sequence[Item]) -> bytes:
     """The log that needs no keeping: one message that came in one delta, or items without any."""
     if len(output) == 1 and output[0].role == "assistant" and output[0].text:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation
 from turnledger.model.flags import SHOWN, Flags
 from turnledger.model.instructions import given_to
@@ -100,6 +101,8 @@ class TurnLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, ta
     output: tuple[msgspec.Raw, ...]
     details: msgspec.Raw | UnsetType = UNSET
     flags: tuple[FlagLine, ...] = ()
+    failure: Failure | None = None
+    """Why it did not come to a good end, if it failed."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -141,7 +144,7 @@ def _reset_line(policy: ResetPolicy) -> ResetLine:
     return ResetLine(idle_after=policy.idle_after, daily_at=policy.daily_at, timezone=policy.timezone)
 
 
-def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags]) -> TurnLine:
+def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags], failure: Failure | None = None) -> TurnLine:
     """The line of a turn in the file of a chat that shows it."""
     given = given_to(turn)
     details = turn.raw_details
@@ -159,6 +162,7 @@ def turn_line(chat: str, turn: Turn, flags: Mapping[int, Flags]) -> TurnLine:
         output=raws(turn.output),
         details=one_line(details) if details else UNSET,
         flags=flag_lines(flags),
+        failure=failure,
     )
 
 

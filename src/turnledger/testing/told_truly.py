@@ -19,6 +19,7 @@ ENDS = (
     ChangeKind.TURN_STOPPED,
     ChangeKind.TURN_WITHDRAWN,
 )
+WITHOUT_RUNNING = (ChangeKind.TURN_STOPPED, ChangeKind.TURN_WITHDRAWN)
 MAY_BE_SETTLED = (ChangeKind.TURN_FAILED, ChangeKind.TURN_STOPPED)
 
 
@@ -147,9 +148,10 @@ def is_a_story(kinds: list[ChangeKind]) -> bool:
     rest = list(kinds)
     while ChangeKind.TURN_WITHDRAWN in rest[:-1]:
         rest = rest[rest.index(ChangeKind.TURN_WITHDRAWN) + 1 :]
+    has_run = ChangeKind.TURN_RUNNING in rest
     for kind in (ChangeKind.TURN_QUEUED, ChangeKind.TURN_RUNNING):
         if rest and rest[0] is kind:
             rest.pop(0)
     if len(rest) == 2 and rest[0] in MAY_BE_SETTLED and rest[1] is ChangeKind.TURN_COMMITTED:
         rest.pop(0)
-    return len(rest) == 1 and rest[0] in ENDS
+    return len(rest) == 1 and rest[0] in (ENDS if has_run else WITHOUT_RUNNING)

@@ -7,6 +7,7 @@ simulator has to catch every one of them; what it does not catch, it does not pr
 from tests.simulation.broken import (
     beginning,
     branching,
+    changes,
     deleting,
     ending,
     holding,
@@ -20,6 +21,7 @@ __all__ = [
     "BROKEN",
     "beginning",
     "branching",
+    "changes",
     "deleting",
     "ending",
     "engine_broken_by",

@@ -140,8 +140,9 @@ def test_a_line_beyond_its_bound_is_passed_over_and_not_held() -> None:
     assert [each.id for each in chats([*reader.feed(lines(CHAT)), *reader.close()])] == ["a"]
 
 
-def test_a_chat_beyond_its_bound_is_refused_and_not_held() -> None:
-    found = read(lines(CHAT, *[TURN] * 100, {**CHAT, "id": "b"}), import_chat_bytes=1000)
+@pytest.mark.parametrize("limits", [{"import_chat_bytes": 1000}, {"import_turns": 99}])
+def test_a_chat_beyond_its_bound_is_refused_and_not_held(limits: dict[str, int]) -> None:
+    found = read(lines(CHAT, *[TURN] * 100, {**CHAT, "id": "b"}), **limits)
     large, next_one = chats(found)
     assert "too large" in (large.refused or "")
     assert large.turns == []

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,8 +16,11 @@ from turnledger.engine.admitting import Readmit
 from turnledger.engine.asking import METADATA_PAIRS, TEXT_LENGTH, MoveOptions
 from turnledger.engine.moving import Sibling
 from turnledger.engine.reading import Line
+from turnledger.errors import ConversationUnavailable
 from turnledger.model.attempt import OnBusy
+from turnledger.model.conversation import Branch
 from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.listing import Listed
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_body
@@ -169,15 +173,14 @@ class BranchRoutes:
         """Show another branch."""
         asked, who = await self._asked(request, _switches)
         chat = await self._chat(request, who)
-        await chat.switch(asked.branch, **self._options(request, who))
-        return _told(listed_shown(await chat.summary()))
+        return await _moved(chat, await chat.switch(asked.branch, **self._options(request, who)))
 
     async def undo(self, request: Request) -> Response:
         """Take back the last turn."""
         asked, who = await self._asked(request, _undos)
         chat = await self._chat(request, who)
-        await chat.undo(asked.turn, forget=asked.forget, **self._options(request, who))
-        return _told(listed_shown(await chat.summary()))
+        shown = await chat.undo(asked.turn, forget=asked.forget, **self._options(request, who))
+        return await _moved(chat, shown)
 
     async def reset(self, request: Request) -> Response:
         """Give a conversation_key to a fresh chat."""
@@ -257,6 +260,16 @@ def sibling_shown(sibling: Sibling, asked_for: str) -> dict[str, Any]:
     """A turn at the place of another, and the branch that shows it."""
     turn = sibling.turn
     return {"turn": turn_shown(turn), "branch": sibling.branch, "is_current": turn.id == asked_for}
+
+
+async def _moved(chat: Chat, shown: Branch) -> Response:
+    """The chat as it is now, or as this left it: it was done, also if somebody has deleted it since."""
+    try:
+        listed = await chat.summary()
+    except ConversationUnavailable:
+        moved = replace(chat.as_opened, branch=shown.id)
+        listed = Listed(moved, shown.length, shown.preview, is_running=False)
+    return _told(listed_shown(listed))
 
 
 def _told(answer: Any) -> Response:

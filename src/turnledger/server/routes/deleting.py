@@ -22,7 +22,7 @@ DELETED = an_object(
     {
         "id": id_of(ConversationId),
         "state": {"type": "string", "enum": [str(each) for each in ENDED]},
-        "restorable_until": or_null(TIME),
+        "purge_at": or_null({**TIME, "description": "Until when it can be restored."}),
     }
 )
 RESTORED = an_object(
@@ -50,7 +50,8 @@ def endpoints(service: Service) -> list[Endpoint]:
         who: Principal = request.state.principal
         chat = await service.ledger.restore(request.path_params["chat"], owner=who.owner, within=who.within)
         former = chat.former_conversation_key
-        told = {**about(await chat.info()), "former_conversation_key": former}
+        # Not looked up again: it was restored, also if somebody has deleted it since.
+        told = {**about(chat.as_opened), "former_conversation_key": former}
         return Response(encode(told), media_type="application/json")
 
     return [
@@ -90,4 +91,4 @@ def endpoints(service: Service) -> list[Endpoint]:
 
 
 def _end_of(deleted: Conversation) -> dict[str, object]:
-    return {"id": deleted.id, "state": deleted.state, "restorable_until": deleted.purge_at}
+    return {"id": deleted.id, "state": deleted.state, "purge_at": deleted.purge_at}

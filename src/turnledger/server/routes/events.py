@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -21,8 +21,8 @@ from turnledger.server.wire_json import encode
 
 HEARTBEAT = 15.0
 """Seconds of silence after which a reader is told that there was nothing."""
-REMEMBERED = 4_096
-"""Changes that are remembered as bytes: of those who follow one owner, all are sent the same."""
+REMEMBERED = 64
+"""Batches that are remembered as bytes: of those who follow one owner, most are sent the same."""
 DETAIL = {
     ChangeKind.TURN_COMMITTED: "outcome",
     ChangeKind.TURN_FAILED: "code",
@@ -61,7 +61,7 @@ class LiveUpdates:
         self._service = service
         self._open: set[Following] = set()
         self._ending: asyncio.Task[None] | None = None
-        self._encoded: dict[int, tuple[LiveChange, bytes]] = {}
+        self._encoded: dict[int, tuple[Sequence[LiveChange], bytes]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -90,22 +90,20 @@ class LiveUpdates:
         while not self._service.shutting_down.is_set():
             batch = await following.next_batch(HEARTBEAT)
             if batch:
-                yield b"".join([self._bytes_of(change) for change in batch])
+                yield self._bytes_of(batch)
             elif not self._service.shutting_down.is_set():
                 # Who is cut off after an hour of silence goes on from here.
                 yield b": \nid: %s\n\n" % str(following.position).encode()
         raise shutting_down()
 
-    def _bytes_of(self, change: LiveChange) -> bytes:
-        number = change.position.number
-        known = self._encoded.get(number)
-        if known is not None and known[0] is change:
-            return known[1]
-        told = change_bytes(change)
-        if len(self._encoded) >= REMEMBERED:
-            self._encoded.clear()
-        self._encoded[number] = (change, told)
-        return told
+    def _bytes_of(self, batch: Sequence[LiveChange]) -> bytes:
+        known = self._encoded.get(id(batch))
+        if known is None:  # what is remembered is held, so no other has the same id
+            known = batch, b"".join([change_bytes(change) for change in batch])
+            if len(self._encoded) >= REMEMBERED:
+                del self._encoded[next(iter(self._encoded))]
+            self._encoded[id(batch)] = known
+        return known[1]
 
     def _join(self, following: Following) -> None:
         self._open.add(following)

@@ -106,8 +106,8 @@ class MemoryTables(
 
     async def touch_conversation(self, id: ConversationId, at: int) -> None:
         if id in self._db.conversations:
-            touched = replace(self._db.conversations[id], touched_at=at)
-            self._put(self._db.conversations, id, touched)
+            found = self._db.conversations[id]
+            self._put(self._db.conversations, id, replace(found, touched_at=max(found.touched_at, at)))
 
     def _end(self, conversation: Conversation) -> None:
         """Keep the row as a tombstone, and only so many of those."""

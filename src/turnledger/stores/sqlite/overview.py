@@ -47,6 +47,15 @@ ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
 )
 """Queries for what must not be: what the one id names that they select, and what to say of it."""
 
+ODD_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "words_without_turn": "There are words of turns that are not there: something is left over.",
+        "words_without_title": "There are words of titles that are not there: something is left over.",
+        "mark_behind_turns": "Turns that are not there count as looked through: later ones cannot be found.",
+    }
+)
+"""Queries for what must not be in the index of words, and what to say if they find any."""
+
 PAGE = 500
 NONE = "the very beginning"
 
@@ -101,6 +110,7 @@ class Overview:
             f"The line of {branch} looks for {other} in the wrong place: it reads the turns of another."
             for branch, other in self._led_astray()
         ]
+        found += [sentence for query, sentence in ODD_WORDS.items() if self._all(query)]
         return found[:limit]
 
     async def miscounts(self, limit: int) -> list[str]:

@@ -134,3 +134,18 @@ SELECT id FROM attempt
 WHERE (state = 'running') <> (ended = 0)
    OR (ended = 0 AND EXISTS (SELECT 1 FROM attempt AS other WHERE other.ended = 1 AND other.id = attempt.id))
 LIMIT ?;
+
+-- name: words_without_turn
+-- Left over.
+SELECT 1 FROM turn_words_docsize WHERE id NOT IN (SELECT ref FROM turn) LIMIT 1;
+
+-- name: words_without_title
+-- Left over.
+SELECT 1 FROM title_words_docsize AS words
+WHERE NOT EXISTS (
+    SELECT 1 FROM conversation WHERE ref = words.id AND (title IS NOT NULL OR title_due = 1))
+LIMIT 1;
+
+-- name: mark_behind_turns
+-- Turns that are to come would be passed over.
+SELECT 1 FROM search_mark WHERE turn > (SELECT coalesce(max(ref), 0) FROM turn);

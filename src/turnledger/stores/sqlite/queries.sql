@@ -33,7 +33,7 @@ WHERE id = ?;
 
 -- name: touch_conversation
 -- The only change that a turn makes to its conversation: it writes one index, not all of them.
-UPDATE conversation SET touched_at = ? WHERE id = ?;
+UPDATE conversation SET touched_at = max(touched_at, ?) WHERE id = ?;
 
 -- name: move_conversation
 -- Make another branch current, if this one still is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import apsw
@@ -14,6 +15,8 @@ from turnledger.stores.sqlite.records import Row
 
 QUERIES = named_queries(sql_text("transfer.sql"))
 BEFORE_ALL = (-1, b"")
+ID, TOUCHED_AT = 0, 10
+"""Places in a row that is read as a conversation."""
 
 
 class TransferRows:
@@ -28,11 +31,15 @@ class TransferRows:
         self, owner: str, scope: str | None, after: tuple[int, ConversationId] | None, limit: int
     ) -> list[Conversation]:
         last = BEFORE_ALL if after is None else (after[0], after[1].raw)
-        if scope is None:
-            rows = self._found("untouched", owner, *last, limit)
-        else:
-            rows = self._found("untouched_in_scope", owner, scope, *last, limit)
-        return [records.conversation_of(row) for row in rows]
+        query = "untouched"
+        asked: list[Any] = [*last, limit]
+        if scope is not None:
+            query = "untouched_in_scope" if scope else "untouched_in_no_scope"
+            asked += [scope] if scope else []
+        # Lists keep archived ones apart, in two halves of one index: two looks, and no sorting of everything.
+        rows = [row for archived in (0, 1) for row in self._found(query, owner, archived, *asked)]
+        rows.sort(key=itemgetter(TOUCHED_AT, ID))
+        return [records.conversation_of(row) for row in rows[:limit]]
 
     async def is_taken(self, id: ConversationId | TurnId) -> bool:
         query = "conversation_is_taken" if isinstance(id, ConversationId) else "turn_is_taken"

@@ -26,6 +26,7 @@ LIMITS = Limits(
     queue_wait=40.0,
     doubt_patience=1.0,
     attempts_kept=10_000_000.0,
+    changes_kept=10_000_000.0,
     purge_rows=3,
     reader_events=3,
 )

@@ -27,6 +27,7 @@ PARTS = (
     "beginnings",
     "branch_rows",
     "busy",
+    "catalogue",
     "changes",
     "context",
     "flags",
@@ -79,6 +80,13 @@ from turnledger.testing.store_contract.attaching import Attaching  # noqa: E402
 from turnledger.testing.store_contract.beginnings import Beginnings  # noqa: E402
 from turnledger.testing.store_contract.branch_rows import BranchRows  # noqa: E402
 from turnledger.testing.store_contract.busy import Busy  # noqa: E402
+from turnledger.testing.store_contract.catalogue import (  # noqa: E402
+    Chosen,
+    ListedWhenCommitted,
+    NamedByWords,
+    PagedWhileChatsChange,
+    Previewed,
+)
 from turnledger.testing.store_contract.changes import ChangeRows, Changes  # noqa: E402
 from turnledger.testing.store_contract.context import ContextShown  # noqa: E402
 from turnledger.testing.store_contract.crossing import Crossing  # noqa: E402
@@ -140,6 +148,7 @@ class StoreContract(
     ChangedByWhoIsLetIn,
     ChangeRows,
     Changes,
+    Chosen,
     ContextShown,
     Flagged,
     EventEnds,
@@ -155,12 +164,16 @@ class StoreContract(
     HouseKeeping,
     InstructionsInForce,
     KeylessRetries,
+    ListedWhenCommitted,
     Metadata,
     Moving,
+    NamedByWords,
     Once,
     OneAtATime,
     OneChat,
     OneKey,
+    PagedWhileChatsChange,
+    Previewed,
     Resent,
     ResentInBetween,
     ResentInstructions,

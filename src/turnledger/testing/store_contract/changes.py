@@ -195,6 +195,22 @@ class Changes(Contract):
             forked = await heard.next()
             assert (forked.kind, forked.conversation) == (ChangeKind.CHAT_CREATED, fork.id)
 
+    async def test_a_chat_that_comes_from_a_file_is_told_of_once(self, stage: Stage) -> None:
+        [process] = await stage.processes(1)
+        chat = await process.chat()
+        await chain(chat, 2)
+        file = b"".join([line async for line in process.ledger.transfer.export(chat.id)])
+        async with following(process, owner="bob") as heard:
+            reports = [
+                report
+                for _ in range(2)
+                async for report in process.ledger.transfer.import_lines((file,), owner="bob")
+            ]
+            made = await heard.next()
+            assert (made.kind, made.conversation) == (ChangeKind.CHAT_CREATED, reports[-1].chat)
+            last = await process.chat(owner="bob")
+            assert (await heard.next()).conversation == last.id
+
     async def test_a_deletion_is_told_with_what_ends_by_it(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()

@@ -262,7 +262,7 @@ class Deleting(Contract):
 
     async def test_owners_are_told_of_each_step(self, stage: Stage) -> None:
         here = await stage.process(replace(LIMITS, retain_for=60.0))
-        chat, silent = await here.chat(), await here.chat(internal=True)
+        chat, silent = await here.chat(title="T"), await here.chat(internal=True)
         await exchange(chat, "q")
         await silent.delete()
         await chat.delete()

@@ -16,6 +16,7 @@ from turnledger.engine.importing import import_chat
 from turnledger.errors import ConversationDeleted, ConversationNotFound, InvalidInput
 from turnledger.ledger import Ledger
 from turnledger.model.change import ChangeKind
+from turnledger.model.event import ItemDone, TurnFinished
 from turnledger.model.transfer_report import ENDS, Did, ImportReport
 from turnledger.model.within import Within
 from turnledger.stores.memory import Database, MemoryStore
@@ -131,6 +132,25 @@ class Transferred(Contract):
         assert [hit.conversation.id for hit in (await here.search("noted")).hits] == [chat.id]
         told = await soon(anext(changes))
         assert (told.kind, told.conversation) == (ChangeKind.CHAT_CREATED, chat.id)
+
+    async def test_how_turns_ended_is_known_of_imported_ones(self, stage: Stage) -> None:
+        here = (await stage.process()).ledger
+        async with elsewhere() as there:
+            chat = await there.conversation()
+            await fail(chat, ScriptedModel(["Hel", BOOM]), on_failure="keep")
+            await fail(chat, ScriptedModel([Tool("pay"), BOOM]))
+            await exchange(chat, "next")
+            turns = await chat.turns()
+            ends = [await chat.outcome(turn.id) for turn in turns]
+            await imported(here, await exported(there, chat.id))
+        copy = await here.conversation(chat.id)
+        assert [await copy.outcome(turn.id) for turn in turns] == ends
+        assert [end.failure is None for end in ends] == [False, False, True]
+        for turn in turns:
+            told = [event async for event in copy.events(turn.id)]
+            assert isinstance(told[-1], TurnFinished)
+            items = [bytes(event.item) for event in told if isinstance(event, ItemDone)]
+            assert items == [item.raw for item in turn.output]
 
     async def test_the_same_file_again_changes_nothing(self, stage: Stage) -> None:
         here = (await stage.process()).ledger

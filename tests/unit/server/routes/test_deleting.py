@@ -54,7 +54,7 @@ async def test_what_is_purged_does_not_come_back() -> None:
         chat = await made(app)
         await delete(app, chat)
         purged = await delete(app, chat, "purge=true")
-        assert purged.json == {"id": chat.id, "state": "purged", "restorable_until": None}
+        assert purged.json == {"id": chat.id, "state": "purged", "purge_at": None}
         assert (await delete(app, chat)).json == purged.json
         reply = await restore(app, chat)
         assert (reply.status, reply.code) == (410, "conversation_deleted")

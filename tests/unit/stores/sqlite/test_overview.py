@@ -11,7 +11,7 @@ from tests.unit.engine.lived_in import live_in
 from turnledger import Finding, Rule
 from turnledger.engine.check import CheckRequest, check
 from turnledger.stores.sqlite import SqliteStore, SqliteVisit
-from turnledger.stores.sqlite.overview import ODD, QUERIES
+from turnledger.stores.sqlite.overview import ODD, ODD_WORDS, QUERIES
 from turnledger.stores.sqlite.queries import sql_text
 
 
@@ -86,6 +86,12 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
             "UPDATE attempt SET ended = 0 WHERE id = (SELECT id FROM attempt WHERE journaled = 0 LIMIT 1)",
             "lies among the running attempts and is none",
         ),
+        ("INSERT INTO turn_words (rowid, words) VALUES (9999, 'left')", "words of turns that are not there"),
+        (
+            "INSERT INTO title_words (rowid, words) VALUES (9999, 'left')",
+            "words of titles that are not there",
+        ),
+        ("UPDATE search_mark SET turn = 9999", "later ones cannot be found"),
     ],
 )
 async def test_what_does_not_agree_is_told(lived_in: Path, statement: str, said: str) -> None:
@@ -136,5 +142,5 @@ async def test_a_damaged_file_is_told_in_the_words_of_sqlite(lived_in: Path) -> 
 def test_each_query_has_a_sentence_and_is_used() -> None:
     text = sql_text("overview.py")
     assert {name for name in QUERIES if f'"{name}"' not in text} == set()
-    assert set(ODD) < set(QUERIES)
+    assert {*ODD, *ODD_WORDS} < set(QUERIES)
     assert sql_text("overview.sql").count("-- name: ") == len(QUERIES)

@@ -1,0 +1,290 @@
+"""A crash at any point of delete, restore and purge leaves what `check` accepts: each chat as it was or as it
+should be, what can be restored whole, and forks whole."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from random import Random
+from subprocess import PIPE, Popen
+from typing import Any
+
+import pytest
+
+from tests.crash.deleting import LIMITS, TURNS, made
+from tests.unit.stores.sqlite.faults import FaultyDisk
+from turnledger import Chat, Ledger, errors
+from turnledger.engine.deleting import EndDueRequest, end_due
+from turnledger.engine.ports import Operation, Request, Result, Store, Sync, Tables
+from turnledger.engine.recovery import PurgeRequest, purge
+from turnledger.model.conversation import ConversationState
+from turnledger.model.ids import ConversationId
+from turnledger.stores.memory import MemoryStore
+from turnledger.stores.sqlite import SqliteStore
+from turnledger.testing.fake_clock import FakeClock
+
+ROOT = Path(__file__).parents[2]
+LIVE, DELETED, PURGED = ConversationState.LIVE, ConversationState.DELETED, ConversationState.PURGED
+
+
+# Real processes, killed.
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_a_killed_process_leaves_each_chat_as_it_was_or_as_it_should_be(
+    tmp_path: Path, seed: int
+) -> None:
+    random = Random(seed)
+    said: list[str] = []
+    for life in range(3):
+        said += lived(tmp_path, f"{seed}-{life}", random.randint(15, 60))
+        said.append("killed")
+    async with await Ledger.over(
+        await SqliteStore.open(tmp_path / "chats.db"), limits=LIMITS, clock=FakeClock()
+    ) as ledger:
+        await ledger.recover()
+        assert await ledger.check() == []
+        await check_forks(ledger, said)
+        for id, possible in states_after(said).items():
+            state = await state_of(ledger, id)
+            # Time that passed may have purged what was deleted.
+            assert state in possible or (state is PURGED and DELETED in possible), (id, state, possible)
+            if state is DELETED:
+                await check_restored(ledger, id)
+            elif state is LIVE:
+                await check_whole(await ledger.conversation(id))
+        for _ in range(60):
+            await ledger._tending.tend()
+        assert await ledger.check(at_rest=True) == []
+        await check_forks(ledger, said)
+
+
+def lived(folder: Path, seed: str, lines: int) -> list[str]:
+    """What a process said until it was killed, after so many lines, wherever it was by then."""
+    environ = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}"}
+    command = [sys.executable, "-m", "tests.crash.deleting", str(folder), seed]
+    with Popen(command, cwd=ROOT, env=environ, stdout=PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = [process.stdout.readline().rstrip() for _ in range(lines)]
+        process.kill()
+        said += [line.rstrip() for line in process.stdout if line.endswith("\n")]
+    assert all(said), "it ended by itself"
+    return said
+
+
+def states_after(said: list[str]) -> dict[str, set[ConversationState]]:
+    """The states that each chat can be in: the last one that was told, and what was on its way when its
+    process was killed."""
+    leads_to = {"delete": DELETED, "restore": LIVE, "purge": PURGED}
+    possible: dict[str, set[ConversationState]] = {}
+    for line in said:
+        word, *rest = line.split()
+        if word == "made":
+            possible[rest[0]] = {LIVE}
+        if len(rest) < 2 or rest[1] not in possible:
+            continue
+        what, id = rest
+        if word == "will" and what in leads_to:
+            possible[id] = {*possible[id], leads_to[what]}
+        if word == "did" and what in leads_to:
+            # What was purged before is so for ever, whatever was asked for since.
+            possible[id] = {leads_to[what], *({PURGED} & possible[id])}
+        if word == "refused":
+            possible[id] = {PURGED}
+    return possible
+
+
+async def state_of(ledger: Ledger, id: str) -> ConversationState:
+    try:
+        await ledger.conversation(id)
+    except errors.ConversationDeleted as deleted:
+        return PURGED if deleted.restorable_until is None else DELETED
+    return LIVE
+
+
+async def check_whole(chat: Chat) -> None:
+    info = await chat.info()
+    assert info.title is not None
+    assert info.metadata["number"]
+    turns = await chat.turns()
+    # An edit that was not committed when its process died is not there.
+    assert [turn.number for turn in turns] in (list(range(1, TURNS + 1)), [1, 2, 3])
+
+
+async def check_restored(ledger: Ledger, id: str) -> None:
+    try:
+        await check_whole(await ledger.restore(id))
+    except errors.ConversationDeleted:
+        return  # its time is over, and it is only not marked yet
+    await ledger.delete(id)
+
+
+async def check_forks(ledger: Ledger, said: list[str]) -> None:
+    forks = [line.split()[1] for line in said if line.startswith("forked")]
+    assert forks
+    for id in forks:
+        fork = await ledger.conversation(id)
+        assert [turn.text for turn in await fork.turns()] == ["a0", "a1"]
+
+
+# A crash in the middle of a transaction, at each of its steps.
+
+
+class Cut(Exception):
+    """The process dies here."""
+
+
+class CutTables:
+    """The rows of a store, for so many steps."""
+
+    def __init__(self, tables: Tables, steps: int) -> None:
+        self._tables = tables
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._tables, name)
+
+        async def step(*given: Any, **named: Any) -> Any:
+            if self._steps == 0:
+                raise Cut
+            self._steps -= 1
+            return await method(*given, **named)
+
+        return step
+
+
+class CutStore:
+    """A store whose process dies after so many steps of its next transaction."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.steps: int | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def transact(
+        self, operation: Operation[Request, Result], request: Request, sync: Sync = Sync.DISK
+    ) -> Result:
+        steps = self.steps
+        if steps is None:
+            return await self._store.transact(operation, request, sync)
+
+        async def cut(tables: Tables, request: Request) -> Result:
+            cut_short: Any = CutTables(tables, steps)
+            return await operation(cut_short, request)
+
+        return await self._store.transact(cut, request, sync)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+async def test_a_transaction_that_is_cut_short_anywhere_never_happened(kind: str, tmp_path: Path) -> None:
+    inner: Any = MemoryStore()
+    if kind == "sqlite":
+        inner = await SqliteStore.open(tmp_path / "chats.db", inline=True)
+    store: Any = CutStore(inner)
+    clock, cuts = FakeClock(), 0
+    async with await Ledger.over(store, limits=LIMITS, clock=clock) as ledger:
+        chat, fork = await played(ledger)
+        for deed in deeds(ledger, chat, clock):
+            before, steps = await stored(ledger, chat), 0
+            while await is_cut(store, steps, deed):
+                assert await stored(ledger, chat) == before
+                assert await ledger.check() == []
+                steps, cuts = steps + 1, cuts + 1
+            assert await ledger.check() == []
+            assert [turn.text for turn in await fork.turns()] == ["a0", "a1"]
+        assert cuts > 60
+        assert await state_of(ledger, chat.id) is PURGED
+
+
+async def is_cut(store: CutStore, steps: int, deed: Callable[[], Awaitable[Any]]) -> bool:
+    store.steps = steps
+    try:
+        await deed()
+    except Cut:
+        return True
+    finally:
+        store.steps = None
+    return False
+
+
+async def played(ledger: Ledger) -> tuple[Chat, Chat]:
+    """A chat with a fork, an edit and a turn whose tool has acted and that did not end well."""
+    chat = await made(ledger, 0)
+    [fork] = [each for each in await everything(ledger) if each.id != chat.id]
+    call = {"type": "function_call", "call_id": "c", "name": "pay", "arguments": "{}"}
+
+    async def pay() -> str:
+        return "paid"
+
+    with pytest.raises(RuntimeError):
+        async with chat.turn("pay") as turn:
+            await turn.call(call, pay)
+            raise RuntimeError
+    return chat, fork
+
+
+async def everything(ledger: Ledger) -> list[Chat]:
+    async def ids(tables: Tables, _: None) -> list[ConversationId]:
+        return [id for _, id in await tables.all_conversations(None, 100)]
+
+    return [await ledger.conversation(id) for id in await ledger._process.store.read(ids, None)]
+
+
+def deeds(ledger: Ledger, chat: Chat, clock: FakeClock) -> Iterator[Callable[[], Awaitable[Any]]]:
+    """Each is one transaction: delete and restore, twice, then let its time pass, and sweep."""
+    process = ledger._process
+    for _ in range(2):
+        yield lambda: ledger.delete(chat.id)
+        yield lambda: ledger.restore(chat.id)
+    yield lambda: ledger.delete(chat.id)
+    clock.advance(LIMITS.restore_time)
+    now = clock.now_ms()
+    yield lambda: process.store.transact(end_due, EndDueRequest(now, 2, 1_000))
+    for _ in range(8):
+        yield lambda: process.store.transact(purge, PurgeRequest(now, 10_000_000, 2))
+
+
+async def stored(ledger: Ledger, chat: Chat) -> list[Any]:
+    """All that is stored of a chat and its fork."""
+
+    async def rows(tables: Tables, _: None) -> list[Any]:
+        branches = [await tables.branch(id) for _, id in await tables.all_branches(None, 100)]
+        attempts = await tables.attempts(chat.id, 100)
+        return [
+            [await tables.conversation(*name) for name in await tables.all_conversations(None, 100)],
+            branches,
+            [await tables.origin(each.id) for each in branches if each],
+            [await tables.turns(each.id, 0, 100, 100) for each in branches if each],
+            attempts,
+            [await tables.journal(each.id) for each in attempts],
+            await tables.changes_of(chat.owner, 0, 100),
+            await tables.stored_bytes(chat.owner),
+        ]
+
+    return await ledger._process.store.read(rows, None)
+
+
+# Power loss.
+
+
+async def test_after_a_loss_of_power_a_chat_is_as_it_was_acknowledged(tmp_path: Path) -> None:
+    disk, random, clock = FaultyDisk(), Random(7), FakeClock()
+    path = tmp_path / "chats.db"
+    store = await SqliteStore.open(path, inline=True, vfs=disk.name)
+    async with await Ledger.over(store, limits=LIMITS, clock=clock) as ledger:
+        chat, fork = await played(ledger)
+        for number, deed in enumerate(deeds(ledger, chat, clock)):
+            await deed()
+            expected = await state_of(ledger, chat.id)
+            for kind, coin in (("nothing", None), ("something", random)):
+                image = disk.lose_power(path, tmp_path / f"{number}-{kind}", coin)
+                after = await SqliteStore.open(image, inline=True)
+                async with await Ledger.over(after, limits=LIMITS, clock=clock) as survived:
+                    assert await survived.check() == []
+                    assert await state_of(survived, chat.id) is expected
+                    again = await survived.conversation(fork.id)
+                    assert [turn.text for turn in await again.turns()] == ["a0", "a1"]

@@ -1,0 +1,50 @@
+"""Lists: a cursor is a place that needs no row, and nothing else is a cursor."""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tests.unit.model.shapes import some_id
+from turnledger.errors import InvalidInput
+from turnledger.model.ids import ConversationId
+from turnledger.model.listing import ListPosition
+
+places = st.builds(
+    ListPosition,
+    st.integers(0, 2**53),
+    st.integers(0, 1_000).map(lambda number: some_id(ConversationId, number)),
+)
+
+
+@given(places)
+def test_a_cursor_leads_back_to_its_place(place: ListPosition) -> None:
+    assert ListPosition.of(place.cursor) == place
+    assert place.cursor.isascii()
+    assert len(place.cursor) == 36
+
+
+@given(places, places)
+def test_places_are_in_the_order_of_time_and_then_of_id(one: ListPosition, other: ListPosition) -> None:
+    assert (one < other) == ((one.at, one.id) < (other.at, other.id))
+
+
+@given(st.text() | st.binary(max_size=40).map(lambda raw: urlsafe_b64encode(raw).decode()))
+@example("")
+@example("é" * 36)
+@example("A" * 36)
+@example(ListPosition(1, some_id(ConversationId, 1)).cursor + "=")
+@example(some_id(ConversationId, 1))
+def test_nothing_else_is_a_cursor(text: str) -> None:
+    with pytest.raises(InvalidInput, match="no cursor"):
+        ListPosition.of(text)
+
+
+def test_a_cursor_that_was_changed_is_none() -> None:
+    cursor = ListPosition(1_700_000_000_000, some_id(ConversationId, 1)).cursor
+    for place, letter in enumerate(cursor):
+        with pytest.raises(InvalidInput):
+            ListPosition.of(cursor[:place] + ("B" if letter == "A" else "A") + cursor[place + 1 :])
