@@ -25,14 +25,16 @@ from turnledger.model.snippet import Snippet, snippet_of
 from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
 
-AT_ONCE = 64
+AT_ONCE = 32
 """Turns and titles that one step makes findable: the writer does nothing else meanwhile."""
-STEPS_OF_SEARCH = 32
+STEPS_OF_SEARCH = 64
 """Steps that a search takes at most before it answers."""
-STEPS_OF_TENDING = 64
-"""Steps that one round of the timer takes at most."""
+STEPS_OF_TENDING = 32
+"""Steps that one round of the timer takes at most: under load, turns go first."""
+MORE_AT_ONCE = 64
+"""Places that are asked for at once where the first did not fill the page."""
 MOST_EFFORT = 1_000
-"""What a page takes at most, in places that are passed over: it may be short, and the next one goes on."""
+"""What a page spends at most on places that it passes over: it may be short, and the next one goes on."""
 READING = 4
 """What it takes to read what is found at a place."""
 MOST_FORKS = 20
@@ -89,17 +91,20 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     hits: dict[ConversationId, Hit] = {}
     before, is_last = request.before, False
     effort = 0
+    count = request.limit + 1  # one more than may be needed: it tells whether there is another page
     while not is_last and len(hits) < request.limit and effort < MOST_EFFORT:
-        found = await tables.search(request.owner, request.scope, request.sought, before, AT_ONCE)
+        found = await tables.search(request.owner, request.scope, request.sought, before, count)
         for each in found:
             before = each.place
-            effort += 1 if each.conversation in hits else READING
             hit = await _hit(tables, request, each, hits)
             if hit is not None:
                 hits[hit.conversation.id] = hit
+            else:
+                effort += 1 if each.conversation in hits else READING
             if len(hits) == request.limit:
                 break
-        is_last = len(found) < AT_ONCE and (not found or before == found[-1].place)
+        is_last = len(found) < count and (not found or before == found[-1].place)
+        count = max(count, MORE_AT_ONCE)
     after = None if is_last or before is None else cursor_at(before)
     return SearchPage(tuple(hits.values()), after, await tables.is_all_known())
 

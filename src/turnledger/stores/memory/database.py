@@ -53,6 +53,7 @@ class Database:
     shares: dict[ShareId, Share] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
     places: dict[TurnId | ConversationId, int] = field(default_factory=dict)
+    last_place: int = 0
     changes: dict[int, LiveChange] = field(default_factory=dict)
     last_change: dict[None, int] = field(default_factory=dict)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
