@@ -84,6 +84,20 @@ async def test_a_purge_takes_the_words_along(ledger: Ledger, path: Path) -> None
     assert rows(path, "SELECT turn FROM search_mark") == [(0,)]
 
 
+async def test_nothing_is_left_of_a_chat_that_was_purged(ledger: Ledger, path: Path) -> None:
+    chat = await ledger.conversation(title="Heron")
+    async with chat.turn("A heron?") as turn:
+        turn.emit("Yes.")
+    await chat.flag(turn.id, [1], to_user=False)
+    assert len((await ledger.search("heron")).hits) == 1
+    await chat.delete(purge=True)
+    for _ in range(3):
+        await ledger._tending.tend()
+    for name in ("turn_words_docsize", "title_words_docsize", "turn_due"):
+        assert rows(path, f"SELECT count(*) FROM {name}") == [(0,)]
+    assert await ledger.check() == []
+
+
 async def test_a_title_of_first_words_is_found_by_those(ledger: Ledger, path: Path) -> None:
     await say(ledger, "A heron by the lake")
     connection = apsw.Connection(str(path))
