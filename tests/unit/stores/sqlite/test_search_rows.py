@@ -120,6 +120,16 @@ async def test_a_damaged_turn_keeps_no_other_from_being_found(ledger: Ledger, pa
     assert (len(page.hits), page.is_complete) == (1, True)
 
 
+async def test_a_turn_that_was_damaged_later_is_passed_over(ledger: Ledger, path: Path) -> None:
+    await say(ledger, "A heron?", "one")
+    await say(ledger, "A heron!", "two")
+    assert len((await ledger.search("heron")).hits) == 2
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE turn SET body = x'00' WHERE ref = 1")
+    connection.close()
+    assert [hit.snippet for hit in (await ledger.search("heron")).hits] == ["A heron!"]
+
+
 async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path) -> None:
     store = GatedStore(await SqliteStore.open(path))
     async with await Ledger.over(store, limits=QUIET) as ledger:
