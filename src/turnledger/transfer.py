@@ -30,14 +30,14 @@ from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
 from turnledger.model.ids import ConversationId
 from turnledger.model.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import ChatLine
-from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.transfer_report import LONGEST_WHY, Did, ImportReport
 from turnledger.model.within import EVERYWHERE, Within
 
 Refuses: TypeAlias = Callable[[str], str | None]
 """Says of a scope why no chat is taken in there; None where some are."""
 
-LONG = 200
-"""Turns from which a plan takes so long that others would notice."""
+LONG, LARGE = 200, 1024 * 1024
+"""Turns, and bytes, from which a plan takes so long that others would notice."""
 CHATS = 100
 """Chats that are looked up at once."""
 
@@ -153,7 +153,7 @@ class Transfer:
         if isinstance(found, ImportReport):
             return [found]
         reports = await self._import(found, owner, scope, within, refuses)
-        return sorted((*found.reports, *reports), key=lambda report: report.line)
+        return sorted((*found.notes.all(), *reports), key=lambda report: report.line)
 
     async def _import(
         self, found: ReadChat, owner: str, scope: str | None, within: Within, refuses: Refuses
@@ -179,13 +179,13 @@ class Transfer:
 
 async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
     """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
-    if len(found.turns) < LONG:
+    if len(found.turns) < LONG and found.size < LARGE:
         return planned(header, found.line, found.turns, owner, limits)
     return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
 
 
 def _refused(found: ReadChat, why: str) -> ImportReport:
-    return ImportReport(line=found.line, did=Did.REFUSED, chat=found.id, why=why)
+    return ImportReport(line=found.line, did=Did.REFUSED, chat=found.id, why=why[:LONGEST_WHY])
 
 
 async def _pieces(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:

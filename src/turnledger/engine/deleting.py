@@ -146,7 +146,8 @@ async def restore(tables: Tables, request: RestoreRequest) -> Conversation:
     if _would_end_again(restored, request):
         restored = replace(restored, touched_at=request.now)
     await tables.save_conversation(restored)
-    await tell(tables, ChangeKind.CHAT_RESTORED, restored, request.now)
+    if restored.is_listed:
+        await tell(tables, ChangeKind.CHAT_RESTORED, restored, request.now)
     return restored
 
 

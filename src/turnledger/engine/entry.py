@@ -19,10 +19,10 @@ from turnledger.model.preview import preview_of
 from turnledger.model.title import first_words
 from turnledger.model.turn import Turn
 
-LOOKED_AT = 4
+LOOKED_AT = 16
 """Turns that are looked at for a text to preview, where they are all calls and results, or hidden."""
-ENDS = 100
-"""Branches made from one turn whose preview is looked at when something of it is hidden."""
+ENDS = 1_000
+"""Branches that end with one turn, whose preview is written anew when something of it is hidden."""
 
 
 def is_entered(conversation: Conversation) -> bool:
@@ -81,11 +81,13 @@ async def preview_at(tables: Tables, owner: str, turn: Turn | None) -> str:
 
 
 async def preview_again(tables: Tables, conversation: Conversation, turn: Turn) -> None:
-    """Write anew the preview of what ends with a turn of this conversation, of which other items are shown
-    from now on."""
-    made = await tables.origins(conversation.id, turn.id, ENDS)
-    preview = await preview_at(tables, conversation.owner, turn)
-    for id in dict.fromkeys((turn.branch, conversation.branch, *(origin.branch for origin in made))):
+    """Write anew the preview of what ends with a turn, or soon behind it, of which other items are shown from
+    now on: on its own branch, on the one that the conversation shows, and on those made from it, wherever."""
+    owner = conversation.owner
+    for id in dict.fromkeys((turn.branch, conversation.branch, *await tables.ends_at(turn, ENDS))):
         branch = await tables.branch(id)
-        if branch is not None and branch.head == turn.id and branch.preview != preview:
+        if branch is None or branch.head is None:
+            continue
+        preview = await preview_at(tables, owner, await tables.turn(owner, branch.head))
+        if branch.preview != preview:
             await tables.save_branch(replace(branch, preview=preview))

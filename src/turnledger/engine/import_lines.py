@@ -13,10 +13,9 @@ import msgspec
 
 from turnledger.engine.limits import Limits
 from turnledger.model.transfer import SCHEMA_VERSION, ChatLine, TurnLine, decoded, fields_of
-from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.transfer_report import LONGEST_NAME as SHOWN
+from turnledger.model.transfer_report import Did, ImportReport, Notes
 
-SHOWN = 80
-"""Characters of what stands in a file that a report repeats."""
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": TurnLine}
 
@@ -30,7 +29,7 @@ class ReadChat:
     header: ChatLine | None
     turns: list[tuple[int, TurnLine]] = field(default_factory=list)
     size: int = 0
-    reports: list[ImportReport] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
     refused: str | None = None
     """Why nothing is taken of it."""
 
@@ -108,13 +107,10 @@ class ChatReader:
 
     def _refuse(self, why: str) -> Iterator[ImportReport]:
         """Report a line of which nothing can be taken, with the chat it stands in."""
-        report = ImportReport(
-            line=self._line, did=Did.REFUSED, chat=self._chat.id if self._chat else None, why=why
-        )
         if self._chat is None:
-            yield report
+            yield ImportReport(line=self._line, did=Did.REFUSED, why=why)
         else:
-            self._chat.reports.append(report)
+            self._chat.notes.add(self._line, Did.REFUSED, why, chat=self._chat.id)
 
     def _refuse_version(self, raw: bytes, version: object, *, is_chat: bool) -> Iterator[ImportReport]:
         shown = repr(version)[:SHOWN]
@@ -151,9 +147,8 @@ class ChatReader:
         if unknown:
             names = ", ".join(unknown)[:SHOWN]
             why = f"It has fields that are not known here, and were left out: {names}."
-            turn = line.id[:SHOWN] if isinstance(line, TurnLine) else None
-            report = ImportReport(line=self._line, did=Did.DROPPED, chat=self._chat.id, turn=turn, why=why)
-            self._chat.reports.append(report)
+            turn = line.id if isinstance(line, TurnLine) else None
+            self._chat.notes.add(self._line, Did.DROPPED, why, chat=self._chat.id, turn=turn)
 
     def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
         limits = self._limits

@@ -11,7 +11,7 @@ import msgspec
 
 from turnledger.engine.import_details import LATEST, Note, conversation_of, known_id
 from turnledger.engine.limits import Limits
-from turnledger.errors import MalformedItems
+from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model import codec, transfer
 from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation
@@ -22,11 +22,14 @@ from turnledger.model.instructions import Instructions, instructed_after, is_ins
 from turnledger.model.item import DEEPEST, Item, check_plain
 from turnledger.model.pairing import left_open
 from turnledger.model.transfer import ChatLine, TurnLine
-from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.transfer_report import Did, ImportReport, Notes
 from turnledger.model.tree_repair import Fitted, fitted
 from turnledger.model.turn import Turn, TurnKind
 
 AnyId = TypeVar("AnyId", bound=Id)
+
+MOST_ITEMS = 100_000
+"""Items of one turn."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ class _Planning:
     at: int
     limits: Limits
     chat: str
-    reports: list[ImportReport] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
     turns: dict[TurnId, Planned] = field(default_factory=dict)
     instead: dict[TurnId, TurnId | None] = field(default_factory=dict)
     """Turns that were left out, and what stands in their place."""
@@ -106,14 +109,15 @@ class _Planning:
         return known_id(kind, text, self.header.created_at, self.chat)
 
     def note(self, line: int, did: Did, why: str, turn: str | None = None) -> None:
-        named = None if turn is None else str(turn)
-        self.reports.append(ImportReport(line=line, did=did, chat=self.chat, turn=named, why=why))
+        self.notes.add(line, did, why, chat=self.chat, turn=turn)
 
 
 def planned(
     header: ChatLine, at: int, lines: Sequence[tuple[int, TurnLine]], owner: str, limits: Limits
 ) -> Plan:
     """Plan a chat of these lines for an owner. Raises InvalidInput if nothing of it can be taken."""
+    if len(header.branches) > limits.import_turns:
+        raise InvalidInput(f"It has too many branches: at most {limits.import_turns}.")
     notes: list[Note] = []
     conversation = conversation_of(header, owner, notes)
     planning = _Planning(header, at, limits, str(conversation.id))
@@ -149,6 +153,8 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
         raise MalformedItems(f"Its kind is {line.kind!r}; it must be one of {', '.join(TurnKind)}.")
     if not (0 <= line.created_at <= LATEST and 0 <= line.committed_at <= LATEST):
         raise MalformedItems("Its times must be milliseconds since 1970.")
+    if len(line.input) + len(line.output) > MOST_ITEMS:
+        raise MalformedItems(f"It has too many items: at most {MOST_ITEMS}.")
     id = planning.id_of(TurnId, line.id)
     if id != line.id:
         planning.note(at, Did.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80])
@@ -330,23 +336,23 @@ def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[Bra
         return [(derived(BranchId, conversation.created_at, planning.chat, ""), last, "")]
     heads = [_head_of(planning, each.head) for each in given]
     reached = _reached(planning, [head for head, is_there in heads if is_there])
-    loose = [leaf for leaf in _leaves(planning) if leaf not in reached]
-    found: list[tuple[BranchId, TurnId | None, str]] = []
+    loose = iter([leaf for leaf in _leaves(planning) if leaf not in reached])
+    found: dict[BranchId, tuple[BranchId, TurnId | None, str]] = {}
     for each, (head, is_there) in zip(given, heads, strict=True):
         id = planning.id_of(BranchId, each.id)
         if not is_there:
-            head = loose.pop(0) if loose else None
+            head = next(loose, None)
             if head is None and (len(given) > 1 and planning.turns):
                 planning.note(planning.at, Did.DROPPED, f"Of the branch {each.id} no turn is there.")
                 continue
             where = f"It ends with {head}." if head else "It is empty."
             why = f"The last turn of the branch {each.id}, {each.head}, is not there. {where}"
             planning.note(planning.at, Did.REPAIRED, why)
-        if id in [before for before, _, _ in found]:
+        if id in found:
             planning.note(planning.at, Did.DROPPED, f"A branch of the id {each.id} came before.")
             continue
-        found.append((id, head, each.id))
-    return found or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
+        found[id] = (id, head, each.id)
+    return list(found.values()) or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
 
 
 def _head_of(planning: _Planning, text: str | None) -> tuple[TurnId | None, bool]:
@@ -395,11 +401,10 @@ def _made(
         if current is not None:
             why = f"The branch it showed, {current}, is not there. It shows {shown}."
             planning.note(planning.at, Did.REPAIRED, why)
-    reports = sorted(planning.reports, key=lambda report: report.line)
     return Plan(
         line=planning.at,
         conversation=msgspec.structs.replace(conversation, branch=shown),
         branches=tuple((id, head) for id, head, _ in branches),
         turns=turns,
-        reports=tuple(reports),
+        reports=tuple(planning.notes.all()),
     )

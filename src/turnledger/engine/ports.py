@@ -107,6 +107,10 @@ class Tables(EndedTables, Protocol):
         """Those of the branches that a conversation made from this turn, in the order of making."""
         ...
 
+    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+        """The branches made from this turn, in whatever conversation, that have no turns of their own."""
+        ...
+
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
     ) -> tuple[Conversation, Branch, bool, int, int] | None:

@@ -48,7 +48,7 @@ def chats(found: Iterable[ReadChat | ImportReport]) -> list[ReadChat]:
 def reports(found: Iterable[ReadChat | ImportReport]) -> list[ImportReport]:
     told: list[ImportReport] = []
     for each in found:
-        told += each.reports if isinstance(each, ReadChat) else [each]
+        told += each.notes.all() if isinstance(each, ReadChat) else [each]
     return told
 
 

@@ -236,3 +236,21 @@ def test_ids_that_are_ours_are_kept() -> None:
         BranchId(branch),
         [name],
     )
+
+
+def test_what_is_wrong_in_many_places_is_told_in_few_words() -> None:
+    output = tuple(msgspec.Raw(b"0") for _ in range(5_000))
+    made = plan(
+        header(), turn("a", output=output, kind="completed"), turn("b" * 10_000, "a", kind="x" * 10_000)
+    )
+    assert len(made.reports) == 1_001
+    assert max(len(report.why) for report in made.reports) <= 500
+    assert max(len(report.turn or "") for report in made.reports) <= 80
+
+
+def test_a_turn_of_too_many_items_and_a_chat_of_too_many_branches_are_left_out() -> None:
+    made = plan(header(), turn("a"), turn("b", "a", output=(msgspec.Raw(b"0"),) * 100_001))
+    assert said(made) == ["ask a"]
+    branches = tuple(BranchLine(id=f"{number}", head=None) for number in range(11))
+    with pytest.raises(InvalidInput, match="branches"):
+        plan(header(branches=branches), import_turns=10)

@@ -16,6 +16,7 @@ from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 from turnledger.testing.simulation.flagging import broken_by_flags
+from turnledger.testing.simulation.listed import broken_by_list
 from turnledger.testing.simulation.listener import Listener
 from turnledger.testing.simulation.meaning import broken_by_resent
 from turnledger.testing.simulation.pointing import turns_on
@@ -56,6 +57,7 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
     problems += broken_by_resent(world, everything)
     problems += [problem for listener in world.listeners async for problem in _heard(listener, ledger)]
     for chat, lines in zip(chats, conversations, strict=True):
+        problems += broken_by_list(await chat.info(), lines)
         turns = {turn.id: turn for line in lines for turn in line.turns}
         problems += [problem for turn in turns.values() async for problem in _events(world, chat, turn)]
     problems += world.intrusions

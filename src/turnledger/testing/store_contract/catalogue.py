@@ -243,6 +243,21 @@ class Previewed(Contract):
         await chat.flag(last.id, to_model=False)
         assert await preview(there, chat) == (2, "Second answer")
 
+    async def test_what_is_hidden_leaves_the_previews_of_forks_and_of_what_follows(
+        self, stage: Stage
+    ) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title="T")
+        first = await exchange(chat, "q1", "First answer")
+        forked = await chat.fork(title="F")
+        async with chat.turn("q2") as turn:
+            turn.put({"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"})
+        await chat.flag(turn.id, to_user=False)
+        assert await preview(there, chat) == (2, "First answer")
+        await chat.flag(first.id, 1, to_user=False)
+        assert await preview(there, chat) == (2, "q1")
+        assert await preview(there, forked) == (1, "q1")
+
     async def test_what_is_hidden_of_a_question_asked_again_stays_hidden(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")

@@ -222,6 +222,27 @@ class Changes(Contract):
             assert (told[-1].conversation, told[-1].chat) == (chat.id, None)
         holder.task.cancel()
 
+    async def test_a_chat_without_a_committed_turn_is_neither_deleted_nor_restored_for_others(
+        self, stage: Stage
+    ) -> None:
+        [process] = await stage.processes(1)
+        async with following(process) as heard:
+            with pytest.raises(ZeroDivisionError):
+                await soon(
+                    process.ledger.run(ScriptedModel([ZeroDivisionError()]), "Hi", conversation_key="k")
+                )
+            failed = (await heard.until(ChangeKind.TURN_FAILED))[-1]
+            chat = await process.ledger.conversation(failed.conversation)
+            await chat.delete()
+            await process.ledger.restore(chat.id)
+            await exchange(chat, "Hello")
+            told = await heard.until(ChangeKind.TURN_COMMITTED)
+            assert [each.kind for each in told] == [
+                ChangeKind.TURN_RUNNING,
+                ChangeKind.CHAT_CREATED,
+                ChangeKind.TURN_COMMITTED,
+            ]
+
     async def test_what_is_undone_is_not_told(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         chat = await process.chat()
