@@ -89,6 +89,16 @@ class Changes(Contract):
             assert [each.kind for each in told].count(ChangeKind.CHAT_CREATED) == 1
             assert told[-1].turn == turn.id
 
+    async def test_a_chat_that_is_not_there_yet_is_not_told_as_changed(self, stage: Stage) -> None:
+        [process] = await stage.processes(1)
+        async with following(process) as heard:
+            with pytest.raises(ZeroDivisionError):
+                async with process.ledger.turn("hello") as turn:
+                    await (await process.chat(turn.conversation)).update(title="Early")
+                    raise ZeroDivisionError
+            told = await heard.until(ChangeKind.TURN_FAILED)
+            assert [each.kind for each in told] == [ChangeKind.TURN_RUNNING, ChangeKind.TURN_FAILED]
+
     async def test_what_is_said_about_a_chat_comes_as_it_is_by_now(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         chat = await process.chat()
