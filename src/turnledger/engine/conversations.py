@@ -244,7 +244,8 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         return found
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
-    await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
+    if changed.is_listed:  # else nobody was told that it is there
+        await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
 
 

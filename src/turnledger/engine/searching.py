@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.ports import Store, Sync, Tables
-from turnledger.errors import InvalidInput, StoreError, TurnNotFound
+from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNew, TurnNotFound
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.found import TITLES, Found
@@ -175,7 +175,10 @@ async def _branch_with(
 async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
     flags = await tables.flags(request.owner, (turn.id,))
     hidden = hidden_from_user(flags).get(turn.id, ())
-    return snippet_of(seen_texts(turn, hidden), request.sought)
+    try:
+        return snippet_of(seen_texts(turn, hidden), request.sought)
+    except (StoreCorrupt, StoreTooNew):
+        return None  # who opens the chat is told; whoever searches others need not be
 
 
 def cursor_at(place: int) -> str:
