@@ -258,4 +258,5 @@ async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Co
     if found.named_by is NamedBy.WORDS:
         return found
     branch = await tables.branch(found.branch)
-    return named_by_words(found, await words_of(tables, branch) if branch is not None else None)
+    words = await words_of(tables, found.owner, branch) if branch is not None else None
+    return named_by_words(found, words)

@@ -3,7 +3,7 @@ SQL calls."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import apsw
 
@@ -17,8 +17,9 @@ from turnledger.model.turn import Turn, TurnKind
 def add_functions(connection: apsw.Connection) -> None:
     """Let the SQL of this connection call `turn_preview` and `turn_title`, each with the body of a turn and
     the places in it that are hidden, as a list with commas or NULL."""
-    connection.create_scalar_function("turn_preview", turn_preview, 2, deterministic=True)
-    connection.create_scalar_function("turn_title", turn_title, 2, deterministic=True)
+    functions: dict[str, Callable[..., str | None]] = {"turn_preview": turn_preview, "turn_title": turn_title}
+    for name, function in functions.items():
+        connection.create_scalar_function(name, function, 2, deterministic=True)
 
 
 def turn_preview(body: bytes, hidden: str | None) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import LedgerClosed, NoNewInput, TooManyReaders
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import Ticket
@@ -92,10 +93,13 @@ class Changes(Contract):
     async def test_a_chat_that_is_not_there_yet_is_not_told_as_changed(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
         async with following(process) as heard:
+
+            async def rename_and_fail(turn: RunningTurn) -> None:
+                await (await process.ledger.conversation(turn.conversation.id)).update(title="Early")
+                raise ZeroDivisionError
+
             with pytest.raises(ZeroDivisionError):
-                async with process.ledger.turn("hello") as turn:
-                    await (await process.chat(turn.conversation)).update(title="Early")
-                    raise ZeroDivisionError
+                await soon(process.ledger.run(rename_and_fail, "hello"))
             told = await heard.until(ChangeKind.TURN_FAILED)
             assert [each.kind for each in told] == [ChangeKind.TURN_RUNNING, ChangeKind.TURN_FAILED]
 

@@ -10,11 +10,11 @@ from msgspec.structs import replace as with_changes
 from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.deleting import delete, restore
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     ConversationNotFound,
-    TurnStopped,
 )
 from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind, LiveChange
@@ -267,14 +267,20 @@ class Deleting(Contract):
     async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
         # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
         here, there = await stage.processes()
-        with pytest.raises((ConversationDeleted, TurnStopped)):
-            async with here.ledger.turn("q", conversation_key="k") as turn:
-                chat = await there.chat(conversation_key="k")
-                running: Attempt = await read(here.store, do("attempt", chat.owner, turn.id))
-                await write(there.store, do("save_attempt", with_changes(running, stop=OnStop.KEEP)))
-                await chat.delete()
-                turn.emit("too late")
-        told = [each.kind for each in await _told(here, chat) if each.turn is None]
+        here.store.is_deaf = True
+        chats: list[Chat] = []
+
+        async def stop_and_delete(turn: RunningTurn) -> None:
+            chat = await there.chat(conversation_key="k")
+            running: Attempt = await read(here.store, do("attempt", chat.owner, turn.id))
+            await write(there.store, do("save_attempt", with_changes(running, stop=OnStop.KEEP)))
+            await chat.delete()
+            chats.append(chat)
+            turn.emit("too late")
+
+        with pytest.raises(ConversationDeleted):
+            await soon(here.ledger.run(stop_and_delete, "q", conversation_key="k"))
+        told = [each.kind for each in await _told(here, chats[0]) if each.turn is None]
         assert told == [ChangeKind.CHAT_CREATED, ChangeKind.CHAT_DELETED]
 
     async def test_owners_are_told_of_each_step(self, stage: Stage) -> None:
