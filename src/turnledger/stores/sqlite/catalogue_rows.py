@@ -72,7 +72,7 @@ class CatalogueRows:
         return self._list_rows("listed", *asked)
 
     def _end(self, place: Sequence[Any], archived: bool, scope: str | None) -> int | None:
-        """The time up to which chats are gone through from a place on; None if there are no more than that."""
+        """The time up to which chats are gone through from a place on; None if there are no more."""
         if scope:
             rows = self._list_rows("looked_back_in_scope", *place, LOOKED_BACK, archived, scope)
         else:
