@@ -24,7 +24,7 @@ class Listener:
     was_taken_over: bool = False
     """Whether somebody else than its holder ended the turn."""
     was_sent_away: bool = False
-    """Whether the conversation was deleted when it came again: if it is restored, nobody tells the listener."""
+    """Whether the conversation was deleted when it came again: if it is restored, nobody tells it."""
 
     def hear(self, event: Event, *, in_its_process: bool) -> None:
         self.heard.append((event, in_its_process))
