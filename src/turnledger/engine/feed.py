@@ -38,6 +38,8 @@ FULL_PAGES = 64
 """So many of these are kept, for others who catch up."""
 TAIL = 2_048
 """Changes that are read at once for all."""
+SETTLING = 0.005
+"""Seconds from a write to the look at it: a short turn is over by then, and is told as a whole."""
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 """Seconds between two looks for what is new, so that a busy store is not looked at for each turn."""
 PAUSE_PER_WOKEN = 0.0005
@@ -288,8 +290,10 @@ class Feed:
                 self._bell.set()
             except LedgerClosed:
                 return
-            await asyncio.sleep(min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE))
+            pause = min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE)
+            next_at = self._process.clock.monotonic() + pause
             await self._wait()
+            await asyncio.sleep(max(SETTLING, min(next_at - self._process.clock.monotonic(), pause)))
 
     async def _wait(self) -> None:
         # Hints may be lost: somebody looks after a while in any case.

@@ -362,8 +362,8 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
-        """Remove those before a time and those beyond so many, looking at the oldest `limit`; never the
-        newest. Return how many."""
+        """Remove those before a time and those beyond so many, from the oldest on and looking at `limit`, up
+        to the first that is neither: behind one that is kept, all are. Never the newest. Return how many."""
         ...
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:

@@ -15,6 +15,7 @@ from turnledger.model.found import TITLES
 from turnledger.model.item import message
 from turnledger.model.search_words import sought_in
 from turnledger.stores.sqlite import SqliteStore, search_rows
+from turnledger.stores.sqlite.earlier_turns import add_functions
 from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate
 from turnledger.stores.sqlite.queries import sql_text
 from turnledger.stores.sqlite.tables import SqliteTables
@@ -143,6 +144,7 @@ async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path
 
 async def test_what_was_there_before_search_is_found() -> None:
     connection = apsw.Connection(":memory:")
+    add_functions(connection)
     before = MIGRATIONS.index("0007_search.sql")
     for name in MIGRATIONS[:before]:
         connection.execute(sql_text(f"migrations/{name}"))
