@@ -37,7 +37,9 @@ Refuses: TypeAlias = Callable[[str], str | None]
 """Says of a scope why no chat is taken in there; None where some are."""
 
 LONG = 200
-"""Turns from which a plan takes so long that others would notice."""
+"""Turns, or branches, from which a plan takes so long that others would notice."""
+LARGE = 256 * 1024
+"""And bytes, however few turns they are."""
 CHATS = 100
 """Chats that are looked up at once."""
 
@@ -179,7 +181,7 @@ class Transfer:
 
 async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
     """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
-    if len(found.turns) < LONG:
+    if len(found.turns) + len(header.branches) < LONG and found.size < LARGE:
         return planned(header, found.line, found.turns, owner, limits)
     return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
 

@@ -17,6 +17,8 @@ from turnledger.model.transfer_report import Did, ImportReport
 
 SHOWN = 80
 """Characters of what stands in a file that a report repeats."""
+HELD = 1_000
+"""Reports of one chat that wait for its end: lines that say nothing have no end."""
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": TurnLine}
 
@@ -114,7 +116,14 @@ class ChatReader:
         if self._chat is None:
             yield report
         else:
-            self._chat.reports.append(report)
+            yield from self._report(self._chat, report)
+
+    def _report(self, chat: ReadChat, report: ImportReport) -> Iterator[ImportReport]:
+        """Tell it with its chat, or at once if too much waits for that."""
+        chat.reports.append(report)
+        if len(chat.reports) >= HELD:
+            yield from chat.reports
+            chat.reports.clear()
 
     def _refuse_version(self, raw: bytes, version: object, *, is_chat: bool) -> Iterator[ImportReport]:
         shown = repr(version)[:SHOWN]
@@ -140,6 +149,8 @@ class ChatReader:
             return
         if isinstance(line, ChatLine):
             self._chat = ReadChat(self._line, line.id[:SHOWN], line)
+            if len(line.branches) > self._limits.import_turns:
+                self._chat.refused = f"The chat has too many branches: at most {self._limits.import_turns}."
         elif self._chat is None or (self._chat.header is not None and line.chat != self._chat.header.id):
             chat, turn = line.chat[:SHOWN], line.id[:SHOWN]
             why = "It does not stand behind the line of its chat."
@@ -153,7 +164,7 @@ class ChatReader:
             why = f"It has fields that are not known here, and were left out: {names}."
             turn = line.id[:SHOWN] if isinstance(line, TurnLine) else None
             report = ImportReport(line=self._line, did=Did.DROPPED, chat=self._chat.id, turn=turn, why=why)
-            self._chat.reports.append(report)
+            yield from self._report(self._chat, report)
 
     def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
         limits = self._limits

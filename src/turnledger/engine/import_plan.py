@@ -3,6 +3,7 @@ that could not be taken as it stands. Nothing here looks at a store."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -27,6 +28,11 @@ from turnledger.model.tree_repair import Fitted, fitted
 from turnledger.model.turn import Turn, TurnKind
 
 AnyId = TypeVar("AnyId", bound=Id)
+
+NOTED = 20
+"""Items of one turn of which it is told why they were left out; of others, how many."""
+NAMED = 80
+"""Characters of what a file calls something that a report repeats."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,7 @@ class _Planning:
         return known_id(kind, text, self.header.created_at, self.chat)
 
     def note(self, line: int, did: Did, why: str, turn: str | None = None) -> None:
-        named = None if turn is None else str(turn)
+        named = None if turn is None else str(turn)[:NAMED]
         self.reports.append(ImportReport(line=line, did=did, chat=self.chat, turn=named, why=why))
 
 
@@ -146,7 +152,7 @@ def _read_turns(planning: _Planning, lines: Sequence[tuple[int, TurnLine]]) -> N
 def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
     """The turn of a line, as far as it can be told from this line alone."""
     if line.kind not in tuple(TurnKind):
-        raise MalformedItems(f"Its kind is {line.kind!r}; it must be one of {', '.join(TurnKind)}.")
+        raise MalformedItems(f"Its kind is {line.kind[:NAMED]!r}; it must be one of {', '.join(TurnKind)}.")
     if not (0 <= line.created_at <= LATEST and 0 <= line.committed_at <= LATEST):
         raise MalformedItems("Its times must be milliseconds since 1970.")
     id = planning.id_of(TurnId, line.id)
@@ -176,14 +182,21 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
 
 
 def _items(planning: _Planning, at: int, line: TurnLine, raws: Sequence[msgspec.Raw]) -> list[Item | None]:
-    """The items of a line, with None for what is none."""
+    """The items of a line, with None for what is none. Raises MalformedItems where hardly any is one."""
     found: list[Item | None] = []
+    dropped = 0
     for place, raw in enumerate(raws):
         try:
             found.append(plain_item(raw))
         except MalformedItems as problem:
-            planning.note(at, Did.DROPPED, f"Item {place}: {problem}", line.id)
+            dropped += 1
+            if dropped > planning.limits.input_items:
+                raise MalformedItems(f"More than {dropped - 1} of its items are none.") from None
+            if dropped <= NOTED:
+                planning.note(at, Did.DROPPED, f"Item {place}: {problem}", line.id)
             found.append(None)
+    if dropped > NOTED:
+        planning.note(at, Did.DROPPED, f"{dropped - NOTED} more of its items are none.", line.id)
     return found
 
 
@@ -330,23 +343,24 @@ def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[Bra
         return [(derived(BranchId, conversation.created_at, planning.chat, ""), last, "")]
     heads = [_head_of(planning, each.head) for each in given]
     reached = _reached(planning, [head for head, is_there in heads if is_there])
-    loose = [leaf for leaf in _leaves(planning) if leaf not in reached]
-    found: list[tuple[BranchId, TurnId | None, str]] = []
+    loose = deque([leaf for leaf in _leaves(planning) if leaf not in reached])
+    found: dict[BranchId, tuple[BranchId, TurnId | None, str]] = {}
     for each, (head, is_there) in zip(given, heads, strict=True):
-        id = planning.id_of(BranchId, each.id)
+        id, named = planning.id_of(BranchId, each.id), each.id[:NAMED]
         if not is_there:
-            head = loose.pop(0) if loose else None
+            head = loose.popleft() if loose else None
             if head is None and (len(given) > 1 and planning.turns):
-                planning.note(planning.at, Did.DROPPED, f"Of the branch {each.id} no turn is there.")
+                planning.note(planning.at, Did.DROPPED, f"Of the branch {named} no turn is there.")
                 continue
             where = f"It ends with {head}." if head else "It is empty."
-            why = f"The last turn of the branch {each.id}, {each.head}, is not there. {where}"
+            ended = (each.head or "")[:NAMED]
+            why = f"The last turn of the branch {named}, {ended}, is not there. {where}"
             planning.note(planning.at, Did.REPAIRED, why)
-        if id in [before for before, _, _ in found]:
-            planning.note(planning.at, Did.DROPPED, f"A branch of the id {each.id} came before.")
+        if id in found:
+            planning.note(planning.at, Did.DROPPED, f"A branch of the id {named} came before.")
             continue
-        found.append((id, head, each.id))
-    return found or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
+        found[id] = id, head, each.id
+    return list(found.values()) or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
 
 
 def _head_of(planning: _Planning, text: str | None) -> tuple[TurnId | None, bool]:
@@ -393,7 +407,7 @@ def _made(
     if shown is None:
         shown = branches[-1][0]
         if current is not None:
-            why = f"The branch it showed, {current}, is not there. It shows {shown}."
+            why = f"The branch it showed, {current[:NAMED]}, is not there. It shows {shown}."
             planning.note(planning.at, Did.REPAIRED, why)
     reports = sorted(planning.reports, key=lambda report: report.line)
     return Plan(

@@ -7,10 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from turnledger.engine import import_plan
 from turnledger.engine.import_plan import Plan, planned
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.pairing import NOT_ANSWERED
 from turnledger.model.transfer import BranchLine, ChatLine, FlagLine, ResetLine, TurnLine
@@ -236,3 +237,44 @@ def test_ids_that_are_ours_are_kept() -> None:
         BranchId(branch),
         [name],
     )
+
+
+def test_many_items_that_are_none_are_told_in_a_few_words() -> None:
+    made = plan(header(), turn("t" * 500, input=raws(message("user", "hi"), *range(500))))
+    dropped = [each for each in made.reports if each.did is Did.DROPPED]
+    assert len(dropped) == 21
+    assert dropped[-1].why == "480 more of its items are none."
+    assert {each.turn for each in dropped} == {"t" * 80}
+    assert said(made) == ["hi"]
+
+
+def test_a_turn_of_which_hardly_an_item_is_one_is_left_out() -> None:
+    made = plan(header(), turn("a", input=raws(*range(500))), input_items=100)
+    assert [each.why for each in made.reports if each.did is Did.DROPPED][-1] == (
+        "More than 100 of its items are none."
+    )
+    assert not made.turns
+
+
+def test_branches_are_told_apart_without_looking_at_each_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may name thousands, and others are to be served meanwhile."""
+    compared = 0
+
+    class Counted(BranchId):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, str(other))
+
+        __hash__ = BranchId.__hash__
+
+    def counted(kind: type[Id], text: str, at: int, within: str) -> Id:
+        made = import_plan.derived(kind, at, within, text)
+        return Counted.trusted(made.raw) if kind is BranchId else made
+
+    monkeypatch.setattr(import_plan, "known_id", counted)
+    made = plan(header(branches=tuple(BranchLine(id=f"b{each}", head=None) for each in range(300))))
+    assert len(made.branches) == 300
+    assert compared < 300
