@@ -13,6 +13,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.found import TITLES, Found
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.search_words import Phrase
+from turnledger.model.within import Within
 from turnledger.stores.memory import MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
@@ -156,3 +157,35 @@ async def test_a_search_finds_by_its_current_branch(ledger: Ledger) -> None:
     current = BranchId((await chat.info()).branch)
     assert shared.branch == current
     assert gone.branch != current
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(searching, "MOST_EFFORT", 6)
+    monkeypatch.setattr(searching, "AT_ONCE", 2)
+    await say(ledger, "A heron.", "seen")
+    await say(ledger, "A stork.", "seen")
+    seen = await ledger.conversation(conversation_key="seen")
+    fork = await seen.fork()
+
+    async def pages(text: str, chat: str) -> list[tuple[int, bool]]:
+        told: list[tuple[int, bool]] = []
+        cursor = None
+        while not told or cursor is not None:
+            within = Within(chat=ConversationId(chat))
+            page = await ledger.search(text, within=within, limit=limit, cursor=cursor)
+            cursor = page.next
+            told.append((len(page.hits), cursor is not None))
+        return told
+
+    before = [await pages(text, chat) for text in ("heron", "stork", "crane") for chat in (seen.id, fork.id)]
+    for each in range(8):
+        await say(ledger, "A heron, a stork and a crane.", f"other {each}")
+    others = [await pages(text, chat) for text in ("heron", "stork", "crane") for chat in (seen.id, fork.id)]
+    assert others == before
+    for _ in range(8):
+        await say(ledger, "A crane and a heron.", "seen")
+    assert await pages("crane", fork.id) == before[-1]
+    assert await pages("heron", fork.id) == before[1]
