@@ -23,6 +23,7 @@ from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body
 from turnledger.server.query import choice_of, number_of
 from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown
+from turnledger.server.routes.events import POSITION
 from turnledger.server.schemas import (
     ERROR,
     NAME,
@@ -144,7 +145,8 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": page.as_of}
+        as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
+        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": as_of}
         return Response(encode(shown), media_type=_JSON)
 
     async def make(self, request: Request) -> Response:
