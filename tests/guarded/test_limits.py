@@ -18,7 +18,7 @@ from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
-from turnledger.server.quotas import OTHERS, STREAMS, TURNS, WAITING
+from turnledger.server.quotas import IMPORTS, OTHERS, STREAMS, TURNS, WAITING
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -256,6 +256,32 @@ async def test_what_is_neither_turn_nor_stream_is_bounded_too_while_its_body_is_
         await slow
         assert answers[0]["status"] == 200
         assert ((await first).status, here.board.sum(OTHERS)) == (409, 0)
+
+
+async def test_files_that_are_imported_are_bounded_for_each_owner() -> None:
+    async with house(owner_imports=1) as here:
+        heads = [*await here._heads("ann"), (b"content-type", b"application/x-ndjson")]
+        body: asyncio.Queue[bytes] = asyncio.Queue()
+        answers: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": await body.get()}
+
+        async def send(message: Message) -> None:
+            answers.append(message)
+
+        path = "/api/import"
+        scope = {"type": "http", "method": "POST", "path": path, "headers": heads, "query_string": b""}
+        slow = asyncio.create_task(here.app(scope, receive, send))
+        await here.until(IMPORTS, 1)
+        refused = await ask(here.app, path, method="POST", headers=heads)
+        assert refusal(refused) == (429, "too_many_imports", b"2")
+        others = [*await here._heads("bob"), (b"content-type", b"application/x-ndjson")]
+        assert (await ask(here.app, path, method="POST", headers=others)).status == 200
+        body.put_nowait(b"")
+        await slow
+        assert (answers[0]["status"], here.board.sum(IMPORTS)) == (200, 0)
+        assert (await ask(here.app, path, method="POST", headers=heads)).status == 200
 
 
 async def test_turns_per_minute_come_again_when_it_was_said() -> None:
