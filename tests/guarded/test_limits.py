@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
+from tests.guarded.walking import town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
 from turnledger.model.token import TokenScope
@@ -282,6 +284,20 @@ async def test_files_that_are_imported_are_bounded_for_each_owner() -> None:
         await slow
         assert (answers[0]["status"], here.board.sum(IMPORTS)) == (200, 0)
         assert (await ask(here.app, path, method="POST", headers=heads)).status == 200
+
+
+async def test_only_turns_and_files_may_have_large_bodies() -> None:
+    """Of other requests, an owner may have many open, and none needs as much."""
+    async with town() as place:
+        large = {"POST /v1/chat/completions", "POST /api/turns", "POST /api/import"}
+        for operation in place.operations():
+            if "requestBody" not in operation.about or operation.name in large:
+                continue
+            path = re.sub(r"{(\w+)}", lambda found: place.ids[found[1]], operation.path)
+            heads = [HOST, JSON, (b"authorization", f"Bearer {place.tokens['alice']}".encode())]
+            announced = (b"content-length", b"1048577")
+            reply = await ask(place.app, path, method=operation.method, headers=[*heads, announced])
+            assert (reply.status, reply.code) == (413, "body_too_large"), operation.name
 
 
 async def test_turns_per_minute_come_again_when_it_was_said() -> None:

@@ -18,7 +18,7 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body
 from turnledger.server.query import choice_of, number_of
@@ -182,7 +182,7 @@ class CatalogueRoutes:
     async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
         """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
         limits = self._service.settings.limits
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body if body.strip() else b"{}", decoder)
         return asked, await self._service.admission.admit(request.state.head)
 

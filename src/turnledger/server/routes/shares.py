@@ -18,7 +18,7 @@ from turnledger.model.share import Share, ShareKind
 from turnledger.model.share_code import NONCE
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused
 from turnledger.server.pace import Pace
@@ -177,7 +177,7 @@ class ShareRoutes:
     async def create(self, request: Request) -> Response:
         """Make a link that gives nothing beyond the token it is asked with."""
         limits, who = self._service.settings.limits, request.state.principal
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body, _asked_decoder)
         if who.token_id is None:
             message = (
