@@ -40,6 +40,9 @@ LONG = 200
 """Turns, or branches, from which a plan takes so long that others would notice."""
 LARGE = 256 * 1024
 """And bytes, however few turns they are."""
+AHEAD = 24 * 3600 * 1000
+"""Milliseconds by which another machine's clock may be ahead. A chat that says more would stand before all
+others for ever, and never be old enough to be deleted by its age."""
 CHATS = 100
 """Chats that are looked up at once."""
 
@@ -166,6 +169,14 @@ class Transfer:
         header = found.header if scope is None else msgspec.structs.replace(found.header, scope=scope)
         if (why := refuses(header.scope)) is not None:
             return [_refused(found, why)]
+        latest = process.clock.now_ms() + AHEAD
+        if header.created_at > latest:
+            return [_refused(found, "It was made in the future: created_at is more than a day ahead.")]
+        if header.touched_at > latest:
+            header = msgspec.structs.replace(header, touched_at=header.created_at)
+            found.reports.append(
+                _repaired(found, "It was last used in the future: touched_at is created_at.")
+            )
         try:
             plan = await _planned(header, found, owner, process.limits)
             request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)
@@ -184,6 +195,10 @@ async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits
     if len(found.turns) + len(header.branches) < LONG and found.size < LARGE:
         return planned(header, found.line, found.turns, owner, limits)
     return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
+
+
+def _repaired(found: ReadChat, why: str) -> ImportReport:
+    return ImportReport(line=found.line, did=Did.REPAIRED, chat=found.id, why=why)
 
 
 def _refused(found: ReadChat, why: str) -> ImportReport:

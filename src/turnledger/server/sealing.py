@@ -51,7 +51,7 @@ class Seal:
 
     def _mixed(self, purpose: bytes, nonce: bytes, text: bytes) -> bytes:
         stream = blake2b(nonce, key=self._secret, person=purpose, salt=b"text", digest_size=LENGTH).digest()
-        return bytes([one ^ other for one, other in zip(stream, text, strict=True)])
+        return (int.from_bytes(stream) ^ int.from_bytes(text)).to_bytes(LENGTH)
 
     def _check(self, purpose: bytes, sealed: bytes) -> bytes:
         return blake2b(sealed, key=self._secret, person=purpose, salt=b"check", digest_size=_CHECK).digest()
