@@ -89,14 +89,21 @@ class Side:
         self.rates.append(await rate(self.server.port, CLIENTS, SLICE, lambda place, _: self._made[place]))
         self.cpu.append((self.server.cpu() - used) / (CLIENTS * SLICE))
 
-    async def one_by_one(self, count: int) -> None:
-        """One conversation, with a pause between turns, in which those who follow are told."""
-        client = await connect(self.server.port)
-        for _ in range(count):
+    def first(self) -> bytes:
+        """A turn of the first conversation."""
+        return self._made[0]
+
+
+async def one_by_one(sides: list[Side], count: int) -> None:
+    """One turn here, one there, with a pause between them, in which those who follow are told."""
+    clients = [await connect(side.server.port) for side in sides]
+    for _ in range(count):
+        for side, client in zip(sides, clients, strict=True):
             began = time.perf_counter()
-            await client.ask(self._made[0])
-            self.alone.append(time.perf_counter() - began)
+            await client.ask(side.first())
+            side.alone.append(time.perf_counter() - began)
             await asyncio.sleep(0.01)
+    for client in clients:
         client.transport.close()
 
 
@@ -150,8 +157,7 @@ async def measure(folder: Path, *, quick: bool) -> list[str]:
             for _ in range(rounds):
                 for side in sides:
                     await side.load()
-                for side in sides:
-                    await side.one_by_one(10 if quick else 40)
+                await one_by_one(sides, 20 if quick else 60)
     return lines + [
         text
         for side, who in ((sides[1], "owners of their own"), (sides[2], "the same owner"))

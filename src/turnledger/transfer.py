@@ -30,16 +30,14 @@ from turnledger.errors import ConversationUnavailable, InvalidInput, StorageFull
 from turnledger.model.ids import ConversationId
 from turnledger.model.markdown import markdown_head, markdown_turn
 from turnledger.model.transfer import ChatLine
-from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.transfer_report import LONGEST_WHY, Did, ImportReport
 from turnledger.model.within import EVERYWHERE, Within
 
 Refuses: TypeAlias = Callable[[str], str | None]
 """Says of a scope why no chat is taken in there; None where some are."""
 
-LONG = 200
-"""Turns, or branches, from which a plan takes so long that others would notice."""
-LARGE = 256 * 1024
-"""And bytes, however few turns they are."""
+LONG, LARGE = 200, 1024 * 1024
+"""Turns or branches, and bytes, from which a plan takes so long that others would notice."""
 AHEAD = 24 * 3600 * 1000
 """Milliseconds by which another machine's clock may be ahead. A chat that says more would stand before all
 others for ever, and never be old enough to be deleted by its age."""
@@ -158,7 +156,7 @@ class Transfer:
         if isinstance(found, ImportReport):
             return [found]
         reports = await self._import(found, owner, scope, within, refuses)
-        return sorted((*found.reports, *reports), key=lambda report: report.line)
+        return sorted((*found.notes.all(), *reports), key=lambda report: report.line)
 
     async def _import(
         self, found: ReadChat, owner: str, scope: str | None, within: Within, refuses: Refuses
@@ -174,9 +172,8 @@ class Transfer:
             return [_refused(found, "It was made in the future: created_at is more than a day ahead.")]
         if header.touched_at > latest:
             header = msgspec.structs.replace(header, touched_at=header.created_at)
-            found.reports.append(
-                _repaired(found, "It was last used in the future: touched_at is created_at.")
-            )
+            why = "It was last used in the future: touched_at is created_at."
+            found.notes.add(found.line, Did.REPAIRED, why, chat=found.id)
         try:
             plan = await _planned(header, found, owner, process.limits)
             request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)
@@ -197,12 +194,8 @@ async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits
     return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
 
 
-def _repaired(found: ReadChat, why: str) -> ImportReport:
-    return ImportReport(line=found.line, did=Did.REPAIRED, chat=found.id, why=why)
-
-
 def _refused(found: ReadChat, why: str) -> ImportReport:
-    return ImportReport(line=found.line, did=Did.REFUSED, chat=found.id, why=why)
+    return ImportReport(line=found.line, did=Did.REFUSED, chat=found.id, why=why[:LONGEST_WHY])
 
 
 async def _pieces(source: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:

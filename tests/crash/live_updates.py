@@ -111,6 +111,7 @@ class LiveStorm:
         self.kills = 0
         self.done: Counter[str] = Counter()
         self.followers: list[Follower] = []
+        self._deleted: list[str] = []
 
     async def run(self, seconds: float) -> Counter[str]:
         """Return how often which kind was told; raises AssertionError for what was told wrongly or not."""
@@ -203,7 +204,8 @@ class LiveStorm:
             self._switch,
             lambda chat: chat.undo(on_busy="interrupt"),
             lambda chat: chat.fork(),
-            lambda chat: chat.delete(),
+            self._delete,
+            lambda chat: self._restore(ledger),
         ]
         act = self._dice.choice(acts)
         try:
@@ -215,6 +217,14 @@ class LiveStorm:
         except ZeroDivisionError:
             self.done["acted and failed"] += 1
         await asyncio.sleep(self._dice.uniform(0.0, 0.1))
+
+    async def _delete(self, chat: Chat) -> None:
+        await chat.delete(purge=self._dice.random() < 0.3)
+        self._deleted.append(chat.id)
+
+    async def _restore(self, ledger: Ledger) -> None:
+        if self._deleted:
+            await ledger.restore(self._dice.choice(self._deleted))
 
     async def _rename(self, chat: Chat) -> None:
         await chat.update(title=f"Title {self._dice.randint(0, 9)}")

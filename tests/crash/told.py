@@ -23,7 +23,8 @@ class Told(NamedTuple):
 async def check_told(ledger: Ledger, heard: Sequence[Sequence[Told]]) -> Counter[str]:
     """Raise AssertionError for what was told wrongly, twice or not; return how often which kind was told."""
     stored = await ledger._process.store.read(all_stored, OWNER)
-    assert list(broken_by_telling(stored)) == []
+    problems = list(broken_by_telling(stored))
+    assert problems == [], problems
     changes = {str(change.position): change for change in stored.changes}
     expected = list(changes)
     for each in heard:

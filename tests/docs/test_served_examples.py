@@ -18,6 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     ROOT / "README.md",
     ROOT / "docs" / "chat-completions.md",
+    ROOT / "docs" / "chats.md",
     ROOT / "docs" / "export.md",
     ROOT / "docs" / "keeping.md",
     ROOT / "docs" / "live-updates.md",

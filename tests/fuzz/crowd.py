@@ -30,11 +30,12 @@ from turnledger.server.models import Found, Models
 from turnledger.server.quotas import REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.readiness import Readiness
 from turnledger.server.settings import ServerLimits, Settings
-from turnledger.server.turn_headers import OnDisconnect
+from turnledger.server.turn_headers import OF_FORKS, OF_MOVES, OF_TURNS, OnDisconnect
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.servers import SimulatedClock
 
 CHAT = "POST /v1/chat/completions"
+ASKING = "POST /api/turns"
 EVENTS = "GET /api/turns/{turn}/events"
 OWNERS = ("alice", "bob")
 LIMITS = Limits(queue_length=3, queue_wait=20.0, reader_events=3)
@@ -77,6 +78,7 @@ class Crowd:
         """Tokens that were told to be revoked."""
         self._turns = ["turn_01890000000070008000000000000000"]
         self._chats = ["conv_01890000000070008000000000000000"]
+        self._branches = ["branch_01890000000070008000000000000000"]
         self._asked: list[tuple[str, list[tuple[bytes, bytes]], bytes]] = []
         self.log: list[str] = []
         """What was asked and answered, in order."""
@@ -114,7 +116,10 @@ class Crowd:
 
     def _do_something(self) -> Coroutine[Any, Any, None]:
         deeds: list[tuple[int, Callable[[], Coroutine[Any, Any, None]]]] = [
-            (40, self._send_a_turn),
+            (30, self._send_a_turn),
+            (15, self._ask_for_a_turn),
+            (10, self._move),
+            (4, self._look_at_branches),
             (10, self._repeat),
             (12, self._stop),
             (12, self._follow),
@@ -159,6 +164,53 @@ class Crowd:
             if random.random() < chance
         ]
 
+    async def _ask_for_a_turn(self) -> None:
+        """At the other door, where turns are edited and generated again by name."""
+        random = self._random
+        body: dict[str, Any] = {"model": "demo", "stream": random.random() < 0.6}
+        where = random.choice((None, "chat", "conversation_key"))
+        if where is not None:
+            body[where] = (
+                random.choice(self._chats[-6:]) if where == "chat" else random.choice(("one", "two"))
+            )
+        wish = random.choice((None, None, "replaces", "regenerates"))
+        if wish is not None:
+            body[wish] = random.choice((self._told(), True)) if wish == "regenerates" else self._told()
+        if wish != "regenerates":
+            body["input"] = random.choice(SAID)
+        taken = [each for each in self._policies() if each[0] in OF_TURNS]
+        reply = await self.ask(ASKING, self._somebody(), "/api/turns", taken, msgspec.json.encode(body))
+        self._learn(reply)
+
+    async def _move(self) -> None:
+        random, chat = self._random, self._random.choice(self._chats[-6:])
+        name = random.choice(("fork", "switch", "undo", "undo"))
+        body: dict[str, Any] = {"branch": random.choice(self._branches[-6:])} if name == "switch" else {}
+        if name != "switch" and random.random() < 0.5:
+            body["turn"] = self._told()
+        known = OF_FORKS if name == "fork" else OF_MOVES
+        headers = [each for each in self._policies() if each[0] in known]
+        label = f"POST /api/chats/{{chat}}/{name}"
+        path = f"/api/chats/{chat}/{name}"
+        reply = await self.ask(label, self._somebody(), path, headers, msgspec.json.encode(body))
+        if reply.is_whole and reply.status < 300:
+            told = msgspec.json.decode(reply.body)
+            self._chats.append(told["id"])
+            self._branches.append(told["branch"])
+
+    async def _look_at_branches(self) -> None:
+        chat, turn = self._random.choice(self._chats[-6:]), self._told()
+        path, label = self._random.choice(
+            (
+                (f"/api/chats/{chat}/branches", "GET /api/chats/{chat}/branches"),
+                (
+                    f"/api/chats/{chat}/turns/{turn}/siblings",
+                    "GET /api/chats/{chat}/turns/{turn}/siblings",
+                ),
+            )
+        )
+        await self.ask(label, self._somebody(), path, [])
+
     async def _repeat(self) -> None:
         if self._asked:
             await self._converse(*self._random.choice(self._asked))
@@ -166,6 +218,9 @@ class Crowd:
     async def _converse(self, who: str, headers: list[tuple[bytes, bytes]], body: bytes) -> None:
         self._asked.append((who, headers, body))
         reply = await self.ask(CHAT, who, "/v1/chat/completions", headers, body)
+        self._learn(reply)
+
+    def _learn(self, reply: Reply) -> None:
         named = dict(reply.headers)
         if b"x-turn-id" in named:
             self._turns.append(named[b"x-turn-id"].decode())

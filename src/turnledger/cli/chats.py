@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,7 +13,8 @@ from turnledger.chat import Chat
 from turnledger.cli.at_store import NOT_DONE, AsJson, Config, Store, as_text, run, say
 from turnledger.cli.chat_text import about, hit_lines, hit_told, lines_of, listed, table_of, turn_told
 from turnledger.cli.expiry import date_of
-from turnledger.cli.own_store import store_url
+from turnledger.cli.own_store import limits_of, store_url
+from turnledger.engine.limits import Limits
 from turnledger.engine.searching import SearchPage
 from turnledger.errors import ConversationUnavailable, InvalidInput
 from turnledger.ledger import OWNER, Ledger
@@ -139,7 +141,7 @@ def delete(
             return f"Deleted {id} for good."
         return f"Deleted {id}. It can be restored until {date_of(deleted.purge_at)} UTC."
 
-    _do_each(lambda: store_url(store, config), chats, one)
+    _do_each(store, config, chats, one)
 
 
 @chats.command()
@@ -159,17 +161,17 @@ def restore(
         told = "" if lost is None else f" Its conversation_key {lost!r} is another chat's by now."
         return f"Restored {chat.id}.{told}"
 
-    _do_each(lambda: store_url(store, config), chats, one)
+    _do_each(store, config, chats, one)
 
 
 def _do_each(
-    url: Callable[[], str], names: Sequence[str], do: Callable[[Ledger, str], Awaitable[str]]
+    store: str | None, config: Path | None, names: Sequence[str], do: Callable[[Ledger, str], Awaitable[str]]
 ) -> None:
     """Do something with each of these chats, and tell what was done, and what is wrong with the others."""
 
     async def work() -> list[str]:
         problems = []
-        async with opened(url()) as ledger:
+        async with opened(store_url(store, config), limits_of(store, config)) as ledger:
             for name in names:
                 try:
                     typer.echo(plain(await do(ledger, name)))
@@ -194,10 +196,10 @@ def _print(lines: Sequence[str], cursor: str | None, nothing: str) -> None:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[Ledger]:
+async def opened(url: str, limits: Limits | None = None) -> AsyncIterator[Ledger]:
     """The ledger of a store that is there: one that is not would be made."""
     await (await visit_store(url)).close()
-    async with await Ledger.open(url) as ledger:
+    async with await Ledger.open(url, limits=limits) as ledger:
         yield ledger
 
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
+
+
+def limits_of(store: str | None, config: Path | None) -> Limits:
+    """How long what is deleted can be restored, as the server's file says; where another store is named than
+    that of a file, as the library does. Raises InvalidInput."""
+    if store is not None and config is None:
+        return Limits()
+    from turnledger.server.folders import config_folder
+    from turnledger.server.settings_file import find_chat_settings
+
+    folder = config_folder(os.environ, Path.home())
+    return Limits(restore_time=find_chat_settings(config=config, config_folder=folder).restore_for)
 
 
 def store_url(store: str | None, config: Path | None) -> str:

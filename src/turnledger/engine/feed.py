@@ -34,9 +34,13 @@ log = logging.getLogger("turnledger")
 
 PAGE = 256
 """Changes that are read at once for one who catches up."""
+FULL_PAGES = 64
+"""So many of these are kept, for others who catch up."""
 TAIL = 2_048
 """Changes that are read at once for all."""
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+SETTLING = 0.005
+"""Seconds from a write to the look at it: a short turn is over by then, and is told as a whole."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two looks for what is new, so that a busy store is not looked at for each turn."""
 PAUSE_PER_WOKEN = 0.0005
 """And so much for each who was told: telling a crowd takes its share of the time, and turns the rest."""
@@ -105,15 +109,13 @@ class Following:
         self._bell.set()
 
     def wake(self) -> None:
-        """Have who waits look around, though there is nothing new."""
+        """Have who waits look around, though there is nothing new: then he knows how far that is so."""
         self._is_woken = True
         self._bell.set()
 
-    async def next_batch(self, timeout: float | None = None) -> Sequence[LiveChange]:
-        """The next changes, as soon as there are any; nothing if there are none for so many seconds, or if
-        it was woken. Cancelled, it has taken none. Raises LedgerClosed, and StoreErrors: who asks again
-        goes on where he was."""
-        until = None if timeout is None else asyncio.get_running_loop().time() + timeout
+    async def next_batch(self) -> Sequence[LiveChange]:
+        """The next changes, as soon as there are any; nothing if it was woken before. Cancelled, it has taken
+        none. Raises LedgerClosed, and StoreErrors: who asks again goes on where he was."""
         while not self._process.is_closed:
             batch = self._at_hand() if self._stand is Stand.LIVE else await self._catch_up()
             if batch:
@@ -122,15 +124,10 @@ class Following:
                 continue
             if self._is_woken:
                 self._is_woken = False
+                self._go_on_to(self._feed.handed_out)
                 return ()
             self._bell.clear()
-            try:
-                async with asyncio.timeout_at(until):
-                    await self._bell.wait()
-            except TimeoutError:
-                if self._stand is Stand.LIVE and not self._coming:
-                    self._go_on_to(self._feed.handed_out)
-                return ()
+            await self._bell.wait()
         raise LedgerClosed
 
     def _go_on_to(self, position: Position) -> None:
@@ -153,7 +150,7 @@ class Following:
                 return told
         return ()
 
-    async def _catch_up(self) -> list[LiveChange]:
+    async def _catch_up(self) -> Sequence[LiveChange]:
         await self._feed.is_ready()
         self._stand = Stand.READING
         try:
@@ -165,25 +162,24 @@ class Following:
             self.fall_behind()
         elif self._stand is Stand.READING:
             self._stand = Stand.LIVE
-        told = [change for change in page.changes if self._sees(change)]
         self.position = page.through
         if self._is_first or not page.is_whole:
             kind = ChangeKind.START if self._is_first else ChangeKind.GAP
-            told.append(LiveChange(kind=kind, owner=self.owner, at=self._now(), position=page.through))
-        self._is_first = self._is_unknown = False
-        return told
+            self._is_first = self._is_unknown = False
+            at = self._process.clock.now_ms()
+            return [LiveChange(kind=kind, owner=self.owner, at=at, position=page.through)]
+        if self._within.is_everything:
+            return page.changes
+        return [change for change in page.changes if self._sees(change)]
 
     async def _read(self) -> Page:
-        store = self._process.store
         if self._is_first or self._is_unknown:
-            return Page([], await store.read(newest_position, None), is_whole=self._is_first)
-        return await store.read(resume, ResumeRequest(self.owner, self.position, PAGE))
+            newest = await self._process.store.read(newest_position, None)
+            return Page([], newest, is_whole=self._is_first)
+        return await self._feed.page(ResumeRequest(self.owner, self.position, PAGE))
 
     def _sees(self, change: LiveChange) -> bool:
         return change.conversation is not None and self._within.reaches(change.scope, change.conversation)
-
-    def _now(self) -> int:
-        return self._process.clock.now_ms()
 
 
 class Feed:
@@ -200,6 +196,8 @@ class Feed:
         self._ready: asyncio.Event = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
         self._store: Store | None = None
+        self._asked: dict[ResumeRequest, asyncio.Task[Page]] = {}
+        self._full_pages: dict[ResumeRequest, Page] = {}
 
     def wake(self) -> None:
         """Something may have been told, here or elsewhere."""
@@ -235,12 +233,37 @@ class Feed:
         if not self._followers and self._reading is not None:
             self._reading.cancel()
             self._reading = None
+            self._full_pages.clear()
             assert self._store is not None  # noqa: S101 - it was put there by who came first
             self._process.store = self._store
 
     async def is_ready(self) -> None:
         """Wait until everything told from now on comes live."""
         await self._ready.wait()
+
+    async def page(self, request: ResumeRequest) -> Page:
+        """What the store has behind a position. A crowd that falls behind or comes back asks for the same: it
+        is read once. What is not the last page stays as it is, and is kept for a while; the last one is for
+        those who ask before it is read: it may be too old for who asks later."""
+        full = self._full_pages.get(request)
+        if full is not None:
+            return full
+        task = self._asked.get(request)
+        if task is None:
+            task = asyncio.create_task(self._read_page(request), name="turnledger page")
+            task.add_done_callback(_heed)
+            self._asked[request] = task
+        return await asyncio.shield(task)
+
+    async def _read_page(self, request: ResumeRequest) -> Page:
+        # A task starts after all who were woken together have asked.
+        del self._asked[request]
+        page = await self._process.store.read(resume, request)
+        if page.has_more and self._followers:
+            while len(self._full_pages) >= FULL_PAGES:
+                del self._full_pages[next(iter(self._full_pages))]
+            self._full_pages[request] = page
+        return page
 
     async def close(self) -> None:
         """Let go of the task, whoever still follows."""
@@ -267,8 +290,10 @@ class Feed:
                 self._bell.set()
             except LedgerClosed:
                 return
-            await asyncio.sleep(min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE))
+            pause = min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE)
+            next_at = self._process.clock.monotonic() + pause
             await self._wait()
+            await asyncio.sleep(max(SETTLING, min(next_at - self._process.clock.monotonic(), pause)))
 
     async def _wait(self) -> None:
         # Hints may be lost: somebody looks after a while in any case.
@@ -309,6 +334,12 @@ class Feed:
                 if woken % WOKEN_AT_ONCE == 0:
                     await asyncio.sleep(0)
         return woken
+
+
+def _heed(task: asyncio.Task[Page]) -> None:
+    """Take note of an error that everybody left before it came."""
+    if not task.cancelled():
+        task.exception()
 
 
 class Noticing:

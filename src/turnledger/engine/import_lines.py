@@ -13,12 +13,9 @@ import msgspec
 
 from turnledger.engine.limits import Limits
 from turnledger.model.transfer import SCHEMA_VERSION, ChatLine, TurnLine, decoded, fields_of
-from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.transfer_report import LONGEST_NAME as SHOWN
+from turnledger.model.transfer_report import Did, ImportReport, Notes
 
-SHOWN = 80
-"""Characters of what stands in a file that a report repeats."""
-HELD = 1_000
-"""Reports of one chat that wait for its end: lines that say nothing have no end."""
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": TurnLine}
 
@@ -32,7 +29,7 @@ class ReadChat:
     header: ChatLine | None
     turns: list[tuple[int, TurnLine]] = field(default_factory=list)
     size: int = 0
-    reports: list[ImportReport] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
     refused: str | None = None
     """Why nothing is taken of it."""
 
@@ -110,20 +107,10 @@ class ChatReader:
 
     def _refuse(self, why: str) -> Iterator[ImportReport]:
         """Report a line of which nothing can be taken, with the chat it stands in."""
-        report = ImportReport(
-            line=self._line, did=Did.REFUSED, chat=self._chat.id if self._chat else None, why=why
-        )
         if self._chat is None:
-            yield report
+            yield ImportReport(line=self._line, did=Did.REFUSED, why=why)
         else:
-            yield from self._report(self._chat, report)
-
-    def _report(self, chat: ReadChat, report: ImportReport) -> Iterator[ImportReport]:
-        """Tell it with its chat, or at once if too much waits for that."""
-        chat.reports.append(report)
-        if len(chat.reports) >= HELD:
-            yield from chat.reports
-            chat.reports.clear()
+            self._chat.notes.add(self._line, Did.REFUSED, why, chat=self._chat.id)
 
     def _refuse_version(self, raw: bytes, version: object, *, is_chat: bool) -> Iterator[ImportReport]:
         shown = repr(version)[:SHOWN]
@@ -149,8 +136,6 @@ class ChatReader:
             return
         if isinstance(line, ChatLine):
             self._chat = ReadChat(self._line, line.id[:SHOWN], line)
-            if len(line.branches) > self._limits.import_turns:
-                self._chat.refused = f"The chat has too many branches: at most {self._limits.import_turns}."
         elif self._chat is None or (self._chat.header is not None and line.chat != self._chat.header.id):
             chat, turn = line.chat[:SHOWN], line.id[:SHOWN]
             why = "It does not stand behind the line of its chat."
@@ -162,9 +147,8 @@ class ChatReader:
         if unknown:
             names = ", ".join(unknown)[:SHOWN]
             why = f"It has fields that are not known here, and were left out: {names}."
-            turn = line.id[:SHOWN] if isinstance(line, TurnLine) else None
-            report = ImportReport(line=self._line, did=Did.DROPPED, chat=self._chat.id, turn=turn, why=why)
-            yield from self._report(self._chat, report)
+            turn = line.id if isinstance(line, TurnLine) else None
+            self._chat.notes.add(self._line, Did.DROPPED, why, chat=self._chat.id, turn=turn)
 
     def _add_turn(self, chat: ReadChat, line: TurnLine) -> None:
         limits = self._limits

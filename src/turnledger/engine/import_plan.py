@@ -3,7 +3,6 @@ that could not be taken as it stands. Nothing here looks at a store."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -12,7 +11,7 @@ import msgspec
 
 from turnledger.engine.import_details import LATEST, Note, conversation_of, known_id
 from turnledger.engine.limits import Limits
-from turnledger.errors import MalformedItems
+from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.model import codec, transfer
 from turnledger.model.attempt import Failure
 from turnledger.model.conversation import Conversation
@@ -23,16 +22,14 @@ from turnledger.model.instructions import Instructions, instructed_after, is_ins
 from turnledger.model.item import DEEPEST, Item, check_plain
 from turnledger.model.pairing import left_open
 from turnledger.model.transfer import ChatLine, TurnLine
-from turnledger.model.transfer_report import Did, ImportReport
+from turnledger.model.transfer_report import Did, ImportReport, Notes
 from turnledger.model.tree_repair import Fitted, fitted
 from turnledger.model.turn import Turn, TurnKind
 
 AnyId = TypeVar("AnyId", bound=Id)
 
-NOTED = 20
-"""Items of one turn of which it is told why they were left out; of others, how many."""
-NAMED = 80
-"""Characters of what a file calls something that a report repeats."""
+MOST_ITEMS = 100_000
+"""Items of one turn."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +100,7 @@ class _Planning:
     at: int
     limits: Limits
     chat: str
-    reports: list[ImportReport] = field(default_factory=list)
+    notes: Notes = field(default_factory=Notes)
     turns: dict[TurnId, Planned] = field(default_factory=dict)
     instead: dict[TurnId, TurnId | None] = field(default_factory=dict)
     """Turns that were left out, and what stands in their place."""
@@ -112,14 +109,15 @@ class _Planning:
         return known_id(kind, text, self.header.created_at, self.chat)
 
     def note(self, line: int, did: Did, why: str, turn: str | None = None) -> None:
-        named = None if turn is None else str(turn)[:NAMED]
-        self.reports.append(ImportReport(line=line, did=did, chat=self.chat, turn=named, why=why))
+        self.notes.add(line, did, why, chat=self.chat, turn=turn)
 
 
 def planned(
     header: ChatLine, at: int, lines: Sequence[tuple[int, TurnLine]], owner: str, limits: Limits
 ) -> Plan:
     """Plan a chat of these lines for an owner. Raises InvalidInput if nothing of it can be taken."""
+    if len(header.branches) > limits.import_turns:
+        raise InvalidInput(f"It has too many branches: at most {limits.import_turns}.")
     notes: list[Note] = []
     conversation = conversation_of(header, owner, notes)
     planning = _Planning(header, at, limits, str(conversation.id))
@@ -152,9 +150,11 @@ def _read_turns(planning: _Planning, lines: Sequence[tuple[int, TurnLine]]) -> N
 def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
     """The turn of a line, as far as it can be told from this line alone."""
     if line.kind not in tuple(TurnKind):
-        raise MalformedItems(f"Its kind is {line.kind[:NAMED]!r}; it must be one of {', '.join(TurnKind)}.")
+        raise MalformedItems(f"Its kind is {line.kind!r}; it must be one of {', '.join(TurnKind)}.")
     if not (0 <= line.created_at <= LATEST and 0 <= line.committed_at <= LATEST):
         raise MalformedItems("Its times must be milliseconds since 1970.")
+    if len(line.input) + len(line.output) > MOST_ITEMS:
+        raise MalformedItems(f"It has too many items: at most {MOST_ITEMS}.")
     id = planning.id_of(TurnId, line.id)
     if id != line.id:
         planning.note(at, Did.RENAMED, f"{line.id[:80]!r} is no id of a turn; it is {id} here.", line.id[:80])
@@ -182,21 +182,14 @@ def _turn_of(planning: _Planning, at: int, line: TurnLine) -> Planned:
 
 
 def _items(planning: _Planning, at: int, line: TurnLine, raws: Sequence[msgspec.Raw]) -> list[Item | None]:
-    """The items of a line, with None for what is none. Raises MalformedItems where hardly any is one."""
+    """The items of a line, with None for what is none."""
     found: list[Item | None] = []
-    dropped = 0
     for place, raw in enumerate(raws):
         try:
             found.append(plain_item(raw))
         except MalformedItems as problem:
-            dropped += 1
-            if dropped > planning.limits.input_items:
-                raise MalformedItems(f"More than {dropped - 1} of its items are none.") from None
-            if dropped <= NOTED:
-                planning.note(at, Did.DROPPED, f"Item {place}: {problem}", line.id)
+            planning.note(at, Did.DROPPED, f"Item {place}: {problem}", line.id)
             found.append(None)
-    if dropped > NOTED:
-        planning.note(at, Did.DROPPED, f"{dropped - NOTED} more of its items are none.", line.id)
     return found
 
 
@@ -343,23 +336,22 @@ def _branches(planning: _Planning, conversation: Conversation) -> list[tuple[Bra
         return [(derived(BranchId, conversation.created_at, planning.chat, ""), last, "")]
     heads = [_head_of(planning, each.head) for each in given]
     reached = _reached(planning, [head for head, is_there in heads if is_there])
-    loose = deque([leaf for leaf in _leaves(planning) if leaf not in reached])
+    loose = iter([leaf for leaf in _leaves(planning) if leaf not in reached])
     found: dict[BranchId, tuple[BranchId, TurnId | None, str]] = {}
     for each, (head, is_there) in zip(given, heads, strict=True):
-        id, named = planning.id_of(BranchId, each.id), each.id[:NAMED]
+        id = planning.id_of(BranchId, each.id)
         if not is_there:
-            head = loose.popleft() if loose else None
+            head = next(loose, None)
             if head is None and (len(given) > 1 and planning.turns):
-                planning.note(planning.at, Did.DROPPED, f"Of the branch {named} no turn is there.")
+                planning.note(planning.at, Did.DROPPED, f"Of the branch {each.id} no turn is there.")
                 continue
             where = f"It ends with {head}." if head else "It is empty."
-            ended = (each.head or "")[:NAMED]
-            why = f"The last turn of the branch {named}, {ended}, is not there. {where}"
+            why = f"The last turn of the branch {each.id}, {each.head}, is not there. {where}"
             planning.note(planning.at, Did.REPAIRED, why)
         if id in found:
-            planning.note(planning.at, Did.DROPPED, f"A branch of the id {named} came before.")
+            planning.note(planning.at, Did.DROPPED, f"A branch of the id {each.id} came before.")
             continue
-        found[id] = id, head, each.id
+        found[id] = (id, head, each.id)
     return list(found.values()) or [(planning.id_of(BranchId, given[0].id), None, given[0].id)]
 
 
@@ -407,13 +399,12 @@ def _made(
     if shown is None:
         shown = branches[-1][0]
         if current is not None:
-            why = f"The branch it showed, {current[:NAMED]}, is not there. It shows {shown}."
+            why = f"The branch it showed, {current}, is not there. It shows {shown}."
             planning.note(planning.at, Did.REPAIRED, why)
-    reports = sorted(planning.reports, key=lambda report: report.line)
     return Plan(
         line=planning.at,
         conversation=msgspec.structs.replace(conversation, branch=shown),
         branches=tuple((id, head) for id, head, _ in branches),
         turns=turns,
-        reports=tuple(reports),
+        reports=tuple(planning.notes.all()),
     )

@@ -70,7 +70,7 @@ class Limits:
     """How long who was cut off can go on from the last change that he was told of."""
     changes: int = 100_000
     """Changes of all owners that are kept for that."""
-    followed_changes: int = 1_024
+    followed_changes: int = 8_192
     """Changes at hand for one who follows them; who is further behind reads them from the store."""
     import_line_bytes: int = 32 * 1024 * 1024
     """Bytes of one line that is imported."""

@@ -107,6 +107,10 @@ class Tables(EndedTables, Protocol):
         """Those of the branches that a conversation made from this turn, in the order of making."""
         ...
 
+    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+        """The branches made from this turn, in whatever conversation, that have no turns of their own."""
+        ...
+
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
     ) -> tuple[Conversation, Branch, bool, int, int] | None:
@@ -362,8 +366,8 @@ class Tables(EndedTables, Protocol):
         ...
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
-        """Remove those before a time and those beyond so many, looking at the oldest `limit`; never the
-        newest. Return how many."""
+        """Remove those before a time and those beyond so many, from the oldest on and looking at `limit`, up
+        to the first that is neither: behind one that is kept, all are. Never the newest. Return how many."""
         ...
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:

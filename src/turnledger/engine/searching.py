@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from turnledger.engine import line
 from turnledger.engine.ports import Store, Sync, Tables
-from turnledger.errors import InvalidInput, StoreError, TurnNotFound
+from turnledger.errors import InvalidInput, StoreCorrupt, StoreError, StoreTooNew, TurnNotFound
 from turnledger.model.conversation import Conversation, ConversationState, NamedBy
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.found import TITLES, Found
@@ -25,14 +25,16 @@ from turnledger.model.snippet import Snippet, snippet_of
 from turnledger.model.turn import Turn
 from turnledger.model.within import EVERYWHERE, Within
 
-AT_ONCE = 64
+AT_ONCE = 32
 """Turns and titles that one step makes findable: the writer does nothing else meanwhile."""
-STEPS_OF_SEARCH = 32
+STEPS_OF_SEARCH = 64
 """Steps that a search takes at most before it answers."""
-STEPS_OF_TENDING = 64
-"""Steps that one round of the timer takes at most."""
+STEPS_OF_TENDING = 32
+"""Steps that one round of the timer takes at most: under load, turns go first."""
+MORE_AT_ONCE = 64
+"""Places that are asked for at once where the first did not fill the page."""
 MOST_EFFORT = 1_000
-"""What a page takes at most, in places that are passed over: it may be short, and the next one goes on."""
+"""What a page spends at most on places that it passes over: it may be short, and the next one goes on."""
 MOST_PASSED = 16_384
 """Places beyond what he sees that are passed over for who sees one chat: they cost little."""
 READING = 4
@@ -93,8 +95,9 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
     homes = await _homes(tables, request)
     before, is_last = request.before, False
     effort = passed = 0
+    count = request.limit + 1  # one more than may be needed: it tells whether there is another page
     while not is_last and len(hits) < request.limit and effort < MOST_EFFORT and passed < MOST_PASSED:
-        found = await tables.search(request.owner, request.scope, request.sought, before, AT_ONCE)
+        found = await tables.search(request.owner, request.scope, request.sought, before, count)
         for each in found:
             before = each.place
             if homes is not None and each.conversation not in homes:
@@ -102,15 +105,16 @@ async def search(tables: Tables, request: SearchRequest) -> SearchPage:
                 continue
             cost = 1 if each.conversation in hits else READING
             hit = await _hit(tables, request, each, hits)
-            if hit is None and request.within.chat not in (None, each.conversation):
+            if hit is not None:
+                hits[hit.conversation.id] = hit
+            elif request.within.chat not in (None, each.conversation):
                 passed += cost  # it is of what the chat was made from, and does not show
             else:
                 effort += cost
-            if hit is not None:
-                hits[hit.conversation.id] = hit
             if len(hits) == request.limit:
                 break
-        is_last = len(found) < AT_ONCE and (not found or before == found[-1].place)
+        is_last = len(found) < count and (not found or before == found[-1].place)
+        count = max(count, MORE_AT_ONCE)
     if homes is not None:
         is_last = len(hits) < request.limit and effort < MOST_EFFORT
     after = None if is_last or before is None else cursor_at(before)
@@ -201,7 +205,10 @@ async def _branch_with(
 async def _snippet(tables: Tables, request: SearchRequest, turn: Turn) -> Snippet | None:
     flags = await tables.flags(request.owner, (turn.id,))
     hidden = hidden_from_user(flags).get(turn.id, ())
-    return snippet_of(seen_texts(turn, hidden), request.sought)
+    try:
+        return snippet_of(seen_texts(turn, hidden), request.sought)
+    except (StoreCorrupt, StoreTooNew):
+        return None  # who opens the chat is told; whoever searches others need not be
 
 
 def cursor_at(place: int) -> str:

@@ -97,7 +97,7 @@ class Principal(msgspec.Struct, frozen=True):
     def check_chat_scope(self, named: str | None) -> None:
         """Raise Refused (403) if a request names a scope of chats that is not there for him."""
         if named is not None and self.within.scope not in (None, named):
-            message = "This token is narrowed to another scope of chats. Leave out X-Conversation-Scope."
+            message = "This token is narrowed to another scope of chats. Name none: its own is meant."
             raise Refused(403, "outside_chat_scope", message)
 
 

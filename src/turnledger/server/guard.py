@@ -214,7 +214,8 @@ class Guard:
 
 
 def check_body_type(body_type: bytes) -> None:
-    """Raise Refused unless a body is declared to be JSON: a page can send any other without being asked."""
+    """Raise Refused unless a body is declared to be JSON, or lines of it: a page can send what others are
+    declared to be without being asked."""
     if body_type == b"application/json":
         return
     kind, _, rest = body_type.lower().partition(b";")

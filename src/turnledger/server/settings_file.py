@@ -73,6 +73,13 @@ def find_store(*, config: Path | None, config_folder: Path, data_folder: Path) -
     return store or _own_store(data_folder)
 
 
+def find_chat_settings(*, config: Path | None, config_folder: Path) -> ChatSettings:
+    """What becomes of the chats of a server that is started with this file, for commands that do the same.
+    Nothing else of the file is judged. Raises InvalidSettings."""
+    file = _settings_file(config, config_folder)
+    return _Reading(file, {}, {}).chats()
+
+
 def _settings_file(config: Path | None, config_folder: Path) -> SettingsFile:
     path = config or config_folder / FILE_NAME
     return SettingsFile.read(path) if config or path.is_file() else SettingsFile(path, "")
@@ -192,7 +199,7 @@ class _Reading:
         settings = msgspec.structs.replace(
             settings,
             models={name: self._model(name, table) for name, table in models.items()},
-            chats=self._chats(tables.get("chats", {})),
+            chats=self.chats(),
         )
         self._check(settings)
         return settings
@@ -206,9 +213,10 @@ class _Reading:
             merged["limits"] = {**server.get("limits", {}), **limits}
         return merged
 
-    def _chats(self, table: Any) -> ChatSettings:
+    def chats(self) -> ChatSettings:
         way = ("chats",)
-        self._check_names(way, self._table(way, table), ChatSettings)
+        table = self._table(way, self._file.tables.get("chats", {}))
+        self._check_names(way, table, ChatSettings)
         scopes = self._table((*way, "scopes"), table.get("scopes", {}))
         for name, scope in scopes.items():
             self._check_names(

@@ -11,7 +11,9 @@ from tests.simulation.broken import (
     deleting,
     ending,
     holding,
+    listing,
     resending,
+    searching,
     showing,
     telling,
 )
@@ -26,7 +28,9 @@ __all__ = [
     "ending",
     "engine_broken_by",
     "holding",
+    "listing",
     "resending",
+    "searching",
     "showing",
     "telling",
 ]

@@ -208,6 +208,16 @@ def undoes_again_when_the_answer_was_lost() -> list[Patch]:
 
 
 @broken
+def forgets_under_which_key_a_move_was_made() -> list[Patch]:
+    true = idempotency.claim_of
+
+    def claim_of(key: Any, conversation: Any, branch: Any, now: int) -> Any:
+        return replace(true(key, conversation, branch, now), idempotency_key=f"{key.text} {branch}")
+
+    return [(idempotency, "claim_of", claim_of)]
+
+
+@broken
 def takes_a_request_for_another_place_for_the_same() -> list[Patch]:
     return [(asking, "fingerprint", lambda items, *_, **more: idempotency.fingerprint(items, **more))]
 

@@ -155,6 +155,19 @@ def test_what_is_deleted_comes_back_or_goes_for_good(url: str) -> None:
     assert lost.stderr.startswith("conversation_deleted: ")
 
 
+def test_what_is_deleted_can_be_restored_as_long_as_the_servers_file_says(url: str, tmp_path: Path) -> None:
+    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
+    config = tmp_path / "turnledger.toml"
+    config.write_text(f"[server]\nstore = '{url}'\n[chats]\nrestore_for = 3600\n")
+    assert run("delete", ids[0], "--config", str(config)).exit_code == 0
+    assert run("delete", ids[1], "--store", url).exit_code == 0
+    told = json.loads(run("list", "--deleted", "--json", "--store", url).stdout)["data"]
+    until = {each["id"]: each["purge_at"] for each in told}
+    assert until[ids[1]] - until[ids[0]] > 29 * 24 * 3600 * 1000
+    config.write_text("[chats]\nrestore_for = 'long'\n")
+    assert "restore_for" in run("delete", ids[1], "--config", str(config)).stderr
+
+
 @pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",), ("restore",)])
 def test_of_another_owner_there_is_nothing(url: str, command: tuple[str, ...]) -> None:
     id = say(url, "k", ("Hello", "Hi."), owner="ada")

@@ -43,9 +43,10 @@ async def test_nothing_is_wrong_whatever_has_happened(store: Store) -> None:
     report = await store.read(check, CheckRequest())
     assert (report.conversations, report.branches, report.is_whole) == (8, 12, True)
     assert report.turns >= 18
-    for chat in (lived.edited, lived.settled, lived.kept):
-        await chat.delete()
-    assert await lived.ledger.check(at_rest=True) == []
+    for purge in (False, True):
+        for chat in (lived.edited, lived.settled, lived.waiting, lived.kept):
+            await chat.delete(purge=purge)
+        assert await lived.ledger.check(at_rest=True) == []
 
 
 async def test_what_is_at_work_is_no_damage_and_told_only_where_there_should_be_rest(store: Store) -> None:
@@ -93,6 +94,23 @@ def take_foreign_branch(database: Database, lived: Lived) -> None:
 def give_two_one_key(database: Database, lived: Lived) -> None:
     found = database.conversations[lived.forked.id]
     database.conversations[found.id] = replace(found, conversation_key="plain")
+
+
+def delete_for_ever(database: Database, lived: Lived) -> None:
+    found = database.conversations[lived.kept.id]
+    database.by_key.pop(("ann", "", "kept"))
+    gone = replace(found, state=ConversationState.DELETED, conversation_key=None)
+    database.conversations[found.id] = gone
+
+
+def mark_a_live_one_to_be_purged(database: Database, lived: Lived) -> None:
+    found = database.conversations[lived.plain.id]
+    database.conversations[found.id] = replace(found, purge_at=1)
+
+
+def keep_what_was_said_about_a_purged_one(database: Database, lived: Lived) -> None:
+    found = next(each for each in database.conversations.values() if each.id in database.ended)
+    database.conversations[found.id] = replace(found, tags=("secret",))
 
 
 def keep_key_of_deleted(database: Database, lived: Lived) -> None:
@@ -149,6 +167,9 @@ def lived_branch(number: int) -> BranchId:
         (lose_current_branch, Rule.ORPHAN, "which is not there: it cannot be continued"),
         (take_foreign_branch, Rule.ORPHAN, "which is not one of its own"),
         (give_two_one_key, Rule.KEY, "Its conversation_key 'plain' names conv_"),
+        (delete_for_ever, Rule.STATE, "nothing says until when: it is never purged"),
+        (mark_a_live_one_to_be_purged, Rule.STATE, "It is live, but is to be purged"),
+        (keep_what_was_said_about_a_purged_one, Rule.STATE, "what was said about it is still there"),
         (keep_key_of_deleted, Rule.KEY, "It is deleted, but keeps 'mine'"),
         (lose_conversation_of_claim, Rule.KEY, "a conversation that is not there: its retries are refused"),
         (keep_claim_for_ever, Rule.KEY, "it is never forgotten"),
@@ -205,7 +226,7 @@ async def test_a_ticket_for_a_conversation_that_has_ended_waits_in_vain(
     await asyncio.gather(held, queued)
     database.tickets[id] = ticket
     found = database.conversations[lived.plain.id]
-    database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED)
+    database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
     database.ended[found.id] = None
     [finding] = await lived.ledger.check()
     assert "a conversation that is expired: in vain" in finding.message

@@ -238,7 +238,7 @@ async def test_nothing_runs_on_a_conversation_that_has_ended(
     lived: Lived, database: Database, running: Attempt
 ) -> None:
     found = database.conversations[lived.plain.id]
-    database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED)
+    database.conversations[found.id] = replace(found, state=ConversationState.EXPIRED, title=None)
     database.ended[found.id] = None
     [finding] = await lived.ledger.check()
     assert "though its conversation has ended" in finding.message
@@ -254,3 +254,28 @@ async def test_what_waits_on_a_conversation_that_has_ended_waits_no_more(
     assert await lived.ledger.check() == []
     remove_attempt(database, attempt)
     assert await lived.ledger.check() == []
+
+
+async def test_what_waits_on_a_conversation_that_can_be_restored_waits_on(
+    lived: Lived, database: Database
+) -> None:
+    attempt = waiting(database, lived)
+    await lived.waiting.delete()
+    assert await lived.ledger.check() == []
+    remove_attempt(database, attempt)
+    [finding] = await lived.ledger.check()
+    assert "what its tools did is lost" in finding.message
+
+
+async def test_nothing_runs_on_a_conversation_that_is_deleted(lived: Lived, database: Database) -> None:
+    gate = Gate()
+    held = asyncio.ensure_future(say(lived.plain, "four", "Wait", gate))
+    await gate.arrived()
+    found = database.conversations[lived.plain.id]
+    gone = replace(found, state=ConversationState.DELETED, purge_at=1, conversation_key=None)
+    database.by_key.pop(("ann", "", "plain"))
+    database.conversations[found.id] = gone
+    [finding] = await lived.ledger.check()
+    assert "though its conversation has ended" in finding.message
+    held.cancel()
+    await asyncio.wait((held,))

@@ -310,3 +310,14 @@ async def test_a_branch_that_has_lost_its_instructions_is_seen(lived: Lived, dat
     change_branch(database, own, instructed=2)
     [finding] = await lived.ledger.check()
     assert (finding.rule, finding.branch) == (Rule.INSTRUCTIONS, own.id)
+
+
+async def test_turns_of_a_conversation_that_can_be_restored_have_to_be_there(
+    lived: Lived, database: Database
+) -> None:
+    await lived.plain.delete()
+    assert await lived.ledger.check() == []
+    branch = database.conversations[lived.plain.id].branch
+    remove_turn(database, database.lines[branch][2].id)
+    findings = await lived.ledger.check()
+    assert (findings[0].rule, findings[0].branch) == (Rule.CHAIN, branch)

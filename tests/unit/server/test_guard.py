@@ -149,7 +149,12 @@ async def test_options_that_nobody_asks_beforehand_is_a_method_like_any_other() 
 
 @pytest.mark.parametrize(
     "body_type",
-    [b"application/json", b"application/json; charset=utf-8", b'Application/JSON;charset="UTF-8"'],
+    [
+        b"application/json",
+        b"application/json; charset=utf-8",
+        b'Application/JSON;charset="UTF-8"',
+        b"application/x-ndjson",
+    ],
 )
 async def test_a_body_is_json(body_type: bytes) -> None:
     headers = (HOST, (b"content-type", body_type), (b"content-length", b"2"))

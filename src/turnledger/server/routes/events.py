@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
@@ -21,7 +22,7 @@ from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
 HEARTBEAT = 15.0
-"""Seconds of silence after which a reader is told that there was nothing."""
+"""Seconds; who was told nothing for as long is told that, within twice of it."""
 POSITION = b"position"
 """What ids of events are sealed for."""
 UNKNOWN = "?"
@@ -64,8 +65,9 @@ class LiveUpdates:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._open: set[Following] = set()
-        self._ending: asyncio.Task[None] | None = None
+        self._open: dict[Following, bool] = {}
+        """Whether each was told something since all were looked at."""
+        self._watching: asyncio.Task[None] | None = None
         self._encoded: dict[int, tuple[Sequence[LiveChange], bytes]] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -96,8 +98,9 @@ class LiveUpdates:
     async def _pieces(self, following: Following, seal: Seal) -> AsyncIterator[bytes]:
         """What is sent, piece by piece, until the server ends: it waits for nobody who only listens."""
         while not self._service.shutting_down.is_set():
-            batch = await following.next_batch(HEARTBEAT)
+            batch = await following.next_batch()
             if batch:
+                self._open[following] = True
                 yield self._bytes_of(batch, seal)
             elif not self._service.shutting_down.is_set():
                 # Who is cut off after an hour of silence goes on from here.
@@ -114,21 +117,28 @@ class LiveUpdates:
         return known[1]
 
     def _join(self, following: Following) -> None:
-        self._open.add(following)
-        if self._ending is None:
-            self._ending = asyncio.create_task(self._end(), name="turnledger live updates")
+        self._open[following] = True
+        if self._watching is None:
+            self._watching = asyncio.create_task(self._watch(), name="turnledger live updates")
 
     def _leave(self, following: Following) -> None:
-        self._open.discard(following)
-        if not self._open and self._ending is not None:
-            self._ending.cancel()
-            self._ending = None
+        del self._open[following]
+        if not self._open and self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
             self._encoded.clear()
 
-    async def _end(self) -> None:
-        await self._service.shutting_down.wait()
-        for following in self._open:
-            following.wake()
+    async def _watch(self) -> None:
+        """Wake those to whom nothing was told for a while, and at last everybody. A timer for each of them
+        would cost more than what they are told."""
+        while not self._service.shutting_down.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT):
+                    await self._service.shutting_down.wait()
+            for following, is_told in self._open.items():
+                if not is_told or self._service.shutting_down.is_set():
+                    following.wake()
+                self._open[following] = False
 
 
 def sealed(seal: Seal, position: Position) -> str:

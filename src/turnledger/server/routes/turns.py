@@ -26,8 +26,8 @@ ENDED = an_object({"state": or_null(STATE), "committed": {"type": "boolean"}, "f
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
 
 
-class StopBody(msgspec.Struct):
-    """What the body of a stop may say."""
+class StopBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What the body of a stop may say, and nothing else: misspelt, it would keep what was to be discarded."""
 
     policy: OnStop | None = None
 
@@ -56,7 +56,10 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
             tag="turns",
             in_path=TURN,
-            body=an_object({}, optional={"policy": or_null(one_of(OnStop))}),
+            body={
+                **an_object({}, optional={"policy": or_null(one_of(OnStop))}),
+                "additionalProperties": False,
+            },
             needs_body=False,
             content={200: {"application/json": ENDED}},
             answers={200: "How it ended; `state` is null if there was nothing to stop any more.", **GONE},

@@ -54,6 +54,7 @@ class Database:
     shares: dict[ShareId, Share] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
     places: dict[TurnId | ConversationId, int] = field(default_factory=dict)
+    last_place: int = 0
     changes: dict[int, LiveChange] = field(default_factory=dict)
     last_change: dict[None, int] = field(default_factory=dict)
     secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False)

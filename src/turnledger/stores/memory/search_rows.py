@@ -24,8 +24,9 @@ class SearchRows(UndoLog):
     _db: Database
 
     def _give_place(self, id: TurnId | ConversationId) -> None:
-        """Put it behind all that was made before."""
-        self._put(self._db.places, id, next(reversed(self._db.places.values()), 0) + 1)
+        """Put it behind all that was made before, and maybe undone."""
+        self._db.last_place += 1
+        self._put(self._db.places, id, self._db.last_place)
 
     async def index_texts(self, limit: int) -> int:
         return 0

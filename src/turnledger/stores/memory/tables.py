@@ -250,6 +250,10 @@ class MemoryTables(
         ]
         return made[:limit]
 
+    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+        made = [each.branch for each in self._db.origins.values() if each.base == turn.id]
+        return [each for each in made if self._db.branches[each].head == turn.id][:limit]
+
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
     ) -> tuple[Conversation, Branch, bool, int, int] | None:

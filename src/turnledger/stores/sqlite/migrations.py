@@ -5,6 +5,7 @@ from __future__ import annotations
 import apsw
 
 from turnledger.errors import StoreTooNew
+from turnledger.stores.sqlite.earlier_turns import add_functions
 from turnledger.stores.sqlite.queries import sql_text
 
 MIGRATIONS = (
@@ -39,6 +40,8 @@ def check_version(version: int, path: str) -> None:
 def migrate(connection: apsw.Connection, path: str) -> None:
     """Run what is missing. Each migration commits together with its version, and processes that come at
     the same time take turns."""
+    if version_of(connection) < VERSION:
+        add_functions(connection)
     while version_of(connection) < VERSION:
         connection.execute("BEGIN IMMEDIATE")
         try:

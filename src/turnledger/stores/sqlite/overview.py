@@ -37,6 +37,10 @@ ODD: Mapping[str, tuple[type[Id], str]] = MappingProxyType(
         ),
         "logs_without_attempt": (TurnId, "There is a log of {}, which is not there: it is left over."),
         "flags_without_turn": (TurnId, "There are flags of {}, which is not there: nobody goes by them."),
+        "misfiled_tags": (
+            ConversationId,
+            "{} is filed under other tags than it has: lists by tag show it wrongly, or not at all.",
+        ),
         "inputs_without_attempt": (TurnId, "There is an input of {}, which is not there: it is left over."),
         "attempts_in_the_wrong_half": (
             TurnId,

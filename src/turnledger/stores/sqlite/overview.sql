@@ -122,6 +122,20 @@ WHERE NOT EXISTS (
     WHERE turn.id = item_flag.turn AND turn.branch = item_flag.branch AND turn.number = item_flag.number)
 LIMIT ?;
 
+-- name: misfiled_tags
+-- Conversations that are found by a tag they do not have, or not by one they have.
+SELECT id FROM (
+    SELECT found.conversation AS id FROM conversation_tag AS found
+    WHERE NOT EXISTS (
+        SELECT 1 FROM conversation AS c, json_each(c.tags) AS tag
+        WHERE c.id = found.conversation AND c.owner = found.owner AND tag.value = found.tag)
+    UNION
+    SELECT c.id FROM conversation AS c, json_each(c.tags) AS tag
+    WHERE NOT EXISTS (
+        SELECT 1 FROM conversation_tag AS found
+        WHERE found.owner = c.owner AND found.tag = tag.value AND found.conversation = c.id))
+LIMIT ?;
+
 -- name: inputs_without_attempt
 -- Left over.
 SELECT attempt FROM attempt_input

@@ -182,6 +182,14 @@ WHERE origin.conversation = ? AND origin.base IS ?
 ORDER BY origin.branch
 LIMIT ?;
 
+-- name: ends_at
+-- The branches that were made from a turn, and have none of their own.
+SELECT branch.id
+FROM origin JOIN branch ON branch.ref = origin.branch
+WHERE origin.source = ?1 AND origin.base = ?2 AND branch.head = ?2
+ORDER BY origin.branch
+LIMIT ?3;
+
 -- name: turn
 -- One by id, if its conversation is this owner's.
 SELECT branch.id, turn.number,

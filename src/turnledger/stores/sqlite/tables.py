@@ -222,6 +222,10 @@ class SqliteTables(
             for branch, line in self._rows("origins", conversation.raw, records.raw_or_none(base), limit)
         ]
 
+    async def ends_at(self, turn: Turn, limit: int) -> list[BranchId]:
+        rows = self._rows("ends_at", self._ref(turn.branch), turn.id.raw, limit)
+        return [BranchId.trusted(id) for (id,) in rows]
+
     async def lane(
         self, owner: str, id: ConversationId, lease: LeaseId
     ) -> tuple[Conversation, Branch, bool, int, int] | None:

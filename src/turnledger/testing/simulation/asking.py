@@ -103,6 +103,13 @@ class Asking:
         forks = [deeds.fork(scene, name, self._random.choice(places), key) for _ in range(2)]
         await asyncio.gather(*map(scene.servers.do, forks))
 
+    async def undo_once(self, name: str, token: str) -> None:
+        """Take back a turn under an idempotency_key: twice at once, and again when that was answered."""
+        do, undo = self._scene.servers.do, deeds.undo(self._scene, name, f"undo {token}")
+        await asyncio.gather(do(undo), do(undo))
+        if self._random.random() < 0.5:
+            await do(undo)
+
     async def ask_and_stop(self, token: str) -> None:
         """Ask a model that never ends, and stop it from anywhere: the stop has to reach it in time."""
         ask = replace(self.draw(token), hangs=True, on_busy=OnBusy.QUEUE)

@@ -39,14 +39,14 @@ def rename(scene: Scene, name: str, title: str) -> Work:
     return rename
 
 
-def undo(scene: Scene, name: str) -> Work:
+def undo(scene: Scene, name: str, idempotency_key: str | None = None) -> Work:
     forget = scene.random.random() < 0.2
     on_busy = scene.random.choice(tuple(OnBusy))
 
     async def undo(ledger: Ledger) -> None:
         with suppress(TurnledgerError):
             chat = await scene.names.open(ledger, name)
-            await chat.undo(forget=forget, on_busy=on_busy)
+            await chat.undo(forget=forget, on_busy=on_busy, idempotency_key=idempotency_key)
 
     return undo
 

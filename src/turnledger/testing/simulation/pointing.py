@@ -110,6 +110,10 @@ async def judged(
         if world.moved[request.attempt] > 1:
             what = "undo" if isinstance(request.move, Undo) else "switch"
             yield f"the {what} {request.attempt} was carried out twice"
+        if request.key is not None:
+            world.moved_under[request.key.text] += 1
+            if world.moved_under[request.key.text] > 1:
+                yield f"what was asked under {request.key.text!r} was carried out twice"
 
 
 async def _earned(tables: Tables, request: Any, before: Shown) -> set[BranchId]:

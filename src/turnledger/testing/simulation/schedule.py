@@ -45,13 +45,14 @@ TASTES: dict[str, Callable[[int], list[str]]] = {
     "brief": lambda habits: [],
     "listen": lambda habits: [],
     "keyed fork": lambda habits: ["fork"] * (habits // 3 + 1),
+    "undo once": lambda habits: ["undo once"] * (habits // 3 + 1),
     "restore": lambda habits: (["delete"] + ["restore"] * 2) * (habits // 4 + 1) + ["purge"],
 }
 """What clients of some schedules do besides, and how much of it for so many habits."""
 TASTE = 0.2
 """How many schedules have each of them."""
 BRANCHING = frozenset({"diverge", "undo", "switch", "fork"})
-LATER = BRANCHING | {"resend", "flag", "restore"}
+LATER = BRANCHING | {"resend", "flag", "restore", "undo once"}
 FEW, MANY = (1, 2, 3, 5), (2, 3, 5, 7)
 """How often a client does something: more where there has to be a history first."""
 
@@ -143,6 +144,8 @@ class Schedule:
                 await do(deeds.rename(scene, name, token))
             case "undo":
                 await do(deeds.undo(scene, name))
+            case "undo once":
+                await asking.undo_once(name, token)
             case "switch":
                 await do(deeds.switch(scene, name))
             case "fork":

@@ -226,6 +226,8 @@ class World:
     """Attempts whose effects were waiting when a turn began behind them, or the conversation moved."""
     moved: Counter[TurnId] = field(default_factory=Counter)
     """How often each undo and each switch has moved a conversation."""
+    moved_under: Counter[str] = field(default_factory=Counter)
+    """How often that was done under each idempotency_key."""
     probes: set[TurnId] = field(default_factory=set)
     """Turns by which the checker itself tried whether lanes take one more."""
     forks: dict[ConversationId, tuple[Turn, ...]] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -171,6 +172,18 @@ class Transferred(Contract):
         reports = await imported(here, file)
         assert done(reports) == [Did.CONFLICT]
         assert await exported(here, chat.id) == changed
+
+    async def test_two_imports_of_one_file_make_each_chat_once(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        async with elsewhere() as other:
+            chats = [await rich_chat(other) for _ in range(3)]
+            chats.append(await chats[0].fork())
+            file = await all_exported(other)
+        one, two = await soon(asyncio.gather(imported(here.ledger, file), imported(there.ledger, file)))
+        ends = [{first.did, second.did} for first, second in zip(one, two, strict=True)]
+        assert ends == [{Did.IMPORTED, Did.UNCHANGED}] * len(chats)
+        assert await all_exported(there.ledger) == file
+        assert await here.ledger.check() == []
 
     async def test_ids_of_another_owner_are_not_taken_and_not_touched(self, stage: Stage) -> None:
         here = (await stage.process()).ledger

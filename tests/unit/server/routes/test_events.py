@@ -176,6 +176,27 @@ async def test_a_server_that_ends_ends_the_streams() -> None:
         assert ledger.at_work().readers == 0
 
 
+async def test_a_narrow_token_hears_of_its_scope_only_and_as_long_as_it_is_valid() -> None:
+    async with serving() as (app, ledger):
+        token, text = await ledger.tokens.create(owner="ann", scopes=["chats:read"], chat_scope="shop")
+        stream = Stream(app, (b"authorization", b"Bearer " + text.encode()))
+        await stream.next()
+        await ledger.conversation(owner="ann", scope="desk")
+        await ledger.conversation(owner="bob", scope="shop")
+        chat = await ledger.conversation(owner="ann", scope="shop")
+        assert (await stream.next())["data"]["chat"] == chat.id
+        await ledger.tokens.revoke(str(token.id))
+        await app.service.staying.look()
+        last = await stream.next()
+        assert (last["event"], last["data"]["error"]["code"]) == ("error", "token_revoked")
+        async with asyncio.timeout(10):
+            await stream.task
+        again = Stream(app, (b"authorization", b"Bearer " + text.encode()))
+        async with asyncio.timeout(10):
+            await again.task
+        assert again.status == 401
+
+
 async def test_streams_count_for_their_owner() -> None:
     async with serving(owner_streams=1, streams=1) as (app, _):
         stream = Stream(app)

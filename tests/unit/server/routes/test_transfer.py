@@ -225,3 +225,38 @@ async def test_a_scope_can_be_given() -> None:
         reply = await send(here, file, who="narrow")
         assert lines(reply)[-1]["done"]["imported"] == 1
         assert (await export(here, "/api/export", "narrow")).body.count(b'"scope":"elsewhere"') == 1
+
+
+async def test_a_download_ends_with_its_token_and_is_not_whole() -> None:
+    async with town() as here:
+        made, here.tokens["leaving"] = await here.ledger.tokens.create(
+            owner="alice", scopes=[TokenScope.CHATS_READ]
+        )
+        chat = await here.ledger.conversation(here.ids["chat"], owner="alice")
+        for _ in range(3):
+            async with chat.turn("x" * 100_000) as turn:
+                turn.emit("y" * 100_000)
+        reply, begun, stuck = Reply(), asyncio.Event(), asyncio.Event()
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                reply.status = message["status"]
+                return
+            reply.is_whole = not message.get("more_body", False)
+            begun.set()
+            await stuck.wait()
+
+        scope = {**importing(here, "leaving"), "method": "GET", "path": f"/api/chats/{chat.id}/export"}
+        scope["headers"] = [HOST, bearer(here, "leaving")]
+        asking = asyncio.create_task(here.app(scope, receive, send))
+        await begun.wait()
+        await here.ledger.tokens.revoke(str(made.id))
+        await here.app.service.staying.look()
+        stuck.set()
+        async with asyncio.timeout(20):
+            await asking
+        assert (reply.status, reply.is_whole) == (200, False)

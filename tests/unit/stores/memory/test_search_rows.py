@@ -6,8 +6,9 @@ from turnledger import Ledger
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput
 from turnledger.model.found import TITLES
+from turnledger.model.ids import ConversationId
 from turnledger.model.search_words import sought_in
-from turnledger.stores.memory import Database, MemoryStore
+from turnledger.stores.memory import Database, MemoryStore, MemoryTables
 
 
 @pytest.fixture
@@ -43,3 +44,20 @@ async def test_what_is_undone_takes_no_place() -> None:
             await chat.fork(conversation_key="taken")
     assert database.places == kept
     assert len(kept) == len(before) + 1
+
+
+async def test_places_stay_apart_when_a_removal_is_undone() -> None:
+    database = Database()
+    store = MemoryStore(database)
+    async with await Ledger.over(store) as ledger:
+        first, second = [await ledger.conversation(title="Heron") for _ in range(2)]
+
+        async def remove_and_fail(tables: MemoryTables, _: None) -> None:
+            tables._remove(database.places, ConversationId(first.id))
+            raise InvalidInput("No.")
+
+        with pytest.raises(InvalidInput):
+            await store.transact(remove_and_fail, None)  # type: ignore[arg-type]
+        third = await ledger.conversation(title="Heron")
+        hits = (await ledger.search("heron")).hits
+    assert [hit.conversation.id for hit in hits] == [third.id, second.id, first.id]

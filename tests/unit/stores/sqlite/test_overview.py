@@ -81,6 +81,8 @@ A_MADE_BRANCH = "(SELECT ref FROM branch WHERE start > 0 AND length = start LIMI
             "INSERT INTO item_flag SELECT id, 0, 'ann', 0, 0, branch, number + 1 FROM turn LIMIT 1",
             "nobody goes by them",
         ),
+        ("INSERT INTO conversation_tag VALUES ('ann', 'a', randomblob(16))", "filed under other tags"),
+        ("UPDATE conversation SET tags = '[\"a\"]' WHERE ref = 1", "filed under other tags"),
         ("INSERT INTO attempt_input VALUES (9999, randomblob(16), x'7b7d')", "it is left over"),
         (
             "UPDATE attempt SET ended = 0 WHERE id = (SELECT id FROM attempt WHERE journaled = 0 LIMIT 1)",
