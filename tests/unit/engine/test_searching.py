@@ -165,27 +165,33 @@ async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
 ) -> None:
     monkeypatch.setattr(searching, "MOST_EFFORT", 6)
     monkeypatch.setattr(searching, "MORE_AT_ONCE", 2)
-    await say(ledger, "A heron.", "seen")
-    await say(ledger, "A stork.", "seen")
-    seen = await ledger.conversation(conversation_key="seen")
-    fork = await seen.fork()
 
-    async def pages(text: str, chat: str) -> list[tuple[int, bool]]:
+    async def run(owner: str, text: str, key: str) -> None:
+        async with ledger.turn(text, conversation_key=key, owner=owner) as turn:
+            turn.emit("Yes.")
+
+    async def pages(owner: str, text: str, chat: str) -> list[tuple[int, bool]]:
         told: list[tuple[int, bool]] = []
         cursor = None
         while not told or cursor is not None:
             within = Within(chat=ConversationId(chat))
-            page = await ledger.search(text, within=within, limit=limit, cursor=cursor)
+            page = await ledger.search(text, owner=owner, within=within, limit=limit, cursor=cursor)
             cursor = page.next
             told.append((len(page.hits), cursor is not None))
         return told
 
-    before = [await pages(text, chat) for text in ("heron", "stork", "crane") for chat in (seen.id, fork.id)]
-    for each in range(8):
-        await say(ledger, "A heron, a stork and a crane.", f"other {each}")
-    others = [await pages(text, chat) for text in ("heron", "stork", "crane") for chat in (seen.id, fork.id)]
-    assert others == before
-    for _ in range(8):
-        await say(ledger, "A crane and a heron.", "seen")
-    assert await pages("crane", fork.id) == before[-1]
-    assert await pages("heron", fork.id) == before[1]
+    async def told(owner: str, others: int) -> list[list[tuple[int, bool]]]:
+        for each in range(others):
+            await run(owner, "A heron, a stork and a crane.", f"before {each}")
+        await run(owner, "A heron.", "seen")
+        await run(owner, "A stork.", "seen")
+        seen = await ledger.conversation(conversation_key="seen", owner=owner)
+        fork = await seen.fork()
+        for each in range(others):
+            await run(owner, "A heron, a stork and a crane.", f"after {each}")
+        found = [await pages(owner, text, seen.id) for text in ("heron", "stork", "crane")]
+        for _ in range(others):
+            await run(owner, "A heron, a stork and a crane.", "seen")
+        return [*found, *[await pages(owner, text, fork.id) for text in ("heron", "stork", "crane")]]
+
+    assert await told("ann", 8) == await told("ben", 0)
