@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from msgspec import Struct
@@ -98,7 +98,7 @@ async def commit(tables: Tables, request: CommitRequest) -> Turn:
     home = request.home or await tables.conversation(request.owner, request.conversation)
     if home is not None and not is_entered(home):
         at = request.now if request.is_interaction else None
-        home = await enter(tables, request.owner, home.id, branch, turn, at)
+        home = await enter(tables, request.owner, home.id, branch, turn, at, hidden_among(asked))
     elif request.is_interaction:
         await tables.touch_conversation(request.conversation, request.now)
     await tell_committed(tables, home, turn, has_moved=request.fork is not None)
@@ -111,7 +111,6 @@ def behind(
     """The branch with the turn as its head, its lane free, and so many bytes in all. `asked` are the flags of
     the input: what is hidden is not previewed."""
     turn = request.turn
-    hidden = [place for place, flags in asked.items() if not flags.to_user] if asked else ()
     return replace(
         branch,
         head=turn.id,
@@ -120,8 +119,13 @@ def behind(
         pending=request.pending,
         instructed=request.instructed,
         bytes=stored,
-        preview=preview_of(turn, hidden) or branch.preview,
+        preview=preview_of(turn, hidden_among(asked)) or branch.preview,
     )
+
+
+def hidden_among(asked: Mapping[int, Flags]) -> Collection[int]:
+    """The places of the input that its user is not shown."""
+    return [place for place, flags in asked.items() if not flags.to_user] if asked else ()
 
 
 async def _diverge(

@@ -244,7 +244,8 @@ async def update(tables: Tables, request: UpdateRequest) -> Conversation:
         return found
     changed = replace(changed, revision=found.revision + 1)
     await tables.save_conversation(changed)
-    await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
+    if changed.is_listed:  # else nobody was told that it is there
+        await tell(tables, ChangeKind.CHAT_CHANGED, changed, request.now)
     return changed
 
 
@@ -257,4 +258,5 @@ async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Co
     if found.named_by is NamedBy.WORDS:
         return found
     branch = await tables.branch(found.branch)
-    return named_by_words(found, await words_of(tables, branch) if branch is not None else None)
+    words = await words_of(tables, found.owner, branch) if branch is not None else None
+    return named_by_words(found, words)

@@ -67,7 +67,9 @@ async def set_aside(
     )
     await tables.save_conversation(deleted)
     await _close_lane(tables, found, now, forget=False)
-    await _tell(tables, found, now, reason)
+    # A turn that was to be kept is so, and may be the first, or an edit: read again what it made of the chat.
+    deleted = await tables.conversation(found.owner, found.id) or deleted
+    await _tell(tables, deleted, now, reason)
     return deleted
 
 

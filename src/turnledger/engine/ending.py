@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from turnledger.engine import closing
 from turnledger.engine.branching import Place, moved_flags, open_branch, place_of
 from turnledger.engine.changes import tell, tell_committed
-from turnledger.engine.entry import enter, preview_at
+from turnledger.engine.entry import enter, hidden_of, preview_at
 from turnledger.engine.ports import Tables
 from turnledger.engine.telling import Told, flushed, left_of, log_of_kept, set_aside, told_aside
 from turnledger.engine.usage import store_turn
@@ -219,7 +219,8 @@ async def _entered(
 ) -> Branch:
     """Note in the list of chats what was added to the history, and tell of it; return the branch with its
     preview."""
-    home = await enter(tables, attempt.owner, attempt.conversation, branch, turn)
+    hidden = await hidden_of(tables, attempt.owner, turn)
+    home = await enter(tables, attempt.owner, attempt.conversation, branch, turn, hidden=hidden)
     await tell_committed(tables, home, turn, has_moved=has_moved)
     return replace(branch, preview=await preview_at(tables, attempt.owner, turn) or branch.preview)
 

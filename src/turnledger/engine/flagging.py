@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from turnledger.engine import line
 from turnledger.engine.conversations import check_live
-from turnledger.engine.entry import preview_again
+from turnledger.engine.entry import name_again, preview_again
 from turnledger.engine.ports import Tables
 from turnledger.errors import InvalidInput, TurnNotFound
 from turnledger.model.conversation import Branch, Conversation
@@ -60,6 +60,8 @@ async def flag(tables: Tables, request: FlagRequest) -> None:
     await tables.save_flags(owner, turn.id, after)
     if request.to_user is not None:
         await preview_again(tables, conversation, turn)
+        hidden = [place for place, flags in before.items() if not flags.to_user]
+        await name_again(tables, conversation, turn, hidden, request.now)
 
 
 def _changed(flags: Flags, request: FlagRequest) -> Flags:

@@ -356,14 +356,18 @@ class Tables(EndedTables, Protocol):
         """The next ones of one owner, in order."""
         ...
 
+    async def secret(self) -> bytes:
+        """32 random bytes that nobody outside knows, the same for as long as there is the store."""
+        ...
+
     async def change_position(self, number: int | None) -> Position | None:
         """The position of the change of this number, or of the newest; None if it is not kept. Before the
         first one is 0, which is kept while no change was removed."""
         ...
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
-        """Remove those before a time and those beyond so many, looking at the oldest `limit`; never the
-        newest. Return how many."""
+        """Remove those before a time and those beyond so many, from the oldest on and looking at `limit`, up
+        to the first that is neither: behind one that is kept, all are. Never the newest. Return how many."""
         ...
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from turnledger.model.item import Item
 from turnledger.model.one_line import one_line
@@ -23,9 +23,10 @@ def title_of(text: str) -> str | None:
     return words[: end if end >= SHORTEST else TITLE_LENGTH - len(CUT)].rstrip() + CUT
 
 
-def first_words(input: Iterable[Item]) -> str | None:
-    """The title that the input of a turn gives: the first words of its first text by a person."""
-    for item in input:
-        if item.is_user_message and (title := title_of(item.text)):
+def first_words(input: Iterable[Item], hidden: Collection[int] = ()) -> str | None:
+    """The title that the input of a turn gives: the first words of its first text by a person, without the
+    items at the hidden places."""
+    for place, item in enumerate(input):
+        if item.is_user_message and place not in hidden and (title := title_of(item.text)):
             return title
     return None

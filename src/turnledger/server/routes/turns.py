@@ -13,7 +13,7 @@ from turnledger.model.attempt import OnStop
 from turnledger.model.ids import TurnId
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.event_stream import send_events
 from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
@@ -40,7 +40,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     async def stop(request: Request) -> Response:
         limits, turn = service.settings.limits, request.path_params["turn"]
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         policy = decode_body(body, _stop_decoder).policy if body.strip() else None
         # The body may have taken its time, in which the token may have ended.
         who = await service.admission.admit(request.state.head)

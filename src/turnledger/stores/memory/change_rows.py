@@ -46,17 +46,14 @@ class ChangeRows(UndoLog):
         return rows[number].position if number in rows else None
 
     async def purge_changes(self, before: int, keep: int, limit: int) -> int:
-        newest = self._newest()
-        oldest = [self._db.changes[number] for number in sorted(self._db.changes)[:limit]]
-        old = [
-            each.position.number
-            for each in oldest
-            if each.at < before or each.position.number <= newest - keep
-        ]
-        for number in old:
-            if number != newest:
-                self._remove(self._db.changes, number)
-        return len(old) - (newest in old)
+        newest, removed = self._newest(), 0
+        for number in sorted(self._db.changes)[:limit]:
+            is_old = self._db.changes[number].at < before or number <= newest - keep
+            if not is_old or number == newest:
+                break  # what is behind one that is kept must all be there
+            self._remove(self._db.changes, number)
+            removed += 1
+        return removed
 
     async def owner_of_ticket(self, attempt: TurnId) -> str | None:
         ticket = self._db.tickets.get(attempt)

@@ -38,13 +38,12 @@ WHERE number = ?;
 SELECT min(number) FROM change;
 
 -- name: purge_changes
--- Of the oldest ones, those that are older than this time or further behind the newest than so many.
+-- Of the oldest ones (?1), those that are older than a time (?3) or come before a number (?4), up to the first that
+-- is kept: what is behind that must all be there. Never the newest (?2).
 DELETE FROM change
-WHERE number IN (
-    SELECT number
-    FROM (SELECT number, at FROM change WHERE number > 0 ORDER BY number LIMIT ?)
-    WHERE number < ? AND (at < ? OR number <= ?)
-);
+WHERE number IN (SELECT number FROM change WHERE number > 0 ORDER BY number LIMIT ?1)
+  AND number < ?2
+  AND number < coalesce((SELECT number FROM change WHERE number > ?4 AND at >= ?3 ORDER BY number LIMIT 1), ?2);
 
 -- name: owner_of_ticket
 -- Whose conversation somebody waits for.

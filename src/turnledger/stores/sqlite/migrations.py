@@ -5,6 +5,7 @@ from __future__ import annotations
 import apsw
 
 from turnledger.errors import StoreTooNew
+from turnledger.stores.sqlite.earlier_turns import add_functions
 from turnledger.stores.sqlite.queries import sql_text
 
 MIGRATIONS = (
@@ -15,6 +16,7 @@ MIGRATIONS = (
     "0005_changes.sql",
     "0006_shares.sql",
     "0007_search.sql",
+    "0008_secret.sql",
 )
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 
@@ -38,6 +40,8 @@ def check_version(version: int, path: str) -> None:
 def migrate(connection: apsw.Connection, path: str) -> None:
     """Run what is missing. Each migration commits together with its version, and processes that come at
     the same time take turns."""
+    if version_of(connection) < VERSION:
+        add_functions(connection)
     while version_of(connection) < VERSION:
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -21,10 +21,10 @@ class Listener:
     is_over: bool = False
     misses: int = 0
     """How often there was no such turn, or not yet."""
+    was_sent_away: bool = False
+    """Whether the conversation was deleted before the end was heard. It may have been restored since."""
     was_taken_over: bool = False
     """Whether somebody else than its holder ended the turn."""
-    was_sent_away: bool = False
-    """Whether the conversation was deleted when it came again: if it is restored, nobody tells the listener."""
 
     def hear(self, event: Event, *, in_its_process: bool) -> None:
         self.heard.append((event, in_its_process))

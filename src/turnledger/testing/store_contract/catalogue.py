@@ -90,6 +90,19 @@ class ListedWhenCommitted(Contract):
         listed = await only(there)
         assert (listed.conversation.touched_at, listed.turns) == (began, 1)
 
+    async def test_a_chat_that_is_tried_again_is_kept_for_the_next_try(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                await here.ledger.run(ScriptedModel([BOOM]), "q", conversation_key="k", idempotency_key="i")
+            stage.clock.advance(20 * 3600)
+            await there.tend()
+        turn = await soon(
+            there.ledger.run(ScriptedModel(["a"]), "q", conversation_key="k", idempotency_key="i")
+        )
+        assert turn.text == "a"
+        assert (await only(here)).turns == 1
+
     async def test_what_is_made_by_itself_is_listed_at_once(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="T")
@@ -162,6 +175,36 @@ class NamedByWords(Contract):
         found = await (await there.chat(chat)).update(title="")
         assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
         assert (await chat.update(title="")).revision == found.revision
+
+    async def test_words_that_are_hidden_name_nothing(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turn = await exchange(chat, "a secret")
+        await (await there.chat(chat)).flag(turn.id, to_user=False)
+        found = await chat.info()
+        assert (found.title, found.named_by, found.revision) == (None, None, 1)
+        assert (await chat.update(title="Mine")).title == "Mine"
+        assert (await chat.update(title="")).title is None
+        await exchange(chat, "q2")
+        assert (await chat.info()).title == "q2"
+        await chat.flag(turn.id, to_user=True)
+        assert (await chat.info()).title == "q2"
+
+    async def test_words_that_are_shown_again_are_the_name_again(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turn = await exchange(chat, "q1")
+        for is_shown, title in ((False, None), (True, "q1")):
+            await (await there.chat(chat)).flag(turn.id, 0, to_user=is_shown)
+            assert (await chat.info()).title == title
+
+    async def test_what_is_asked_again_and_hidden_names_nothing(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        turn = await exchange(chat, "a secret")
+        await chat.flag(turn.id, to_user=False)
+        await soon((await there.chat(chat)).regenerate().run(ScriptedModel(["b"])))
+        assert (await chat.info()).title is None
 
     async def test_a_model_names_what_no_person_has_named(self, stage: Stage) -> None:
         here, there = await stage.processes()

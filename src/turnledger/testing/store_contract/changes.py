@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Store
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import LedgerClosed, NoNewInput, TooManyReaders
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.conversation import Ticket
@@ -88,6 +89,19 @@ class Changes(Contract):
             told = await heard.until(ChangeKind.TURN_COMMITTED)
             assert [each.kind for each in told].count(ChangeKind.CHAT_CREATED) == 1
             assert told[-1].turn == turn.id
+
+    async def test_a_chat_that_is_not_there_yet_is_not_told_as_changed(self, stage: Stage) -> None:
+        [process] = await stage.processes(1)
+        async with following(process) as heard:
+
+            async def rename_and_fail(turn: RunningTurn) -> None:
+                await (await process.ledger.conversation(turn.conversation.id)).update(title="Early")
+                raise ZeroDivisionError
+
+            with pytest.raises(ZeroDivisionError):
+                await soon(process.ledger.run(rename_and_fail, "hello"))
+            told = await heard.until(ChangeKind.TURN_FAILED)
+            assert [each.kind for each in told] == [ChangeKind.TURN_RUNNING, ChangeKind.TURN_FAILED]
 
     async def test_what_is_said_about_a_chat_comes_as_it_is_by_now(self, stage: Stage) -> None:
         [process] = await stage.processes(1)
@@ -390,6 +404,16 @@ class ChangeRows(Contract):
         await write(stores[0], do("add_change", change()))
         found = await read(stores[1], do("changes_of", "ann", 0, 9))
         assert [each.position.number for each in found] == [6, 7]
+
+    async def test_behind_a_change_that_is_kept_none_is_missing(self, stores: list[Store]) -> None:
+        # Clocks differ, and an operation may wait for its turn: times need not rise with the numbers.
+        await write(stores[0], *(do("add_change", change(at=at)) for at in (1, 9, 1, 1, 9)))
+        assert await write(stores[0], do("purge_changes", 5, 99, 99)) == [1]
+        found = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert [each.position.number for each in found] == [2, 3, 4, 5]
+        assert await write(stores[0], do("purge_changes", 5, 2, 99)) == [3]
+        found = await read(stores[1], do("changes_of", "ann", 0, 9))
+        assert [each.position.number for each in found] == [5]
 
     async def test_another_change_of_the_same_number_has_another_mark(self, stores: list[Store]) -> None:
         await write(stores[0], do("add_change", change()), do("add_change", change()))

@@ -5,23 +5,25 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace as with_changes
 
 from turnledger.chat import Chat
 from turnledger.engine.begin import begin
 from turnledger.engine.deleting import delete, restore
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import (
     ConversationDeleted,
     ConversationExpired,
     ConversationNotFound,
 )
-from turnledger.model.attempt import AttemptState
+from turnledger.model.attempt import Attempt, AttemptState, OnStop
 from turnledger.model.change import ChangeKind, LiveChange
 from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.turn import TurnKind
 from turnledger.model.within import EVERYWHERE, Within
 from turnledger.testing.gates import Fate
 from turnledger.testing.scripted_model import ScriptedModel, Tool
-from turnledger.testing.store_contract.rows import do, read
+from turnledger.testing.store_contract.rows import do, read, write
 from turnledger.testing.store_contract.stage import LIMITS, Contract, Process, Stage, exchange, soon
 
 DAY = 24 * 3600.0
@@ -64,6 +66,16 @@ class Deleting(Contract):
         with pytest.raises(ConversationDeleted) as told:
             await chat.turns()
         assert told.value.restorable_until is None
+
+    async def test_listed_as_deleted_is_what_can_be_restored(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(expires_after=60.0)
+        await exchange(chat, "q")
+        await chat.delete()
+        for passed, is_there in ((0.0, True), (61.0, True), (MONTH - 62, True), (1.0, False)):
+            stage.clock.advance(passed)
+            page = await there.ledger.catalogue.list(deleted=True)
+            assert [each.conversation.id for each in page.chats] == [chat.id] * is_there
 
     @pytest.mark.parametrize("way", ["in time", "at once", "afterwards"])
     async def test_what_is_gone_for_good_is_not_restored(self, stage: Stage, way: str) -> None:
@@ -261,6 +273,25 @@ class Deleting(Contract):
         restored = await there.ledger.restore(chat.id)
         assert await restored.turns() == []
         await exchange(restored, "q")
+
+    async def test_a_chat_that_comes_to_be_as_it_is_deleted_is_told_as_deleted(self, stage: Stage) -> None:
+        # Its first turn was stopped, to be kept; who deletes it comes before the one who runs it.
+        here, there = await stage.processes()
+        here.store.is_deaf = True
+        chats: list[Chat] = []
+
+        async def stop_and_delete(turn: RunningTurn) -> None:
+            chat = await there.chat(conversation_key="k")
+            running: Attempt = await read(here.store, do("attempt", chat.owner, turn.id))
+            await write(there.store, do("save_attempt", with_changes(running, stop=OnStop.KEEP)))
+            await chat.delete()
+            chats.append(chat)
+            turn.emit("too late")
+
+        with pytest.raises(ConversationDeleted):
+            await soon(here.ledger.run(stop_and_delete, "q", conversation_key="k"))
+        told = [each.kind for each in await _told(here, chats[0]) if each.turn is None]
+        assert told == [ChangeKind.CHAT_CREATED, ChangeKind.CHAT_DELETED]
 
     async def test_owners_are_told_of_each_step(self, stage: Stage) -> None:
         here = await stage.process(replace(LIMITS, retain_for=60.0))

@@ -15,6 +15,7 @@ from turnledger.model.found import TITLES
 from turnledger.model.item import message
 from turnledger.model.search_words import sought_in
 from turnledger.stores.sqlite import SqliteStore, search_rows
+from turnledger.stores.sqlite.earlier_turns import add_functions
 from turnledger.stores.sqlite.migrations import MIGRATIONS, migrate
 from turnledger.stores.sqlite.queries import sql_text
 from turnledger.stores.sqlite.tables import SqliteTables
@@ -143,6 +144,7 @@ async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path
 
 async def test_what_was_there_before_search_is_found() -> None:
     connection = apsw.Connection(":memory:")
+    add_functions(connection)
     before = MIGRATIONS.index("0007_search.sql")
     for name in MIGRATIONS[:before]:
         connection.execute(sql_text(f"migrations/{name}"))
@@ -209,3 +211,32 @@ async def test_refs_that_are_given_again_go_into_blocks_of_their_own(
         found += [hit.snippet for hit in page.hits]
         cursor = page.next
     assert found == [f"heron {number}" for number in (9, 8, 7, 2, 1, 0)]
+
+
+async def test_titles_of_many_blocks_are_found_in_order_whenever_they_were_given(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_rows, "BLOCK", 3)
+    chats = [await ledger.conversation() for _ in range(20)]
+    order = [*range(0, 20, 2), *range(19, 0, -2), 4, 19, 4]
+    for number in order:
+        await chats[number].update(title=f"heron {order.index(number)} {number}")
+        assert (await ledger.search(f"heron {number}")).is_complete
+    paged: list[str] = []
+    cursor = None
+    while cursor is not None or not paged:
+        page = await ledger.search("her", limit=2, cursor=cursor)
+        paged += [str(hit.conversation.id) for hit in page.hits]
+        cursor = page.next
+    assert paged == [str(chat.id) for chat in reversed(chats)]
+    assert (await ledger.search("egret her")).hits == ()
+
+
+async def test_titles_lie_in_blocks_that_are_bounded(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_rows, "BLOCK", 3)
+    for number in range(9):
+        await ledger.conversation(title=f"heron {number}")
+    assert len((await ledger.search("heron")).hits) == 9
+    assert rows(path, "SELECT first, titles FROM title_block") == [(0, 3), (4, 3), (7, 3)]

@@ -9,9 +9,41 @@ ALTER TABLE conversation ADD COLUMN purge_at INTEGER;
 ALTER TABLE conversation ADD COLUMN title_due INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE branch ADD COLUMN preview TEXT NOT NULL DEFAULT '';
 
--- Until now nothing deleted could come back, and all titles were given by people.
+-- Until now nothing deleted could come back, and all titles were given by people. What has ended keeps nothing
+-- that was said about it.
 UPDATE conversation SET state = 'purged' WHERE state = 'deleted';
+UPDATE conversation SET title = NULL, metadata = NULL, conversation_key = NULL, former_conversation_key = NULL
+WHERE state <> 'live';
 UPDATE conversation SET named_by = 'person', title_due = 1 WHERE title IS NOT NULL;
+
+-- What commits write from now on: the preview at the head of each branch, as far back as a commit would look.
+UPDATE branch
+SET preview = coalesce((
+    WITH RECURSIVE back (id, steps) AS (
+        SELECT branch.head, 1
+        UNION ALL
+        SELECT coalesce(turn.parent, (
+                   SELECT before.id FROM turn AS before
+                   WHERE before.branch = turn.branch AND before.number = turn.number - 1)),
+               steps + 1
+        FROM back JOIN turn ON turn.id = back.id
+        WHERE steps < 16)
+    SELECT turn_preview(turn.body, (
+               SELECT group_concat(place) FROM item_flag WHERE item_flag.turn = turn.id AND to_user = 0)) AS shown
+    FROM back CROSS JOIN turn ON turn.id = back.id
+    WHERE shown <> ''
+    LIMIT 1), '')
+WHERE head IS NOT NULL AND conversation IN (SELECT id FROM conversation WHERE state = 'live');
+
+-- And the first words as a name, where nobody gave one.
+UPDATE conversation
+SET title = (
+    SELECT turn_title(turn.body, (
+               SELECT group_concat(place) FROM item_flag WHERE item_flag.turn = turn.id AND to_user = 0))
+    FROM branch JOIN turn ON turn.branch = branch.ref AND turn.number = branch.start + 1
+    WHERE branch.id = conversation.branch)
+WHERE title IS NULL AND state = 'live' AND internal = 0;
+UPDATE conversation SET named_by = 'words' WHERE title IS NOT NULL AND named_by IS NULL;
 
 DROP INDEX conversation_listed;
 DROP INDEX conversation_listed_in_scope;
