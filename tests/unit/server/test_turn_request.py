@@ -45,6 +45,7 @@ def test_a_request_is_the_same_however_it_is_delivered_and_its_chat_is_called() 
     [
         ({"replaces": "turn_1"}, "Name that: `chat`"),
         ({"regenerates": True}, "Name that: `chat`"),
+        ({"chat": "conv_1", "scope": "confessional"}, "scope: .* Leave it out"),
         ({"settings": {"model": "other"}}, "settings: model"),
         ({"settings": {"stream": True}}, "settings: stream"),
         ({"settings": {"functions": []}}, "functions"),
