@@ -68,3 +68,12 @@ def test_what_is_of_another_shape_is_refused(fields: dict[str, Any]) -> None:
 
 def test_regenerates_may_be_said_to_be_off() -> None:
     assert asked(input="Hi", regenerates=False).body.regenerates is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "param"), [(5, "settings"), ([], "settings"), ({"tools": 5}, "settings.tools")]
+)
+def test_what_is_wrong_with_the_settings_is_told_with_its_place(settings: Any, param: str) -> None:
+    with pytest.raises(Refused, match=f"`{param}`: Expected") as refused:
+        asked(input="Hi", settings=settings)
+    assert refused.value.param == param
