@@ -8,6 +8,8 @@ from typing import TypeVar
 import msgspec
 from starlette.types import Receive, Scope
 
+from turnledger.engine.asking import LONGEST
+from turnledger.errors import InvalidInput
 from turnledger.server.errors import ClientGone, Refused
 from turnledger.server.settings import ServerLimits
 from turnledger.server.started import Started
@@ -75,6 +77,12 @@ def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str
         raise Refused(400, "invalid_body", f"The body is not valid: {where}{told}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         raise Refused(400, "malformed_json", _malformed(body, problem)) from None
+
+
+def check_seconds(name: str, given: float | None) -> None:
+    """Raise InvalidInput for a time that is none, by the name that the body has for it."""
+    if given is not None and not 0 < given <= LONGEST:
+        raise InvalidInput(f"{name} must be above 0 and at most {LONGEST:.0f} seconds.")
 
 
 def _malformed(body: bytes, problem: Exception) -> str:

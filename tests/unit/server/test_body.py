@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from tests.unit.server.asgi import HOST, JSON, ask, echo, serving
-from turnledger.server.body import decode_body, read_body
+from turnledger.errors import InvalidInput
+from turnledger.server.body import check_seconds, decode_body, read_body
 from turnledger.server.errors import Refused
 from turnledger.server.settings import ServerLimits, Settings
 
@@ -115,3 +116,13 @@ def test_a_wrong_field_is_named(body: bytes, param: str | None) -> None:
     with pytest.raises(Refused, match="The body is not valid") as refused:
         decode_body(body, DECODER)
     assert (refused.value.status, refused.value.code, refused.value.param) == (400, "invalid_body", param)
+
+
+@pytest.mark.parametrize("given", [0, -1, 1e300])
+def test_a_time_that_is_none_is_refused_by_the_name_it_has_in_the_body(given: float) -> None:
+    with pytest.raises(
+        InvalidInput, match="visitor_expires_in must be above 0 and at most 1000000000 seconds"
+    ):
+        check_seconds("visitor_expires_in", given)
+    check_seconds("visitor_expires_in", None)
+    check_seconds("visitor_expires_in", 0.5)

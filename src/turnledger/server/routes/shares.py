@@ -18,7 +18,7 @@ from turnledger.model.share import Share, ShareKind
 from turnledger.model.share_code import NONCE
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body, read_small_body
+from turnledger.server.body import check_seconds, decode_body, read_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused
 from turnledger.server.pace import Pace
@@ -179,6 +179,8 @@ class ShareRoutes:
         limits, who = self._service.settings.limits, request.state.principal
         body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body, _asked_decoder)
+        check_seconds("expires_in", asked.expires_in)
+        check_seconds("visitor_expires_in", asked.visitor_expires_in)
         if who.token_id is None:
             message = (
                 "Visitors are let in by tokens, and there is none yet. Make one: turnledger tokens create"

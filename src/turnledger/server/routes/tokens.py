@@ -14,7 +14,7 @@ from turnledger.errors import TokenNotFound
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_small_body
+from turnledger.server.body import check_seconds, decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import number_of
 from turnledger.server.schemas import (
@@ -121,6 +121,7 @@ class TokenRoutes:
         limits = self._service.settings.limits
         body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body, _decoder)
+        check_seconds("expires_in", asked.expires_in)
         who: Principal = request.state.principal
         token, text = await self._tokens.create(
             owner=asked.owner,

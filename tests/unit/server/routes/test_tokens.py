@@ -163,3 +163,10 @@ async def test_a_chat_scope_keeps_equal_names_apart() -> None:
         assert (await here.say(wide, key=in_shop)).status == 200
         outside = (first.header(b"x-conversation-id") or b"").decode()
         assert ((await here.say(shop, key=outside)).status) == 404
+
+
+async def test_what_is_wrong_is_called_as_the_body_calls_it() -> None:
+    async with place() as here:
+        admin = await here.admin()
+        refused = await here.ask("POST", "/api/tokens", admin, {"scopes": ["turns:run"], "expires_in": -1})
+        assert refused.json["error"]["message"].startswith("expires_in must be above 0")
