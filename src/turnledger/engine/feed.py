@@ -241,8 +241,9 @@ class Feed:
 
     async def page(self, request: ResumeRequest) -> Page:
         """What the store has behind a position. A crowd that falls behind or comes back asks for the same: it
-        is read once. What is not the last page stays as it is, and is kept for a while; the last one is for
-        those who ask before it is read: it may be too old for who asks later."""
+        is read once. What is not the last page stays as it is, and is kept until something becomes of a chat
+        that it may tell of; the last one is for those who ask before it is read: it may be too old for who
+        asks later."""
         full = self._full_pages.get(request)
         if full is not None:
             return full
@@ -262,6 +263,11 @@ class Feed:
                 del self._full_pages[next(iter(self._full_pages))]
             self._full_pages[request] = page
         return page
+
+    def _forget_pages(self, owner: str) -> None:
+        """A chat of this owner is another than it was when they were read."""
+        for request in [each for each in self._full_pages if each.owner == owner]:
+            del self._full_pages[request]
 
     async def close(self) -> None:
         """Let go of the task, whoever still follows."""
@@ -317,6 +323,8 @@ class Feed:
         by_owner: dict[str, list[LiveChange]] = {}
         for change in page.changes:
             by_owner.setdefault(change.owner, []).append(change)
+            if change.turn is None:
+                self._forget_pages(change.owner)
         woken = await self._hand_out(by_owner)
         self.handed_out = page.through
         return woken
