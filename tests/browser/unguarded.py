@@ -4,7 +4,7 @@ from turnledger.cli import main
 from turnledger.server.guard import Guard, Head
 
 
-def check(self: Guard, head: Head) -> None:
+def check(self: Guard, head: Head, *, is_page: bool = False) -> None:
     """Let everybody in."""
 
 

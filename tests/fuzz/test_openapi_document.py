@@ -33,6 +33,8 @@ OPERATIONS = [
     "POST /api/chats",
     "PATCH /api/chats/{chat}",
     "GET /api/chats/{chat}",
+    "DELETE /api/chats/{chat}",
+    "POST /api/chats/{chat}/restore",
     "GET /api/events",
     "GET /api/search",
     "GET /api/chats/{chat}/export",

@@ -143,6 +143,18 @@ class Race:
         work, path, body = random.choice(kinds)
         return Request(name, work, "POST", path, body)
 
+    async def first_sends(self) -> None:
+        """A page sends before it knows of its chat, by way of both workers: there is one chat."""
+        key = f"page {self._random.random()}"
+        asked = [{"model": MODEL, "input": f"first {count}", "conversation_key": key} for count in range(8)]
+        replies = await asyncio.gather(
+            *(exchange(self._server.port, request("/api/turns", body)) for body in asked)
+        )
+        told = [msgspec.json.decode(reply.body) for reply in replies]
+        assert len({each["chat"]["id"] for each in told}) == 1, told
+        assert sorted(each["turn"]["number"] for each in told) == list(range(1, 9))
+        assert [each["state"] for each in told].count("created") == 1
+
     async def round(self) -> None:
         """One race. Raises AssertionError if it cannot have come of the requests one by one."""
         scene = Scene(self._server)
@@ -211,6 +223,7 @@ async def race(folder: Path, seed: int, rounds: int) -> Race:
         racing = Race(server, seed, described["paths"].get("/api/chats/{chat}", {}))
         for _ in range(rounds):
             await racing.round()
+            await racing.first_sends()
     async with await Ledger.open(server.store) as ledger:
         assert await ledger.check(at_rest=True) == []
     return racing

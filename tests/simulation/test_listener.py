@@ -52,3 +52,9 @@ def test_what_died_with_its_process_may_have_been_heard_there() -> None:
     assert list(listener(*heard, in_its_process=True, was_taken_over=True).broken_by(left)) == []
     assert list(listener(*heard, in_its_process=True).broken_by(left)) != []
     assert list(listener(*heard, was_taken_over=True).broken_by(left)) != []
+
+
+def test_who_was_sent_away_since_the_chat_was_deleted_need_not_hear_the_end() -> None:
+    heard = listener(*EVENTS[:3])
+    heard.was_sent_away = True
+    assert list(heard.broken_by(EVENTS)) == []

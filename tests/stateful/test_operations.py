@@ -408,7 +408,7 @@ class Operations(RuleBasedStateMachine):
 
     @rule(owner=owners, place=places, within=narrowed, kept=st.none() | st.just(2_000))
     def is_restored(self, owner: str, place: int, within: str | None, kept: int | None) -> None:
-        request = RestoreRequest(owner, CONVERSATIONS[place], self.now, within, kept)
+        request = RestoreRequest(owner, CONVERSATIONS[place], self.now, Within(within), kept)
         first = self.run(restore, request)
         assert self.run(restore, request) == first  # the first answer was lost
 

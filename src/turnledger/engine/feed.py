@@ -34,11 +34,13 @@ log = logging.getLogger("turnledger")
 
 PAGE = 256
 """Changes that are read at once for one who catches up."""
-FULL_PAGES = 64
+FULL_PAGES = 16
 """So many of these are kept, for others who catch up."""
 TAIL = 2_048
 """Changes that are read at once for all."""
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+SETTLING = 0.005
+"""Seconds from a write to the look at it: a short turn is over by then, and is told as a whole."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two looks for what is new, so that a busy store is not looked at for each turn."""
 PAUSE_PER_WOKEN = 0.0005
 """And so much for each who was told: telling a crowd takes its share of the time, and turns the rest."""
@@ -196,6 +198,8 @@ class Feed:
         self._store: Store | None = None
         self._asked: dict[ResumeRequest, asyncio.Task[Page]] = {}
         self._full_pages: dict[ResumeRequest, Page] = {}
+        self._forgotten = 0
+        """How often pages were forgotten: what was being read meanwhile may be too old as well."""
 
     def wake(self) -> None:
         """Something may have been told, here or elsewhere."""
@@ -241,9 +245,8 @@ class Feed:
 
     async def page(self, request: ResumeRequest) -> Page:
         """What the store has behind a position. A crowd that falls behind or comes back asks for the same: it
-        is read once. What is not the last page stays as it is, and is kept until something becomes of a chat
-        that it may tell of; the last one is for those who ask before it is read: it may be too old for who
-        asks later."""
+        is read once. What is not the last page is kept until a chat of its owner changes; the last one is for
+        those who ask before it is read: it may be too old for who asks later."""
         full = self._full_pages.get(request)
         if full is not None:
             return full
@@ -257,17 +260,13 @@ class Feed:
     async def _read_page(self, request: ResumeRequest) -> Page:
         # A task starts after all who were woken together have asked.
         del self._asked[request]
+        forgotten = self._forgotten
         page = await self._process.store.read(resume, request)
-        if page.has_more and self._followers:
+        if page.has_more and self._followers and forgotten == self._forgotten:
             while len(self._full_pages) >= FULL_PAGES:
                 del self._full_pages[next(iter(self._full_pages))]
             self._full_pages[request] = page
         return page
-
-    def _forget_pages(self, owner: str) -> None:
-        """A chat of this owner is another than it was when they were read."""
-        for request in [each for each in self._full_pages if each.owner == owner]:
-            del self._full_pages[request]
 
     async def close(self) -> None:
         """Let go of the task, whoever still follows."""
@@ -294,8 +293,10 @@ class Feed:
                 self._bell.set()
             except LedgerClosed:
                 return
-            await asyncio.sleep(min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE))
+            pause = min(max(SHORTEST_PAUSE, woken * PAUSE_PER_WOKEN), LONGEST_PAUSE)
+            next_at = self._process.clock.monotonic() + pause
             await self._wait()
+            await asyncio.sleep(max(SETTLING, min(next_at - self._process.clock.monotonic(), pause)))
 
     async def _wait(self) -> None:
         # Hints may be lost: somebody looks after a while in any case.
@@ -312,6 +313,7 @@ class Feed:
         self._position = page.through
         if not page.is_whole:
             self.handed_out = page.through
+            self._forget_pages({request.owner for request in self._full_pages})
             for follower in self._everyone():
                 follower.fall_behind()  # each learns from the store whether it has missed something
             return len(self._followers)
@@ -323,11 +325,17 @@ class Feed:
         by_owner: dict[str, list[LiveChange]] = {}
         for change in page.changes:
             by_owner.setdefault(change.owner, []).append(change)
-            if change.turn is None:
-                self._forget_pages(change.owner)
+        self._forget_pages({change.owner for change in page.changes if change.turn is None})
         woken = await self._hand_out(by_owner)
         self.handed_out = page.through
         return woken
+
+    def _forget_pages(self, owners: set[str]) -> None:
+        """Pages show chats as they were when they were read: not to who asks when they are others or gone."""
+        if owners:
+            self._forgotten += 1
+            kept = {at: page for at, page in self._full_pages.items() if at.owner not in owners}
+            self._full_pages = kept
 
     async def _hand_out(self, by_owner: dict[str, list[LiveChange]]) -> int:
         woken = 0

@@ -15,7 +15,12 @@ def one_line(text: str, length: int) -> str:
     not depend on how long the text is, unless it begins with white space."""
     if text[:1].isspace():
         text = text.lstrip()
-    line = " ".join(text[: length * _SPARE].split())
+    line = text[:length]
+    if not line.isprintable() or "  " in line:
+        # A little more than is shown is nearly always enough, and each commit makes such a line.
+        line = " ".join(text[: length + length // 2].split())
+        if len(line) < length or not line.isprintable():
+            line = " ".join(text[: length * _SPARE].split())
     if not line.isprintable():
         line = " ".join("".join([letter for letter in line if _is_shown(letter)]).split())
     return line[:length].rstrip()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import MutableMapping
+from collections.abc import Awaitable, MutableMapping
 from contextlib import suppress
 from typing import Any
 
+from turnledger.chat import Chat
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.outcome import committed
 from turnledger.errors import TurnledgerError
@@ -20,7 +21,7 @@ from turnledger.server.answer import EventAnswer
 from turnledger.server.conversing import Conversing
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Place
-from turnledger.server.routes.chats import listed_shown, turn_shown
+from turnledger.server.routes.chats import listed_shown, turn_shown, without_words
 from turnledger.server.service import Service
 from turnledger.server.turn_request import TurnRequest
 from turnledger.server.wire_json import encode
@@ -103,17 +104,12 @@ class ApiTurn(Conversing):
         self._events.begin(self._began_at)
 
     async def _look_again(self) -> None:
-        if self._running is None:
-            return
-        await self._look_at(self._running.id)
-
-    async def _look_at(self, turn: TurnId) -> None:
-        """Read the chat as the commit left it: its title, and when it was last used."""
+        """Read the chat as the commit left it: its title, how many turns it has, when it was last used."""
         with suppress(TurnledgerError):  # somebody may have deleted it since; the turn was committed
-            chat = await self._ledger.chat_of(
-                turn, owner=self._principal.owner, within=self._principal.within
-            )
-            self._chat = await chat.summary()
+            self._chat = await (await self._chat_of(self._block.id)).summary()
+
+    def _chat_of(self, turn: TurnId) -> Awaitable[Chat]:
+        return self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
 
     def _finish(self) -> None:
         running = self._running
@@ -125,25 +121,22 @@ class ApiTurn(Conversing):
             chat = self._chat or Listed(running.conversation, running.turn.number, "", is_running=False)
             self._tell_whole(running.turn, chat)
 
-    async def _replay(self, turn: Turn) -> None:
-        await self._tell_again(turn)
-
     async def _follow(self, turn: TurnId) -> None:
         if self._asked.stream:
             await self._tell_events(turn)
             return
-        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
-        await self._tell_again(committed(await chat.outcome(turn)))
+        chat = await self._chat_of(turn)
+        await self._replay(committed(await chat.outcome(turn)))
 
-    async def _tell_again(self, turn: Turn) -> None:
+    async def _replay(self, turn: Turn) -> None:
         if self._asked.stream:
             await self._tell_events(turn.id)
             return
-        chat = await self._ledger.chat_of(turn.id, owner=self._principal.owner, within=self._principal.within)
+        chat = await self._chat_of(turn.id)
         self._tell_whole(turn, await chat.summary())
 
     async def _tell_events(self, turn: TurnId) -> None:
-        chat = await self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
+        chat = await self._chat_of(turn)
         async for event in chat.events(turn):
             self._answer.event(event)
             await self._answer.outlet.room()
@@ -152,7 +145,7 @@ class ApiTurn(Conversing):
     def _tell_whole(self, turn: Turn, chat: Listed) -> None:
         told = {
             "turn": turn_shown(turn),
-            "chat": listed_shown(chat),
+            "chat": without_words(self._principal, listed_shown(chat)),
             "branch": turn.branch,
             "state": self._began,
         }

@@ -205,7 +205,7 @@ class App:
     async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
         """Answer what counts neither as a turn nor as a stream."""
         who: Principal = scope["state"]["principal"]
-        place = self.service.quotas.other(who.owner, is_tokenless=who.token is None)
+        place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None)
         try:
             await app(scope, receive, answer)
         finally:

@@ -9,11 +9,15 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from turnledger.server.errors import ClientGone, Refused
+from turnledger.server.settings import ServerLimits
 from turnledger.server.started import Started
 
 CLOSE = ((b"connection", b"close"),)
 """For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
 sent: to close on a sender throws away the answer, so the server reads on, and keeps nothing."""
+
+SMALL = 1024 * 1024
+"""Bytes that suffice for whatever is no turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
 
@@ -33,6 +37,12 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
     except TimeoutError:
         message = f"The body did not arrive within {wait:g} seconds."
         raise Refused(408, "body_too_slow", message, headers=CLOSE) from None
+
+
+async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) -> bytes:
+    """The whole body of what is no turn: many may be on their way at once, and none needs much room. Raises
+    as `read_body` does."""
+    return await read_body(scope, receive, limit=min(SMALL, limits.body_bytes), wait=limits.body_wait)
 
 
 async def _gather(receive: Receive, limit: int) -> bytes:
@@ -103,5 +113,6 @@ def _announced(scope: Scope) -> int | None:
 
 
 def _too_large(limit: int) -> Refused:
-    message = f"The body is larger than {limit} bytes. Send less, or raise the server's limit `body_bytes`."
+    remedy = "." if limit == SMALL else ", or raise the server's limit `body_bytes`."
+    message = f"The body is larger than {limit} bytes. Send less{remedy}"
     return Refused(413, "body_too_large", message)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
@@ -73,7 +72,7 @@ class Completing(Conversing):
         """Chunks as the model sent them, under the name of the turn."""
         if not self._has_spoken and self._runner.has_spoken:
             self._has_spoken = True
-            self._metrics.first_token(time.monotonic() - self._began_at)
+            self._note_first_token()
         self._answer.chunks(renamed(payloads, self._runner.answer_id, self._turn))
 
     def _finish(self) -> None:

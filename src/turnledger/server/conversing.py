@@ -202,6 +202,9 @@ class Conversing(ABC):
         self._turn = turn
         self._state["conversation"], self._state["turn"] = conversation, turn
 
+    def _note_first_token(self) -> None:
+        self._metrics.first_token(time.monotonic() - self._began_at)
+
     async def _follow_while_heard(self, turn: TurnId) -> None:
         """The turn needs no follower: when the client leaves, so does this request, and counts no more. Nor
         does one stay whose token has ended."""

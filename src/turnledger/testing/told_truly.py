@@ -39,7 +39,6 @@ class Picture:
 
     chats: dict[ConversationId, BranchId | None] = field(default_factory=dict)
     """Those that are there, with the branch that they were last said to show."""
-    changed: dict[ConversationId, int] = field(default_factory=dict)
     turns: dict[TurnId, list[LiveChange]] = field(default_factory=dict)
 
     def hear(self, change: LiveChange) -> None:
@@ -51,8 +50,6 @@ class Picture:
             self.chats.setdefault(id, None)
         elif change.kind is ChangeKind.CHAT_SWITCHED and id in self.chats:
             self.chats[id] = change.branch
-        elif change.kind is ChangeKind.CHAT_CHANGED:
-            self.changed[id] = self.changed.get(id, 0) + 1
         if change.turn is not None:
             self.turns.setdefault(change.turn, []).append(change)
 
@@ -112,8 +109,6 @@ def _chats(picture: Picture, stored: Stored) -> Iterator[str]:
         shown = picture.chats.get(id)
         if shown not in (None, found.branch):
             yield f"{id} shows {found.branch}, and {shown} was told"
-        if picture.changed.get(id, 0) < found.revision - 1:
-            yield f"{id} has revision {found.revision}, and fewer changes were told"
 
 
 def _turn(id: TurnId, story: list[LiveChange], stored: Stored) -> Iterator[str]:

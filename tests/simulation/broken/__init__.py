@@ -13,6 +13,7 @@ from tests.simulation.broken import (
     holding,
     listing,
     resending,
+    searching,
     showing,
     telling,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "holding",
     "listing",
     "resending",
+    "searching",
     "showing",
     "telling",
 ]

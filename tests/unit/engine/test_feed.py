@@ -246,3 +246,17 @@ async def test_who_is_woken_knows_how_far_there_was_nothing() -> None:
             following.wake()
             assert await following.next_batch() == ()
             assert str(following.position) == await ledger.position()
+
+
+async def test_who_comes_back_late_sees_a_chat_as_it_is_by_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "PAGE", 2)
+    async with opened() as (ledger, _):
+        chat = await ledger.conversation(title="A secret")
+        for _ in range(3):
+            await ledger.conversation()
+        with ledger.follow(after=str(Position())) as early:
+            assert (await early.next_batch())[0].chat.title == "A secret"  # type: ignore[union-attr]
+            await chat.update(title="Nothing")
+            await handed_out(ledger)
+            with ledger.follow(after=str(Position())) as late:
+                assert (await late.next_batch())[0].chat.title == "Nothing"  # type: ignore[union-attr]

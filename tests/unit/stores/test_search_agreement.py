@@ -54,7 +54,8 @@ DEEDS = st.one_of(
     st.tuples(st.just("hide"), NUMBER, NUMBER, st.booleans()),
     st.tuples(st.just("fork"), NUMBER),
     st.tuples(st.just("undo"), NUMBER),
-    st.tuples(st.just("delete"), NUMBER),
+    st.tuples(st.just("delete"), NUMBER, st.booleans()),
+    st.tuples(st.just("restore"), NUMBER),
     st.tuples(st.just("search"), TYPED),
     st.tuples(st.just("tend")),
 )
@@ -99,9 +100,13 @@ class Life:
         if number < len(self.chats):
             await self.chats[number].undo()
 
-    async def delete(self, number: int) -> None:
+    async def delete(self, number: int, is_purged: bool) -> None:
         if number < len(self.chats):
-            await self.chats[number].delete()
+            await self.chats[number].delete(purge=is_purged)
+
+    async def restore(self, number: int) -> None:
+        if number < len(self.chats):
+            await self.ledger.restore(self.chats[number].id)
 
     async def tend(self) -> None:
         await self.ledger._tending.tend()

@@ -18,11 +18,12 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body
 from turnledger.server.query import choice_of, number_of
-from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown
+from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown, without_words
+from turnledger.server.routes.events import POSITION
 from turnledger.server.schemas import (
     ERROR,
     NAME,
@@ -144,7 +145,8 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": page.as_of}
+        as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
+        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": as_of}
         return Response(encode(shown), media_type=_JSON)
 
     async def make(self, request: Request) -> Response:
@@ -161,7 +163,7 @@ class CatalogueRoutes:
             metadata=asked.metadata,
             tags=asked.tags or (),
         )
-        return _told(await chat.summary(), 201 if chat.is_new else 200)
+        return _told(who, await chat.summary(), 201 if chat.is_new else 200)
 
     async def change(self, request: Request) -> Response:
         """Rename, tag, pin, archive; if it is still at the revision that was read."""
@@ -172,15 +174,15 @@ class CatalogueRoutes:
         try:
             changed = await chat.update(**asked.changes(), revision=revision)
         except RevisionConflict as problem:
-            return await _conflict(chat, problem)
+            return await _conflict(who, chat, problem)
         listed = await chat.summary()
         # Somebody may have changed it since: this request is told what it made of it.
-        return _told(msgspec.structs.replace(listed, conversation=_as_changed(listed, changed)))
+        return _told(who, msgspec.structs.replace(listed, conversation=_as_changed(listed, changed)))
 
     async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
         """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
         limits = self._service.settings.limits
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body if body.strip() else b"{}", decoder)
         return asked, await self._service.admission.admit(request.state.head)
 
@@ -202,16 +204,16 @@ def _as_changed(listed: Listed, changed: Conversation) -> Conversation:
     )
 
 
-async def _conflict(chat: Chat, problem: RevisionConflict) -> Response:
+async def _conflict(who: Principal, chat: Chat, problem: RevisionConflict) -> Response:
     """Somebody was faster: how the chat is by now, so that nobody has to ask for it."""
     listed = await chat.summary()
-    told = {**msgspec.json.decode(error_body(problem)), "chat": listed_shown(listed)}
+    told = {**msgspec.json.decode(error_body(problem)), "chat": without_words(who, listed_shown(listed))}
     return Response(encode(told), 412, {"etag": etag_of(listed.conversation)}, media_type=_JSON)
 
 
-def _told(listed: Listed, status: int = 200) -> Response:
+def _told(who: Principal, listed: Listed, status: int = 200) -> Response:
     headers = {"etag": etag_of(listed.conversation)}
-    return Response(encode(listed_shown(listed)), status, headers, media_type=_JSON)
+    return Response(encode(without_words(who, listed_shown(listed))), status, headers, media_type=_JSON)
 
 
 def endpoints(service: Service) -> list[Endpoint]:

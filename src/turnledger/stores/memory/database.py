@@ -3,6 +3,7 @@ tests and the simulator do."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -56,5 +57,6 @@ class Database:
     last_place: int = 0
     changes: dict[int, LiveChange] = field(default_factory=dict)
     last_change: dict[None, int] = field(default_factory=dict)
+    secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

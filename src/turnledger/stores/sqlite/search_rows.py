@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from turnledger.errors import StoreCorrupt
+from turnledger.errors import StoreCorrupt, StoreTooNew
 from turnledger.model.found import TITLES, Found
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.search_words import Phrase
@@ -160,5 +160,5 @@ def _texts(id: bytes, body: bytes, hidden: Collection[int]) -> list[str]:
     turn = Turn(TurnId.trusted(id), BranchId.trusted(id), 0, None, TurnKind.COMPLETED, 0, 0, body)
     try:
         return seen_texts(turn, hidden)
-    except StoreCorrupt:
+    except (StoreCorrupt, StoreTooNew):
         return []  # whoever reads the turn is told, and so is who checks the store

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from turnledger.chat import Chat
 from turnledger.engine.ports import Tables
+from turnledger.engine.searching import make_findable
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import ConversationDeleted, TurnledgerError
 from turnledger.ledger import OWNER, Ledger
@@ -15,6 +16,7 @@ from turnledger.model.conversation import Conversation, ConversationState
 from turnledger.model.event import TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
+from turnledger.testing.simulation.findable import broken_by_search
 from turnledger.testing.simulation.flagging import broken_by_flags
 from turnledger.testing.simulation.listed import broken_by_list
 from turnledger.testing.simulation.listener import Listener
@@ -60,6 +62,8 @@ async def check(world: World, ledger: Ledger, keys: tuple[str, ...]) -> int:
         problems += broken_by_list(await chat.info(), lines)
         turns = {turn.id: turn for line in lines for turn in line.turns}
         problems += [problem for turn in turns.values() async for problem in _events(world, chat, turn)]
+    await make_findable(ledger._process.store, ALL)
+    problems += await ledger._process.store.read(broken_by_search, everything)
     problems += world.intrusions
     problems += broken_by_telling(await ledger._process.store.read(all_stored, OWNER))
     # What is stored keeps the promises by itself, whatever anybody saw.

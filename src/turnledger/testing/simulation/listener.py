@@ -21,6 +21,8 @@ class Listener:
     is_over: bool = False
     misses: int = 0
     """How often there was no such turn, or not yet."""
+    was_sent_away: bool = False
+    """Whether the conversation was deleted before the end was heard. It may have been restored since."""
     was_taken_over: bool = False
     """Whether somebody else than its holder ended the turn."""
 
@@ -44,7 +46,7 @@ class Listener:
         is_beyond = has_end and self.was_taken_over and last.number <= len(told)
         if numbers != list(range(1, len(numbers) + 1)) and not (is_beyond and numbers[:-1] == _count(told)):
             yield f"what was heard of {self.turn} has gaps: {numbers}"
-        if not has_end:
+        if not has_end and not self.was_sent_away:
             yield f"the end of {self.turn} was not heard"
         for event, in_its_process in self.heard:
             is_known = event.number <= len(events)

@@ -81,7 +81,7 @@ class Listening:
                     await asyncio.sleep(pace)
                 listener.is_over = True
             except ConversationDeleted:
-                listener.is_over = True
+                listener.is_over = listener.was_sent_away = True
             except TurnNotFound:
                 listener.misses += 1
                 if listener.heard:

@@ -81,7 +81,8 @@ class Deleting(Contract):
     async def test_what_is_gone_for_good_is_not_restored(self, stage: Stage, way: str) -> None:
         here, there = await stage.processes()
         chat = await here.chat(title="secret", metadata={"a": "secret"}, conversation_key="secret")
-        turn = await exchange(chat, "q")
+        turn = await exchange(chat, "q", "secret")
+        await chat.update(tags=("secret",))
         await chat.delete(purge=way == "at once")
         if way == "in time":
             stage.clock.advance(MONTH)
@@ -97,6 +98,7 @@ class Deleting(Contract):
         assert (left.title, left.metadata, left.tags, left.purge_at) == (None, {}, (), None)
         assert (left.conversation_key, left.former_conversation_key) == (None, None)
         assert await read(here.store, do("turn", chat.owner, turn.id)) is None
+        assert (await read(here.store, do("branch", left.branch))).preview == ""
         assert (await here.ledger.usage(owner=chat.owner)).bytes == 0
         assert await here.ledger.check(at_rest=True) == []
 

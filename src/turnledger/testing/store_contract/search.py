@@ -192,6 +192,9 @@ class Search(Contract):
         fork = await chat.fork(first.id)
         further = await (await fork.fork()).run(says("A mink."), "Further")
         await chat.delete()
+        assert await found(here, "marten") == []
+        assert len(await found(here, "polecat")) == 1
+        await chat.delete(purge=True)
         for _ in range(5):
             await here.tend()
         [hit] = await found(here, "polecat")
@@ -207,7 +210,7 @@ class Search(Contract):
         gone = await here.chat(title="Puffins")
         await gone.run(says("A puffin."), "Say")
         assert len(await found(here, "puffin")) == 1
-        await gone.delete()
+        await gone.delete(purge=True)
         assert await found(here, "puffin") == []
         for _ in range(5):
             await here.tend()
@@ -215,6 +218,18 @@ class Search(Contract):
         chat = await here.chat()
         await chat.run(says("Another puffin."), "Say")
         assert await snippets(here, "puffin") == ["Another puffin."]
+
+    async def test_what_is_restored_is_found_again(self, stage: Stage) -> None:
+        here = await stage.process()
+        chat = await here.chat(title="Gannets")
+        await chat.run(says("A gannet on a cliff."), "Say")
+        assert len(await found(here, "gannet")) == 1
+        await chat.delete()
+        assert await found(here, "gannet") == []
+        await here.ledger.restore(chat.id)
+        [hit] = await found(here, "gannet")
+        assert (hit.conversation.id, hit.turn) == (chat.id, None)
+        assert len(await found(here, "cliff")) == 1
 
     async def test_turns_that_did_not_become_history_are_not_found(self, stage: Stage) -> None:
         here = await stage.process()

@@ -176,7 +176,7 @@ class Bounded(Contract):
             there.ledger.turn("q3", conversation_key="k", owner="ann"),
             there.ledger.turn("q3", owner="ann"),
         ):
-            with pytest.raises(StorageFull, match="Delete conversations"):
+            with pytest.raises(StorageFull, match="Purge conversations"):
                 await tell(refused)
         assert await chat.turns() == before
         assert await chat.attempts() == []

@@ -19,6 +19,7 @@ from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
 from turnledger.server.routes.catalogue import revision_of
+from turnledger.server.routes.events import POSITION
 from turnledger.server.settings import ChatSettings, Settings
 
 
@@ -225,7 +226,8 @@ async def test_who_follows_from_where_a_list_was_read_misses_nothing_and_hears_n
         await here.make(title="shown")
         listed = await here.ask("GET", "/api/chats")
         later = await here.make(title="later")
-        with here.ledger.follow(after=listed.json["as_of"]) as following:
+        seal = await here.app.service.sealing.seal()
+        with here.ledger.follow(after=seal.open(POSITION, listed.json["as_of"])) as following:
             told = await following.next_batch()
         assert [(each.kind.value, each.conversation) for each in told if each.conversation] == [
             ("chat.created", later["id"])

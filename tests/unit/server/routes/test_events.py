@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from tests.unit.server.asgi import HOST
+from tests.unit.server.asgi import HOST, ask
 from turnledger import Ledger
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Models
 from turnledger.server.routes import events
+from turnledger.server.sealing import Seal
 from turnledger.server.settings import ServerLimits, Settings
 
 CHAT = ConversationId("conv_01890000000070008000000000000000")
@@ -82,6 +83,11 @@ async def say(ledger: Ledger, text: str, **options: Any) -> Any:
     return turn
 
 
+async def opened(app: App, id: str) -> str | None:
+    """The position that is sealed in an id."""
+    return (await app.service.sealing.seal()).open(events.POSITION, id)
+
+
 async def test_each_event_has_an_id_and_a_kind() -> None:
     async with serving() as (app, ledger):
         stream = Stream(app)
@@ -91,7 +97,7 @@ async def test_each_event_has_an_id_and_a_kind() -> None:
         made = await stream.next()
         assert made["event"] == made["data"]["type"] == "chat.created"
         assert (made["data"]["chat"], made["data"]["scope"]) == (chat.id, "shop")
-        assert made["id"] == await ledger.position() != start["id"]
+        assert await opened(app, made["id"]) == await ledger.position() != await opened(app, start["id"])
         await chat.update(title="Orders", metadata={"a": "b"})
         renamed = (await stream.next())["data"]
         assert (renamed["title"], renamed["metadata"], renamed["revision"]) == ("Orders", {"a": "b"}, 2)
@@ -121,8 +127,24 @@ async def test_an_unknown_id_is_a_gap(unknown: bytes) -> None:
         await say(ledger, "Hello")
         stream = Stream(app, (b"last-event-id", unknown))
         gap = await stream.next()
-        assert (gap["event"], gap["id"]) == ("gap", await ledger.position())
+        assert (gap["event"], await opened(app, gap["id"])) == ("gap", await ledger.position())
         await stream.leave()
+
+
+async def test_an_id_tells_nothing_of_what_others_do() -> None:
+    async with serving() as (app, ledger):
+        told = []
+        for _ in range(2):
+            stream = Stream(app)
+            told.append((await stream.next())["id"])
+            await stream.leave()
+        assert told[0] != told[1]
+        assert await opened(app, told[0]) == await opened(app, told[1])
+        await say(ledger, "Hello", owner="somebody else")
+        listed = (await ask(app, "/api/chats", headers=[HOST])).json["as_of"]
+        assert await opened(app, listed) == await ledger.position()
+        assert {len(each) for each in (*told, listed)} == {56}
+        assert str(await ledger.position()) not in listed
 
 
 async def test_silence_is_told_with_an_id_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +156,7 @@ async def test_silence_is_told_with_an_id_to_go_on_from(monkeypatch: pytest.Monk
         await say(ledger, "Hello", owner="somebody else")
         position = await ledger.position()
         async with asyncio.timeout(10):
-            while (await stream.next())["id"] != position:
+            while await opened(app, (await stream.next())["id"]) != position:
                 pass
         await stream.leave()
 
@@ -152,6 +174,27 @@ async def test_a_server_that_ends_ends_the_streams() -> None:
                 await stream.task
             assert stream.is_whole
         assert ledger.at_work().readers == 0
+
+
+async def test_a_narrow_token_hears_of_its_scope_only_and_as_long_as_it_is_valid() -> None:
+    async with serving() as (app, ledger):
+        token, text = await ledger.tokens.create(owner="ann", scopes=["chats:read"], chat_scope="shop")
+        stream = Stream(app, (b"authorization", b"Bearer " + text.encode()))
+        await stream.next()
+        await ledger.conversation(owner="ann", scope="desk")
+        await ledger.conversation(owner="bob", scope="shop")
+        chat = await ledger.conversation(owner="ann", scope="shop")
+        assert (await stream.next())["data"]["chat"] == chat.id
+        await ledger.tokens.revoke(str(token.id))
+        await app.service.staying.look()
+        last = await stream.next()
+        assert (last["event"], last["data"]["error"]["code"]) == ("error", "token_revoked")
+        async with asyncio.timeout(10):
+            await stream.task
+        again = Stream(app, (b"authorization", b"Bearer " + text.encode()))
+        async with asyncio.timeout(10):
+            await again.task
+        assert again.status == 401
 
 
 async def test_streams_count_for_their_owner() -> None:
@@ -180,4 +223,7 @@ async def test_streams_count_for_their_owner() -> None:
 def test_a_word_is_called_what_it_is(kind: ChangeKind, name: str) -> None:
     change = LiveChange(kind=kind, owner="ann", conversation=CHAT, detail="word", position=Position(10, 1))
     assert events.change_shown(change)[name] == "word"
-    assert events.change_bytes(change).startswith(b"id: a-00000001\nevent: %s\n" % kind.encode())
+    seal = Seal(bytes(32))
+    id, event, _ = events.change_bytes(change, seal).split(b"\n", 2)
+    assert seal.open(events.POSITION, id.decode().removeprefix("id: ")) == "a-00000001"
+    assert event == b"event: %s" % kind.encode()

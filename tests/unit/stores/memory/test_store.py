@@ -16,7 +16,13 @@ from tests.unit.model.shapes import assistant, repeatable, some_id, user
 from turnledger import Ledger
 from turnledger.chat import Chat
 from turnledger.engine.recovery import PurgeRequest, purge
-from turnledger.errors import ConversationExpired, ConversationNotFound, LedgerClosed, StoreError
+from turnledger.errors import (
+    ConversationDeleted,
+    ConversationExpired,
+    ConversationNotFound,
+    LedgerClosed,
+    StoreError,
+)
 from turnledger.model.attempt import Attempt, AttemptState
 from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
@@ -299,6 +305,19 @@ async def test_owners_are_told_of_what_had_to_make_room(ledger: Ledger, database
     assert [(each.owner, each.conversation, each.scope, each.detail) for each in gone] == [
         ("ann", one.id, "shop", "expired")
     ]
+
+
+async def test_deleted_ones_make_room_before_any_other_expires(ledger: Ledger, clock: HandClock) -> None:
+    one, two = await ledger.conversation(), await ledger.conversation(title="secret")
+    await say(one, clock)
+    await say(two, clock)
+    await two.delete()
+    clock.advance(1)
+    three = await ledger.conversation()
+    assert await live(one, three) == [True, True]
+    with pytest.raises(ConversationDeleted, match="for good"):
+        await ledger.restore(two.id)
+    assert await ledger.check() == []
 
 
 async def test_an_expired_conversation_keeps_its_key_and_never_starts_empty(

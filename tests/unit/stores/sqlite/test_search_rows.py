@@ -85,6 +85,20 @@ async def test_a_purge_takes_the_words_along(ledger: Ledger, path: Path) -> None
     assert rows(path, "SELECT turn FROM search_mark") == [(0,)]
 
 
+async def test_nothing_is_left_of_a_chat_that_was_purged(ledger: Ledger, path: Path) -> None:
+    chat = await ledger.conversation(title="Heron")
+    async with chat.turn("A heron?") as turn:
+        turn.emit("Yes.")
+    await chat.flag(turn.id, [1], to_user=False)
+    assert len((await ledger.search("heron")).hits) == 1
+    await chat.delete(purge=True)
+    for _ in range(3):
+        await ledger._tending.tend()
+    for name in ("turn_words_docsize", "title_words_docsize", "turn_due"):
+        assert rows(path, f"SELECT count(*) FROM {name}") == [(0,)]
+    assert await ledger.check() == []
+
+
 async def test_a_title_of_first_words_is_found_by_those(ledger: Ledger, path: Path) -> None:
     await say(ledger, "A heron by the lake")
     connection = apsw.Connection(str(path))
@@ -105,6 +119,16 @@ async def test_a_damaged_turn_keeps_no_other_from_being_found(ledger: Ledger, pa
     connection.close()
     page = await ledger.search("egret")
     assert (len(page.hits), page.is_complete) == (1, True)
+
+
+async def test_a_turn_that_was_damaged_later_is_passed_over(ledger: Ledger, path: Path) -> None:
+    await say(ledger, "A heron?", "one")
+    await say(ledger, "A heron!", "two")
+    assert len((await ledger.search("heron")).hits) == 2
+    connection = apsw.Connection(str(path))
+    connection.execute("UPDATE turn SET body = x'00' WHERE ref = 1")
+    connection.close()
+    assert [hit.snippet for hit in (await ledger.search("heron")).hits] == ["A heron!"]
 
 
 async def test_a_store_that_cannot_be_written_to_is_searched_as_it_is(path: Path) -> None:

@@ -1,0 +1,74 @@
+"""The catalogue: pages without gaps, and the list of who may see one chat only."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from turnledger import Ledger, Within
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fake_clock import FakeClock
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+async def ledger(clock: FakeClock) -> AsyncIterator[Ledger]:
+    async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
+        yield ledger
+
+
+async def titles(ledger: Ledger, **wanted: object) -> tuple[str, bool]:
+    """The titles on a page, and whether another follows."""
+    page = await ledger.catalogue.list(**wanted)  # type: ignore[arg-type]
+    return "".join(each.conversation.title or "" for each in page.chats), page.next is not None
+
+
+async def test_what_has_lapsed_leaves_no_gap_and_no_page_that_is_not_there(
+    ledger: Ledger, clock: FakeClock
+) -> None:
+    for title in "abcdef":
+        clock.advance(1)
+        await ledger.conversation(title=title, expires_after=60 if title in "bcd" else None)
+    clock.advance(57)
+    assert await titles(ledger, limit=2) == ("fe", True)
+    page = await ledger.catalogue.list(limit=2)
+    assert await titles(ledger, limit=2, cursor=page.next) == ("da", False)
+
+
+async def test_what_runs_does_not_lapse(ledger: Ledger, clock: FakeClock) -> None:
+    chat = await ledger.conversation(title="a", expires_after=60)
+    async with chat.turn("q") as turn:
+        clock.advance(100)
+        assert await titles(ledger) == ("a", False)
+        turn.emit("a")
+    clock.advance(61)
+    assert await titles(ledger) == ("", False)
+
+
+async def test_who_may_see_one_chat_is_listed_that_one(ledger: Ledger) -> None:
+    chats = {title: await ledger.conversation(title=title, scope="shop", tags=[title]) for title in "abc"}
+    one = Within(chat=chats["b"].id)
+    assert await titles(ledger, within=one) == ("b", False)
+    assert await titles(ledger, within=one, tag="b") == ("b", False)
+    assert await titles(ledger, within=one, tag="a") == ("", False)
+    assert await titles(ledger, within=one, scope="shop") == ("b", False)
+    assert await titles(ledger, within=one, scope="desk") == ("", False)
+    assert await titles(ledger, within=one, owner="eve") == ("", False)
+    behind_all = (await ledger.catalogue.list(limit=2)).next
+    assert await titles(ledger, within=one, cursor=behind_all) == ("", False)
+    await chats["b"].update(archived=True)
+    assert await titles(ledger, within=one) == ("", False)
+    assert await titles(ledger, within=one, archived=None) == ("b", False)
+
+
+async def test_what_is_handed_out_is_nobodys_but_the_callers(ledger: Ledger) -> None:
+    await ledger.conversation(title="a", metadata={"a": "b"})
+    (listed,) = (await ledger.catalogue.list()).chats
+    listed.conversation.metadata["a"] = "changed"
+    (again,) = (await ledger.catalogue.list()).chats
+    assert again.conversation.metadata == {"a": "b"}
