@@ -35,11 +35,16 @@ class EndedRows:
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
+        tried = {
+            each.conversation
+            for each in self._db.attempts.values()
+            if each.ended_at is not None and each.ended_at > touched_by
+        }
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
             if each.owner == owner and each.is_listed and not each.pinned
-            if each.touched_at <= touched_by and not self._runs(each)
+            if each.touched_at <= touched_by and not self._runs(each) and each.id not in tried
         ]
         return sorted(idle, key=_age)[:limit]
 
