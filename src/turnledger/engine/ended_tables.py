@@ -21,8 +21,8 @@ class EndedTables(Protocol):
         ...
 
     async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
-        """Live ones that are not listed, were last touched by then, and have nothing that runs or is to be
-        settled; of all owners, the oldest first."""
+        """Live ones that are not listed, were last touched by then, and have nothing that runs, has ended
+        since, or is to be settled; of all owners, the oldest first."""
         ...
 
     async def owners(self, after: str | None, limit: int) -> list[str]:

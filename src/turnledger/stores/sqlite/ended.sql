@@ -12,17 +12,19 @@ ORDER BY purge_at, id
 LIMIT ?;
 
 -- name: unlisted_conversations
--- Begun and left alone since, where nothing was committed, runs or is to be settled.
+-- Begun and left alone since, where nothing was committed, runs or is to be settled, nor was tried since.
 SELECT id, owner, branch, conversation_key, state, internal, title, metadata, revision, created_at,
        touched_at, expires_after, reset_policy, former_conversation_key, scope, tags, pinned, archived, named_by,
        listed, purge_at
 FROM conversation
-WHERE state = 'live' AND listed = 0 AND touched_at <= ?
+WHERE state = 'live' AND listed = 0 AND touched_at <= ?1
   AND NOT EXISTS (
       SELECT 1 FROM branch
       WHERE branch.id = conversation.branch AND (branch.running IS NOT NULL OR branch.unsettled IS NOT NULL))
+  AND NOT EXISTS (
+      SELECT 1 FROM attempt WHERE ended = 1 AND attempt.conversation = conversation.id AND attempt.ended_at > ?1)
 ORDER BY touched_at, id
-LIMIT ?;
+LIMIT ?2;
 
 -- name: owners
 -- A page of those of whom something is stored.
