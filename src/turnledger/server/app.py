@@ -37,6 +37,7 @@ from turnledger.server.routes import (
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
+from turnledger.server.understood import check_understood
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
@@ -184,6 +185,7 @@ class App:
                     answer.replace(self._guard.page_policy(endpoint.page_policy))
                 if not endpoint.is_public:
                     state["principal"] = await self._admit(endpoint, head)
+                check_understood(endpoint, scope)
                 if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
                     await app(scope, receive, answer)
                 else:

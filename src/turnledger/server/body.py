@@ -61,15 +61,16 @@ async def _gather(receive: Receive, limit: int) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
-    """Decode JSON. Raises Refused (400) that says where it is not JSON, or which field is wrong and how."""
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str = "") -> Decoded:
+    """Decode JSON, of a body or of a field `within` it. Raises Refused (400) that says where it is not JSON,
+    or which field is wrong and how."""
     try:
         if not body.isascii():
             body.decode()  # the decoder looks only at what it takes; the rest is passed on, or kept
         return decoder.decode(body)
     except msgspec.ValidationError as problem:
         told, _, path = str(problem).partition(" - at `")
-        param = path.removeprefix("$").strip("`.") or None
+        param = f"{within}{path.removeprefix('$').rstrip('`')}".strip(".") or None
         where = f"`{param}`: " if param else ""
         raise Refused(400, "invalid_body", f"The body is not valid: {where}{told}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:

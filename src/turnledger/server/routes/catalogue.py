@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,7 +13,7 @@ from starlette.responses import Response
 
 from turnledger.chat import Chat
 from turnledger.engine.asking import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
-from turnledger.errors import RevisionConflict
+from turnledger.errors import ConversationUnavailable, RevisionConflict
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
@@ -37,6 +38,7 @@ from turnledger.server.schemas import (
     or_null,
 )
 from turnledger.server.service import Service
+from turnledger.server.turn_headers import named_among
 from turnledger.server.wire_json import encode
 
 _JSON = "application/json"
@@ -152,6 +154,8 @@ class CatalogueRoutes:
     async def make(self, request: Request) -> Response:
         """Make a chat, or find the one that has the conversation_key."""
         asked, who = await self._asked(request, _makes)
+        # An idempotency_key would be taken for a promise; what makes one chat of many is a conversation_key.
+        named_among(request.scope["headers"], frozenset())
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
         chat = await self._service.ledger.conversation(
@@ -171,13 +175,12 @@ class CatalogueRoutes:
         asked, who = await self._asked(request, _changes)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        before = await chat.summary()
         try:
             changed = await chat.update(**asked.changes(), revision=revision)
         except RevisionConflict as problem:
             return await _conflict(who, chat, problem)
-        listed = await chat.summary()
-        # Somebody may have changed it since: this request is told what it made of it.
-        return _told(who, msgspec.structs.replace(listed, conversation=_as_changed(listed, changed)))
+        return _told(who, await _as_changed(chat, changed, before))
 
     async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
         """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
@@ -198,10 +201,15 @@ def revision_of(if_match: str | None) -> int | None:
     return int(found[1])
 
 
-def _as_changed(listed: Listed, changed: Conversation) -> Conversation:
-    return msgspec.structs.replace(
+async def _as_changed(chat: Chat, changed: Conversation, before: Listed) -> Listed:
+    """The chat as this request made it: that was done, also if somebody has changed or deleted it since."""
+    listed = before
+    with suppress(ConversationUnavailable):
+        listed = await chat.summary()
+    told = msgspec.structs.replace(
         changed, touched_at=listed.conversation.touched_at, branch=listed.conversation.branch
     )
+    return msgspec.structs.replace(listed, conversation=told)
 
 
 async def _conflict(who: Principal, chat: Chat, problem: RevisionConflict) -> Response:

@@ -176,6 +176,15 @@ class NamedByWords(Contract):
         assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
         assert (await chat.update(title="")).revision == found.revision
 
+    async def test_blanks_are_no_name(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(title=" \u3000")
+        assert (await chat.info()).named_by is None
+        await exchange(await there.chat(chat), "q1")
+        await chat.update(title="Mine")
+        found = await chat.update(title=" \n")
+        assert (found.title, found.named_by) == ("q1", NamedBy.WORDS)
+
     async def test_words_that_are_hidden_name_nothing(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()
