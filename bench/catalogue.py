@@ -124,7 +124,7 @@ async def filled(folder: Path, many: int, few: int) -> Ledger:
         rows = [row_of(MANY, number, many, dice) for number in range(first, last)]
         rows += [row_of(FEW, number, few, dice) for number in range(first * few // many, last * few // many)]
         await store.transact(fill, rows)
-    await make_findable(store, (many + few) // AT_ONCE + 2)
+    await make_findable(store, 2 * (many + few) // AT_ONCE + 2)  # turns, and titles
     return await Ledger.over(store)
 
 

@@ -290,10 +290,8 @@ async def _take_lane(
     await tables.add_attempt(attempt)
     await tables.save_branch(branch)
     await tell(tables, ChangeKind.TURN_RUNNING, conversation, request.now, turn=attempt.id)
-    is_later = conversation.touched_at < request.now
-    if request.is_interaction and is_later and (conversation.has_time or not conversation.is_listed):
-        # Begun is an interaction: the time without one does not run out under a long turn's feet, nor that
-        # for which a chat is kept where nothing was committed yet.
+    if request.is_interaction and conversation.has_time:
+        # Begun is an interaction: the time without one does not run out under a long turn's feet.
         await tables.touch_conversation(conversation.id, request.now)
     if request.is_repeated:
         await tables.drop_ticket(attempt.id)
