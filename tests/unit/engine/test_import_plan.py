@@ -10,6 +10,7 @@ import pytest
 from turnledger.engine.import_plan import Plan, planned
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
+from turnledger.model.attempt import Failure
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.pairing import NOT_ANSWERED
@@ -254,3 +255,22 @@ def test_a_turn_of_too_many_items_and_a_chat_of_too_many_branches_are_left_out()
     branches = tuple(BranchLine(id=f"{number}", head=None) for number in range(11))
     with pytest.raises(InvalidInput, match="branches"):
         plan(header(branches=branches), import_turns=10)
+
+
+@pytest.mark.parametrize("revision", [0, -1, 2**60])
+def test_a_revision_that_none_can_be_is_told(revision: int) -> None:
+    made = plan(header(revision=revision), turn("t1"))
+    assert (made.conversation.revision, told(made)) == (1, [(1, Did.REPAIRED)])
+
+
+def test_what_means_nothing_is_told() -> None:
+    flags = (FlagLine(item=0, to_user=False), FlagLine(item=0, to_model=False))
+    made = plan(
+        header(named_by="person"),
+        turn("t1", instructions_once=True),
+        turn("t2", "t1", flags=flags),
+        turn("t3", "t2", kind="settled", failure=Failure("c", "m" * 65_536)),
+    )
+    assert told(made) == [(line, Did.DROPPED) for line in (1, 2, 3, 4)]
+    assert made.conversation.named_by is None
+    assert [each.failure for each in made.turns.values()] == [None] * 3
