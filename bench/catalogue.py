@@ -46,6 +46,7 @@ LISTS: dict[str, dict[str, Any]] = {
 }
 SEARCHES: dict[str, dict[str, Any]] = {
     "a word of every chat": {"text": '"always"'},
+    "the beginning of a word of every title": {"text": "title"},
     "a rare word": {"text": '"heron"'},
     "both": {"text": '"always" "heron"'},
     "the beginning of a word of every chat": {"text": "alw"},
@@ -81,8 +82,8 @@ def row_of(owner: str, number: int, count: int, dice: random.Random) -> tuple[Co
         touched_at=at,
         scope="shop" if number % 2 else "",
         tags=("birds", "work") if is_rare else ("work",),
-        title=" ".join(words[:8]),
-        named_by=NamedBy.WORDS,
+        title=" ".join(("titled", *words[:7])),
+        named_by=NamedBy.MODEL,
     )
     committed = Turn.of(
         id=turn,
@@ -123,7 +124,7 @@ async def filled(folder: Path, many: int, few: int) -> Ledger:
         rows = [row_of(MANY, number, many, dice) for number in range(first, last)]
         rows += [row_of(FEW, number, few, dice) for number in range(first * few // many, last * few // many)]
         await store.transact(fill, rows)
-    await make_findable(store, (many + few) // AT_ONCE + 2)
+    await make_findable(store, 2 * (many + few) // AT_ONCE + 2)  # turns, and titles
     return await Ledger.over(store)
 
 

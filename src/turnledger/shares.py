@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from turnledger.engine.asking import TEXT_LENGTH, check_limit, check_name, check_scope
@@ -111,10 +111,10 @@ class Shares:
         )
         return await process.persist(create, request), code
 
-    async def exchange(self, code: str, nonce: str) -> Visit:
+    async def exchange(self, code: str, nonce: str, *, arrives: Callable[[], None] | None = None) -> Visit:
         """Let a visitor in who brings the code of a link, and a nonce that his page has made up of at least
         128 random bits. With the same nonce he may ask again for a minute, and is told the same; that counts
-        once.
+        once. `arrives` is called for one who is new and may come in, and keeps him out by what it raises.
 
         Raises LinkNotValid, whatever the reason is; TooManyVisitors; InvalidInput for what is no nonce.
         """
@@ -133,6 +133,8 @@ class Shares:
         # What is refused is refused by reading alone: guesses hold up nobody who writes.
         arrival = await process.store.read(look, request)
         if not arrival.is_again:
+            if arrives is not None:
+                arrives()
             arrival = await process.persist(exchange, request)
         return Visit(arrival.token, visitors_token_text(code, nonce, arrival.share.id), arrival.share)
 

@@ -19,6 +19,7 @@ from turnledger.engine.tokens import (
     list_tokens,
     note_uses,
     revoke,
+    secret_of,
 )
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId, RandomBits, TokenId
@@ -122,6 +123,10 @@ class Tokens:
         """
         request = RevokeRequest(TokenId(id), owner, within, self._process.clock.now_ms())
         return await self._process.persist(revoke, request)
+
+    async def store_secret(self) -> bytes:
+        """32 bytes that nobody knows who has not got the store, and that all who open it have in common."""
+        return await self._process.store.read(secret_of, None)
 
     async def note_uses(self, uses: Mapping[TokenId, int]) -> None:
         """Note when tokens were last used, many at once; in milliseconds since 1970, and only forward."""

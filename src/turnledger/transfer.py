@@ -37,7 +37,10 @@ Refuses: TypeAlias = Callable[[str], str | None]
 """Says of a scope why no chat is taken in there; None where some are."""
 
 LONG, LARGE = 200, 1024 * 1024
-"""Turns, and bytes, from which a plan takes so long that others would notice."""
+"""Turns or branches, and bytes, from which a plan takes so long that others would notice."""
+AHEAD = 24 * 3600 * 1000
+"""Milliseconds by which another machine's clock may be ahead. A chat that says more would stand before all
+others for ever, and never be old enough to be deleted by its age."""
 CHATS = 100
 """Chats that are looked up at once."""
 
@@ -164,6 +167,13 @@ class Transfer:
         header = found.header if scope is None else msgspec.structs.replace(found.header, scope=scope)
         if (why := refuses(header.scope)) is not None:
             return [_refused(found, why)]
+        latest = process.clock.now_ms() + AHEAD
+        if header.created_at > latest:
+            return [_refused(found, "It was made in the future: created_at is more than a day ahead.")]
+        if header.touched_at > latest:
+            header = msgspec.structs.replace(header, touched_at=header.created_at)
+            why = "It was last used in the future: touched_at is created_at."
+            found.notes.add(found.line, Did.REPAIRED, why, chat=found.id)
         try:
             plan = await _planned(header, found, owner, process.limits)
             request = ImportRequest(plan, process.clock.now_ms(), within, process.limits.owner_bytes)
@@ -179,7 +189,7 @@ class Transfer:
 
 async def _planned(header: ChatLine, found: ReadChat, owner: str, limits: Limits) -> Plan:
     """The plan of a chat. That of a long one is made beside the event loop, which has others to serve."""
-    if len(found.turns) < LONG and found.size < LARGE:
+    if len(found.turns) + len(header.branches) < LONG and found.size < LARGE:
         return planned(header, found.line, found.turns, owner, limits)
     return await asyncio.to_thread(planned, header, found.line, found.turns, owner, limits)
 

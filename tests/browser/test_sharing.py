@@ -105,6 +105,20 @@ def test_the_same_tab_may_open_it_again(host: Host, visit: Open) -> None:
     assert SECRET in shown(page)
 
 
+def test_another_link_that_is_opened_in_the_same_tab_is_followed_and_removed(host: Host, visit: Open) -> None:
+    page = visit(host.share(chat=host.chat)["url"])
+    shown(page)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(page.url if EXCHANGE in request.url else ""))
+    guest = host.share(scope="fair", name="Second")
+    page.evaluate("url => { location.href = url }", guest["url"])
+    page.wait_for_selector("text=Second")
+    assert "a guest of fair" in shown(page)
+    assert page.url == host.victim.url("/share")
+    assert [each for each in asked if each] == [page.url]
+    assert SECRET not in page.inner_text("main")
+
+
 def test_an_answer_that_was_lost_is_given_again(host: Host, visit: Open) -> None:
     link = host.share(chat=host.chat, max_uses=1)
     page = visit("about:blank")

@@ -29,6 +29,8 @@ from tests.crash.told import Told, check_told
 from turnledger import Chat, Ledger, Limits, RunningTurn
 from turnledger.errors import TurnledgerError
 from turnledger.model.change import Position
+from turnledger.server.routes.events import POSITION
+from turnledger.server.sealing import Seal
 
 LANES = [f"lane-{number}" for number in range(6)]
 SAID = ("Hi", "Tell me more", "/fail", "/fail after 2", "/cut", "/slow one two")
@@ -41,8 +43,9 @@ PATIENCE = 60.0
 class Follower:
     """One who follows over HTTP, and leaves now and then."""
 
-    def __init__(self, url: str, dice: Random) -> None:
+    def __init__(self, url: str, dice: Random, seal: Seal) -> None:
         self._url = url
+        self._seal = seal
         self._dice = dice
         self.heard: list[Told] = []
         self.last = ""
@@ -83,11 +86,18 @@ class Follower:
         if kind == "gap":
             self.gaps += 1
         elif kind and kind != "start":
-            self.heard.append(Told(self.last, kind, msgspec.json.decode(fields[b"data"])))
+            self.heard.append(Told(self._opened, kind, msgspec.json.decode(fields[b"data"])))
+
+    @property
+    def _opened(self) -> str:
+        """The position that is sealed in the last id."""
+        opened = self._seal.open(POSITION, self.last)
+        assert opened is not None, self.last
+        return opened
 
     @property
     def reached(self) -> int:
-        position = Position.of(self.last)
+        position = Position.of(self._opened) if self.last else None
         return position.number if position else -1
 
 
@@ -110,7 +120,8 @@ class LiveStorm:
             url = f"http://127.0.0.1:{server.port}"
             ledger = await Ledger.open(server.store, limits=Limits(lease_time=3.0))
             async with ledger, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
-                self.followers = [Follower(url, Random(number)) for number in range(FOLLOWERS)]
+                seal = Seal(await ledger.tokens.store_secret())
+                self.followers = [Follower(url, Random(number), seal) for number in range(FOLLOWERS)]
                 following = [asyncio.create_task(each.follow(session)) for each in self.followers]
                 try:
                     for each in self.followers:

@@ -63,9 +63,9 @@ def test_a_file_that_was_moved_away_and_comes_back(tmp_path: Path) -> None:
 
 @contextmanager
 def on_a_small_disk(folder: Path) -> Iterator[ServerProcess]:
-    """A server whose folder is a disk of a megabyte, which only it can see, and which is gone with it."""
+    """A server whose folder is a disk of four megabytes, which only it can see, and which is gone with it."""
     serve = f"exec {sys.executable} -m {' '.join(SERVE)} sqlite:///{folder}/chats.db"
-    command = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs -o size=1m none {folder} && {serve}"]
+    command = ["unshare", "--mount", "sh", "-c", f"mount -t tmpfs -o size=4m none {folder} && {serve}"]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -83,7 +83,7 @@ def on_a_small_disk(folder: Path) -> Iterator[ServerProcess]:
 def may_mount(folder: str = "/mnt") -> bool:
     if shutil.which("unshare") is None:
         return False
-    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=1m", "none", folder]
+    command = ["unshare", "--mount", "mount", "-t", "tmpfs", "-o", "size=4m", "none", folder]
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

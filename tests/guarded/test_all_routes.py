@@ -4,7 +4,7 @@ is not valid there is nothing; to another owner, and to one who is narrowed, wha
 from __future__ import annotations
 
 from tests.guarded.walking import ALL, SECRETS, Operation, Town, chat_body, town
-from tests.unit.server.asgi import Reply
+from tests.unit.server.asgi import HOST, JSON, Reply, ask
 
 
 def shows_nothing(reply: Reply, place: Town, operation: Operation) -> None:
@@ -101,6 +101,31 @@ async def test_each_scope_opens_what_needs_it_and_nothing_else() -> None:
                     shows_nothing(reply, place, operation)
                 else:
                     assert reply.status in (200, 201, 403), operation.name
+
+
+async def test_who_may_change_chats_is_not_told_what_was_said_there() -> None:
+    async with town() as place:
+        _, place.tokens["writer"] = await place.ledger.tokens.create(owner="alice", scopes=["chats:write"])
+        path = f"/api/chats/{place.ids['chat']}"
+        stale = [HOST, JSON, (b"authorization", f"Bearer {place.tokens['writer']}".encode())]
+        lost = await ask(
+            place.app,
+            path,
+            method="PATCH",
+            headers=[*stale, (b"if-match", b'"9"')],
+            parts=(b'{"pinned":true}',),
+        )
+        assert lost.status == 412
+        told = [lost]
+        for operation in place.operations():
+            if operation.needs_admin or operation.is_public:
+                continue
+            told.append(await place.walk(operation, "writer"))
+        told.append(await place.ask("POST", "/api/chats", "writer", {"conversation_key": SECRETS[1]}))
+        assert sum(each.status < 300 for each in told) > 8
+        assert not [each.body for each in told if SECRETS[0] in each.body.decode()]
+        named = await place.ask("PATCH", path, "writer", {"title": "Cakes"})
+        assert (named.status, named.json["title"], named.json["preview"]) == (200, "Cakes", "")
 
 
 async def test_a_model_that_is_not_on_the_list_is_not_there() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from starlette.types import Message
 
 from tests.guarded.test_limits import PATH, House, house
+from tests.guarded.walking import Town, body_of, town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger.model.token import Token, TokenScope
 
@@ -114,6 +116,26 @@ async def test_a_token_that_is_revoked_before_the_body_is_there_stops_nothing() 
         assert (await running).status == 200
 
 
+async def test_whatever_has_a_body_does_nothing_for_a_token_that_was_revoked_before_it_came() -> None:
+    async with town() as place:
+        walked = [each for each in place.operations() if "requestBody" in each.about and not each.is_public]
+        assert len(walked) > 10
+        for operation in walked:
+            token, text = await place.ledger.tokens.create(owner="alice", scopes=ALL)
+            path = re.sub(r"{(\w+)}", lambda found: place.ids[found[1]], operation.path)
+            shown = (b"authorization", f"Bearer {text}".encode())
+            headers = [HOST, JSON, shown]
+            slow = Slow(place, path, headers, operation.method)
+            async with asyncio.timeout(20):
+                await slow.awaited.wait()
+            await place.ledger.tokens.revoke(token.id)
+            before = await place.alices()
+            body = place.bodies[operation.name] if operation.name in place.bodies else body_of(operation)
+            slow.body.put_nowait(msgspec.json.encode(body))
+            assert await slow.status() == 401, operation.name
+            assert await place.alices() == before, operation.name
+
+
 async def test_who_is_answered_by_the_turn_of_another_request_goes_with_his_token() -> None:
     async with house() as here:
         token, headers = await bearer(here)
@@ -133,12 +155,14 @@ async def test_who_is_answered_by_the_turn_of_another_request_goes_with_his_toke
 class Slow:
     """A request whose body comes when it is told to."""
 
-    def __init__(self, here: House, path: str, headers: list[tuple[bytes, bytes]]) -> None:
+    def __init__(
+        self, here: House | Town, path: str, headers: list[tuple[bytes, bytes]], method: str = "POST"
+    ) -> None:
         self.awaited = asyncio.Event()
         self.body: asyncio.Queue[bytes] = asyncio.Queue()
         self._answers: list[Message] = []
         declared = [*headers, (b"content-length", b"9")]
-        scope = {"type": "http", "method": "POST", "path": path, "headers": declared, "query_string": b""}
+        scope = {"type": "http", "method": method, "path": path, "headers": declared, "query_string": b""}
         self.asking = asyncio.create_task(here.app(scope, self._receive, self._send))
 
     async def _receive(self) -> Message:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ import msgspec
 import pytest
 from starlette.types import Message
 
+from tests.guarded.walking import town
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
 from turnledger.model.token import TokenScope
@@ -18,7 +20,7 @@ from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
-from turnledger.server.quotas import OTHERS, STREAMS, TURNS, WAITING
+from turnledger.server.quotas import IMPORTS, OTHERS, STREAMS, TURNS, WAITING
 from turnledger.server.settings import ServerLimits, Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fake_clock import FakeClock
@@ -256,6 +258,46 @@ async def test_what_is_neither_turn_nor_stream_is_bounded_too_while_its_body_is_
         await slow
         assert answers[0]["status"] == 200
         assert ((await first).status, here.board.sum(OTHERS)) == (409, 0)
+
+
+async def test_files_that_are_imported_are_bounded_for_each_owner() -> None:
+    async with house(owner_imports=1) as here:
+        heads = [*await here._heads("ann"), (b"content-type", b"application/x-ndjson")]
+        body: asyncio.Queue[bytes] = asyncio.Queue()
+        answers: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": await body.get()}
+
+        async def send(message: Message) -> None:
+            answers.append(message)
+
+        path = "/api/import"
+        scope = {"type": "http", "method": "POST", "path": path, "headers": heads, "query_string": b""}
+        slow = asyncio.create_task(here.app(scope, receive, send))
+        await here.until(IMPORTS, 1)
+        refused = await ask(here.app, path, method="POST", headers=heads)
+        assert refusal(refused) == (429, "too_many_imports", b"2")
+        others = [*await here._heads("bob"), (b"content-type", b"application/x-ndjson")]
+        assert (await ask(here.app, path, method="POST", headers=others)).status == 200
+        body.put_nowait(b"")
+        await slow
+        assert (answers[0]["status"], here.board.sum(IMPORTS)) == (200, 0)
+        assert (await ask(here.app, path, method="POST", headers=heads)).status == 200
+
+
+async def test_only_turns_and_files_may_have_large_bodies() -> None:
+    """Of other requests, an owner may have many open, and none needs as much."""
+    async with town() as place:
+        large = {"POST /v1/chat/completions", "POST /api/turns", "POST /api/import"}
+        for operation in place.operations():
+            if "requestBody" not in operation.about or operation.name in large:
+                continue
+            path = re.sub(r"{(\w+)}", lambda found: place.ids[found[1]], operation.path)
+            heads = [HOST, JSON, (b"authorization", f"Bearer {place.tokens['alice']}".encode())]
+            announced = (b"content-length", b"1048577")
+            reply = await ask(place.app, path, method=operation.method, headers=[*heads, announced])
+            assert (reply.status, reply.code) == (413, "body_too_large"), operation.name
 
 
 async def test_turns_per_minute_come_again_when_it_was_said() -> None:

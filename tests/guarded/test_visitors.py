@@ -78,6 +78,24 @@ async def test_a_reader_sees_what_was_said_and_not_whose_it_is() -> None:
         assert (await place.ask("GET", f"/api/chats/{other.id}", "reader")).status == 404
 
 
+async def test_a_chat_is_not_called_by_words_that_its_readers_do_not_see() -> None:
+    async with town() as place:
+        path = f"/api/chats/{place.ids['chat']}"
+        chat = await place.ledger.conversation(place.ids["chat"], owner="alice")
+        [first] = await chat.turns()
+        assert (await place.ask("GET", path, "reader")).json["title"] == SECRETS[0]
+        async with chat.edit(first.id, "Nougat") as turn:
+            turn.emit("Yes.")
+        assert (await place.ask("GET", path, "alice")).json["title"] == SECRETS[0]  # she sees all of it
+        shown = await place.ask("GET", path, "reader")
+        assert shown.json["title"] == "Nougat"
+        assert SECRETS[0] not in shown.body.decode()
+        await chat.flag(turn.id, 0, to_user=False)
+        shown = await place.ask("GET", path, "reader")
+        assert shown.json["title"] is None
+        assert "Nougat" not in shown.body.decode()
+
+
 async def test_nobody_but_her_finds_what_she_said() -> None:
     async with town() as place:
         other = await place.ledger.conversation(owner="alice")

@@ -126,7 +126,7 @@ def test_shares_can_do_this() -> None:
 
 
 def test_tokens_can_do_this() -> None:
-    assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke"}
+    assert public(Tokens) == {"create", "find", "find_all", "list", "note_uses", "revoke", "store_secret"}
 
 
 def test_a_catalogue_can_do_this() -> None:

@@ -270,3 +270,19 @@ def test_every_kind_of_turn_is_in_the_file_that_is_spoilt(rich: bytes) -> None:
         assert f'"kind":"{kind.value}"'.encode() in rich
     assert b'"flags"' in rich
     assert len(by_chat(rich)) == 2
+
+
+async def test_a_chat_of_the_future_does_not_stand_before_all_others_for_ever() -> None:
+    async with ledger_over("memory") as ledger:
+        now = ledger.clock.now_ms()
+        late = now + 365 * 24 * 3600 * 1000
+        chat = {"type": "chat", "schema_version": 1, "id": "a", "created_at": now, "touched_at": late}
+        made = {**chat, "id": "b", "created_at": late}
+        ahead = {**chat, "id": "c", "touched_at": now + 60_000}
+        file = b"".join(msgspec.json.encode(each) + b"\n" for each in (chat, made, ahead))
+        for ends in ([Did.IMPORTED, Did.REFUSED, Did.IMPORTED], [Did.UNCHANGED, Did.REFUSED, Did.UNCHANGED]):
+            told = [each async for each in ledger.transfer.import_lines([file])]
+            assert [each.did for each in told if each.did in ENDS] == ends
+            assert [each.line for each in told if each.did is Did.REPAIRED] == [1]
+        listed = (await ledger.catalogue.list()).chats
+        assert [each.conversation.touched_at for each in listed] == [now + 60_000, now]

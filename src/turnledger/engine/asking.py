@@ -439,9 +439,10 @@ def details_of(
     check_details(title, metadata)
     if expires_after is not None and not 0 < expires_after <= LONGEST:
         raise InvalidInput(f"expires_after must be above 0 and at most {LONGEST:g} seconds.")
+    named = title if title and title.strip() else None
     return {
-        "title": title or None,
-        "named_by": NamedBy.PERSON if title else None,
+        "title": named,
+        "named_by": NamedBy.PERSON if named else None,
         "metadata": dict(metadata or {}),
         "tags": tags_of(tags),
         "internal": internal,

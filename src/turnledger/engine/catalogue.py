@@ -59,7 +59,11 @@ async def _alone(tables: Tables, request: ListRequest, id: ConversationId) -> tu
 
 
 def _has_lapsed(listed: Listed, now: int) -> bool:
-    return not listed.is_running and listed.conversation.is_expired(now)
+    """Whether its time is over: that to be used, or, of a deleted one, that to be restored."""
+    found = listed.conversation
+    if found.is_deleted:
+        return found.purge_at is None or found.purge_at <= now
+    return not listed.is_running and found.is_expired(now)
 
 
 def _apart(listed: Listed) -> Listed:

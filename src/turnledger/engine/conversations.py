@@ -253,7 +253,7 @@ async def _renamed(tables: Tables, found: Conversation, title: str | None) -> Co
     """The conversation under the name that a person gives it, or takes back."""
     if title is None:
         return found
-    if title:
+    if title.strip():  # of blanks alone it is no name: nobody could see it, or find it again
         return replace(found, title=title, named_by=NamedBy.PERSON)
     if found.named_by is NamedBy.WORDS:
         return found

@@ -40,7 +40,7 @@ TAIL = 2_048
 """Changes that are read at once for all."""
 SETTLING = 0.005
 """Seconds from a write to the look at it: a short turn is over by then, and is told as a whole."""
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.02, 0.5
 """Seconds between two looks for what is new, so that a busy store is not looked at for each turn."""
 PAUSE_PER_WOKEN = 0.0005
 """And so much for each who was told: telling a crowd takes its share of the time, and turns the rest."""

@@ -356,6 +356,10 @@ class Tables(EndedTables, Protocol):
         """The next ones of one owner, in order."""
         ...
 
+    async def secret(self) -> bytes:
+        """32 random bytes that nobody outside knows, the same for as long as there is the store."""
+        ...
+
     async def change_position(self, number: int | None) -> Position | None:
         """The position of the change of this number, or of the newest; None if it is not kept. Before the
         first one is 0, which is kept while no change was removed."""

@@ -35,6 +35,8 @@ MORE_AT_ONCE = 64
 """Places that are asked for at once where the first did not fill the page."""
 MOST_EFFORT = 1_000
 """What a page spends at most on places that it passes over: it may be short, and the next one goes on."""
+MOST_PASSED = 16_384
+"""Places beyond what he sees that are passed over for who sees one chat: they cost little."""
 READING = 4
 """What it takes to read what is found at a place."""
 MOST_FORKS = 20
@@ -87,26 +89,54 @@ class SearchRequest(Struct, frozen=True):
 
 
 async def search(tables: Tables, request: SearchRequest) -> SearchPage:
-    """A page of hits, titles first, then the newest turn first; one for each chat."""
+    """A page of hits, titles first, then the newest turn first; one for each chat. Who sees one chat only is
+    told nothing that depends on what is found in others, be it that the page has a next one."""
     hits: dict[ConversationId, Hit] = {}
+    homes = await _homes(tables, request)
     before, is_last = request.before, False
-    effort = 0
+    effort = passed = 0
     count = request.limit + 1  # one more than may be needed: it tells whether there is another page
-    while not is_last and len(hits) < request.limit and effort < MOST_EFFORT:
+    while not is_last and len(hits) < request.limit and effort < MOST_EFFORT and passed < MOST_PASSED:
         found = await tables.search(request.owner, request.scope, request.sought, before, count)
         for each in found:
             before = each.place
+            if homes is not None and each.conversation not in homes:
+                passed += 1
+                continue
+            cost = 1 if each.conversation in hits else READING
             hit = await _hit(tables, request, each, hits)
             if hit is not None:
                 hits[hit.conversation.id] = hit
+            elif request.within.chat not in (None, each.conversation):
+                passed += cost  # it is of what the chat was made from, and does not show
             else:
-                effort += 1 if each.conversation in hits else READING
+                effort += cost
             if len(hits) == request.limit:
                 break
         is_last = len(found) < count and (not found or before == found[-1].place)
         count = max(count, MORE_AT_ONCE)
+    if homes is not None:
+        is_last = len(hits) < request.limit and effort < MOST_EFFORT
     after = None if is_last or before is None else cursor_at(before)
     return SearchPage(tuple(hits.values()), after, await tables.is_all_known())
+
+
+async def _homes(tables: Tables, request: SearchRequest) -> frozenset[ConversationId] | None:
+    """The conversations whose turns the only chat shows that there is for who asks: itself, and those that it
+    was made from. None for who sees more."""
+    chat = request.within.chat
+    if chat is None:
+        return None
+    branch = await tables.first_branch(chat)
+    homes, branches = {chat}, set[BranchId]()
+    earlier = await line.before(tables, branch.id) if branch is not None else ()
+    while earlier:
+        new = [each.branch for each in earlier if each.branch not in branches]
+        branches.update(new)
+        found = [await tables.branch(each) for each in new]
+        homes.update(each.conversation for each in found if each is not None)
+        earlier = await line.before(tables, earlier[-1].branch)
+    return frozenset(homes)
 
 
 async def _hit(

@@ -70,6 +70,11 @@ class Principal(msgspec.Struct, frozen=True):
         """Whether he came by a link to one chat."""
         return self.token is not None and self.token.share is not None and self.token.conversation is not None
 
+    @property
+    def counted_as(self) -> str:
+        """Under which name his requests are counted: readers do not take the place of the chat's owner."""
+        return (self.within.label or self.owner) if self.is_reader else self.owner
+
     def may_ask(self, model: str) -> bool:
         """Whether this model is there for him."""
         return self.token is None or self.token.may_ask(model)

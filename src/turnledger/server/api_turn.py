@@ -21,7 +21,7 @@ from turnledger.server.answer import EventAnswer
 from turnledger.server.conversing import Conversing
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Place
-from turnledger.server.routes.chats import listed_shown, turn_shown
+from turnledger.server.routes.chats import listed_shown, turn_shown, without_words
 from turnledger.server.service import Service
 from turnledger.server.turn_request import TurnRequest
 from turnledger.server.wire_json import encode
@@ -145,7 +145,7 @@ class ApiTurn(Conversing):
     def _tell_whole(self, turn: Turn, chat: Listed) -> None:
         told = {
             "turn": turn_shown(turn),
-            "chat": listed_shown(chat),
+            "chat": without_words(self._principal, listed_shown(chat)),
             "branch": turn.branch,
             "state": self._began,
         }

@@ -37,6 +37,7 @@ from turnledger.server.routes import (
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
+from turnledger.server.understood import check_understood
 
 CLIENT_LEFT = 499
 """Logged and counted in place of a status when there was nobody to send one to."""
@@ -184,6 +185,7 @@ class App:
                     answer.replace(self._guard.page_policy(endpoint.page_policy))
                 if not endpoint.is_public:
                     state["principal"] = await self._admit(endpoint, head)
+                check_understood(endpoint, scope)
                 if endpoint.is_public or endpoint.checks_version or endpoint.is_stream:
                     await app(scope, receive, answer)
                 else:
@@ -205,7 +207,7 @@ class App:
     async def _answer_counted(self, app: ASGIApp, scope: Scope, receive: Receive, answer: Outgoing) -> None:
         """Answer what counts neither as a turn nor as a stream."""
         who: Principal = scope["state"]["principal"]
-        place = self.service.quotas.other(who.owner, is_tokenless=who.token is None)
+        place = self.service.quotas.other(who.counted_as, is_tokenless=who.token is None)
         try:
             await app(scope, receive, answer)
         finally:

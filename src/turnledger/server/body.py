@@ -9,11 +9,15 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from turnledger.server.errors import ClientGone, Refused
+from turnledger.server.settings import ServerLimits
 from turnledger.server.started import Started
 
 CLOSE = ((b"connection", b"close"),)
 """For a connection on which nothing sensible can follow. Not for a body that is refused while it is being
 sent: to close on a sender throws away the answer, so the server reads on, and keeps nothing."""
+
+SMALL = 1024 * 1024
+"""Bytes that suffice for whatever is no turn: titles, tags, metadata and names are bounded."""
 
 Decoded = TypeVar("Decoded")
 
@@ -35,6 +39,12 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int, wait: float) 
         raise Refused(408, "body_too_slow", message, headers=CLOSE) from None
 
 
+async def read_small_body(scope: Scope, receive: Receive, limits: ServerLimits) -> bytes:
+    """The whole body of what is no turn: many may be on their way at once, and none needs much room. Raises
+    as `read_body` does."""
+    return await read_body(scope, receive, limit=min(SMALL, limits.body_bytes), wait=limits.body_wait)
+
+
 async def _gather(receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
@@ -51,15 +61,16 @@ async def _gather(receive: Receive, limit: int) -> bytes:
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded]) -> Decoded:
-    """Decode JSON. Raises Refused (400) that says where it is not JSON, or which field is wrong and how."""
+def decode_body(body: bytes, decoder: msgspec.json.Decoder[Decoded], within: str = "") -> Decoded:
+    """Decode JSON, of a body or of a field `within` it. Raises Refused (400) that says where it is not JSON,
+    or which field is wrong and how."""
     try:
         if not body.isascii():
             body.decode()  # the decoder looks only at what it takes; the rest is passed on, or kept
         return decoder.decode(body)
     except msgspec.ValidationError as problem:
         told, _, path = str(problem).partition(" - at `")
-        param = path.removeprefix("$").strip("`.") or None
+        param = f"{within}{path.removeprefix('$').rstrip('`')}".strip(".") or None
         where = f"`{param}`: " if param else ""
         raise Refused(400, "invalid_body", f"The body is not valid: {where}{told}.", param=param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -103,5 +114,6 @@ def _announced(scope: Scope) -> int | None:
 
 
 def _too_large(limit: int) -> Refused:
-    message = f"The body is larger than {limit} bytes. Send less, or raise the server's limit `body_bytes`."
+    remedy = "." if limit == SMALL else ", or raise the server's limit `body_bytes`."
+    message = f"The body is larger than {limit} bytes. Send less{remedy}"
     return Refused(413, "body_too_large", message)

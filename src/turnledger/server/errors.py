@@ -46,8 +46,9 @@ class ClientGone(TurnledgerError):
 
 
 def shutting_down() -> Refused:
-    """What a request is told that came too late, or whose turn outlasted the grace time."""
-    message = "The server is shutting down: the turn has failed, or was not begun. Try again in a moment."
+    """What a request is told that came too late, only listens, or whose turn outlasted the grace time."""
+    told = "The server is shutting down. A turn that was asked for here has failed, or was not begun."
+    message = f"{told} Try again in a moment."
     return Refused(503, "shutting_down", message, headers=[(b"retry-after", b"1")])
 
 

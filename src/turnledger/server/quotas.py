@@ -23,6 +23,7 @@ from turnledger.server.settings import ServerLimits
 TURNS, WAITING, STREAMS, REQUESTS = "turns", "waiting", "streams", "requests"
 OTHERS = "other_requests"
 EXCHANGES = "exchanges"
+IMPORTS = "imports"
 SHARE = 4
 """An owner may have so many times what is free."""
 RETRY_AFTER = 2
@@ -99,6 +100,10 @@ class Quotas:
             ),
         )
 
+        self._imports = (
+            Bound(IMPORTS, limits.imports, limits.owner_imports, "too_many_imports", "imports at once"),
+        )
+
     def turn(self, owner: str, *, is_tokenless: bool) -> Place:
         """Let in a turn, which counts until it leaves, and as waiting until it begins. Raises Refused."""
         pace = None if is_tokenless else self._pace
@@ -122,6 +127,10 @@ class Quotas:
     def other(self, owner: str, *, is_tokenless: bool) -> Place:
         """Let in a request that is neither, which counts until it leaves. Raises Refused."""
         return self._admit(self._others, owner, is_tokenless)
+
+    def importing(self, owner: str, *, is_tokenless: bool) -> Place:
+        """Let in a file that is imported, which counts until it is. Raises Refused."""
+        return self._admit(self._imports, owner, is_tokenless)
 
     def look_at_streams(self, owner: str, *, is_tokenless: bool) -> None:
         """Raise Refused if there is no room for another reader now. Counts nothing."""

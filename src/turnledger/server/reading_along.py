@@ -10,8 +10,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from turnledger.chat import Chat
+from turnledger.model.conversation import NamedBy
 from turnledger.model.flags import hidden_from_user
 from turnledger.model.item import Item
+from turnledger.model.title import first_words
 
 WITHHELD: Mapping[str, Any] = {"conversation_key": None, "metadata": {}, "tags": [], "attempts": []}
 """What is the owner's own, and what it looks like then."""
@@ -23,11 +25,21 @@ async def as_readers_see(chat: Chat, shown: Mapping[str, Any]) -> dict[str, Any]
     turns = shown["turns"]
     hidden = hidden_from_user(await chat.flags(*[turn["id"] for turn in turns])) if turns else {}
     withheld = {name: value for name, value in WITHHELD.items() if name in shown}
+    if shown.get("named_by") == NamedBy.WORDS:
+        withheld["title"] = await _words(chat)
     return {
         **shown,
         **withheld,
         "turns": [_turn(turn, frozenset(hidden.get(turn["id"], ()))) for turn in turns],
     }
+
+
+async def _words(chat: Chat) -> str | None:
+    """The first words that readers see. A chat keeps its name when these are hidden, edited or taken back."""
+    for turn in await chat.turns(before=2, limit=1):
+        hidden = hidden_from_user(await chat.flags(turn.id)).get(turn.id, ())
+        return first_words(_messages(enumerate(turn.input), frozenset(hidden)))
+    return None
 
 
 def _turn(turn: Mapping[str, Any], hidden: frozenset[int]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from turnledger.server.keeping import Keeping
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Quotas
 from turnledger.server.readiness import Readiness
+from turnledger.server.sealing import Sealing
 from turnledger.server.settings import Settings
 from turnledger.server.sharing import Sharing
 from turnledger.server.staying import Staying
@@ -31,6 +32,7 @@ class Service:
         self.ledger = ledger
         self.models = models
         self.admission = Admission(ledger.tokens, settings, ledger.clock)
+        self.sealing = Sealing(ledger.tokens)
         self.staying = Staying(ledger.tokens, ledger.clock)
         self.settings = settings
         self.keeping = Keeping(settings.chats, ledger)

@@ -52,10 +52,15 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     owner_requests: Count | None = 1_000
     """Other requests that one owner may have open, neither turns nor event streams: their bodies may take
     their time, too."""
+    imports: Count = 32
+    """Files that may be imported at once: of each, a chat is held in memory, up to 64 MiB and more."""
+    owner_imports: Count | None = 4
+    """Files that one owner may import at once."""
     owner_turns_per_minute: Count | None = None
     """Turns that one owner may ask for within a minute; none is given by default."""
     exchanges_per_minute: Count = 600
-    """Codes of share links that may be brought within a minute, by all visitors together."""
+    """Visitors who may come by share links within a minute, all links together; and as many codes may be
+    brought that lead nowhere."""
     owner_bytes: Count | None = None
     """Bytes that one owner may store, in all his conversations; none is given by default."""
     input_items: Count = ENGINE.input_items

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from enum import StrEnum
 from typing import Any, TypeAlias
 from urllib.parse import unquote_to_bytes
@@ -75,9 +75,17 @@ def named_among(headers: RawHeaders, taken: frozenset[bytes]) -> dict[bytes, byt
     for another: it would promise something in vain."""
     named = named_in(headers)
     if others := named.keys() - taken - {COUNT}:
-        names = ", ".join(sorted(name.decode() for name in others))
-        raise InvalidInput(f"{names}: not for this request. Leave it out; what it can say is in its body.")
+        raise not_for_this(others)
     return named
+
+
+def not_for_this(names: Set[bytes]) -> InvalidInput:
+    """What to tell a request that carries headers which it does not understand."""
+    told = ", ".join(sorted(name.decode() for name in names))
+    remedy = "Leave it out; what it can say is in its body."
+    if KEEP in names:
+        remedy = "What is asked for here is kept. For a turn that is not, ask at /v1/chat/completions."
+    return InvalidInput(f"{told}: not for this request. {remedy}")
 
 
 def words_of(named: Named) -> str:

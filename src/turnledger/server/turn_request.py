@@ -74,6 +74,10 @@ def turn_request(path: str, headers: RawHeaders, raw: bytes) -> TurnRequest:
     body = decode_body(raw, _bodies)
     if body.chat is None and body.conversation_key is None and _takes_a_place(body):
         raise InvalidInput("replaces and regenerates are about a turn of a chat. Name that: `chat`.")
+    if body.chat is not None and body.scope:
+        raise InvalidInput(
+            "scope: a chat that is named by its id is of the scope it was made in. Leave it out."
+        )
     settings = _settings(body)
     stream_options = settings.pop("stream_options", None)
     fields = {name: value for name, value in _fields.decode(raw).items() if name not in _PLACE}
@@ -97,10 +101,10 @@ def _settings(body: TurnBody) -> dict[str, msgspec.Raw]:
     raw = bytes(body.settings)
     if body.settings == NULL:
         return {}
-    looked_at = decode_body(raw, _looked_at)
+    looked_at = decode_body(raw, _looked_at, "settings")
     check_tools(looked_at)
     check_keepable(looked_at)
-    settings = decode_body(raw, _fields)
+    settings = decode_body(raw, _fields, "settings")
     if stray := OF_THEIR_OWN & settings.keys():
         raise InvalidInput(f"settings: {', '.join(sorted(stray))} is said outside of it, or not at all.")
     return settings

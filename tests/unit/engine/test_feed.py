@@ -131,6 +131,21 @@ async def test_a_crowd_that_comes_back_reads_the_store_once() -> None:
             each.__exit__()
 
 
+async def test_who_comes_late_is_told_of_no_title_that_is_gone() -> None:
+    async with opened() as (ledger, _):
+        start = await ledger.position()
+        chat = await ledger.conversation(title="secret")
+        for _ in range(300):
+            await ledger.conversation()
+        with ledger.follow(after=start) as following, ledger.follow(after=start) as late:
+            assert (await following.next_batch())[0].chat.title == "secret"
+            await chat.delete(purge=True)
+            await handed_out(ledger)
+            [first, *_] = await late.next_batch()
+            assert first.conversation == chat.id
+            assert first.chat.title is None
+
+
 async def test_who_is_cancelled_while_the_store_is_read_has_lost_nothing() -> None:
     async with opened() as (ledger, store):
         start = await ledger.position()

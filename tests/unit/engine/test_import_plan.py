@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from turnledger.engine import import_plan
 from turnledger.engine.import_plan import Plan, planned
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
 from turnledger.model.attempt import Failure
-from turnledger.model.ids import BranchId, ConversationId, TurnId
+from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.pairing import NOT_ANSWERED
 from turnledger.model.transfer import BranchLine, ChatLine, FlagLine, ResetLine, TurnLine
@@ -255,6 +256,30 @@ def test_a_turn_of_too_many_items_and_a_chat_of_too_many_branches_are_left_out()
     branches = tuple(BranchLine(id=f"{number}", head=None) for number in range(11))
     with pytest.raises(InvalidInput, match="branches"):
         plan(header(branches=branches), import_turns=10)
+
+
+def test_branches_are_told_apart_without_looking_at_each_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file may name thousands, and others are to be served meanwhile."""
+    compared = 0
+
+    class Counted(BranchId):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, str(other))
+
+        __hash__ = BranchId.__hash__
+
+    def counted(kind: type[Id], text: str, at: int, within: str) -> Id:
+        made = import_plan.derived(kind, at, within, text)
+        return Counted.trusted(made.raw) if kind is BranchId else made
+
+    monkeypatch.setattr(import_plan, "known_id", counted)
+    made = plan(header(branches=tuple(BranchLine(id=f"b{each}", head=None) for each in range(300))))
+    assert len(made.branches) == 300
+    assert compared < 300
 
 
 @pytest.mark.parametrize("revision", [0, -1, 2**60])

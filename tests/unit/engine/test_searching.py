@@ -13,6 +13,7 @@ from turnledger.errors import InvalidInput
 from turnledger.model.found import TITLES, Found
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.search_words import Phrase
+from turnledger.model.within import Within
 from turnledger.stores.memory import MemoryStore, MemoryTables
 from turnledger.testing.fake_clock import FakeClock
 from turnledger.testing.gates import GatedStore
@@ -156,3 +157,41 @@ async def test_a_search_finds_by_its_current_branch(ledger: Ledger) -> None:
     current = BranchId((await chat.info()).branch)
     assert shared.branch == current
     assert gone.branch != current
+
+
+@pytest.mark.parametrize("limit", [1, 5])
+async def test_who_sees_one_chat_learns_nothing_of_what_is_found_in_others(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(searching, "MOST_EFFORT", 6)
+    monkeypatch.setattr(searching, "MORE_AT_ONCE", 2)
+
+    async def run(owner: str, text: str, key: str) -> None:
+        async with ledger.turn(text, conversation_key=key, owner=owner) as turn:
+            turn.emit("Yes.")
+
+    async def pages(owner: str, text: str, chat: str) -> list[tuple[int, bool]]:
+        told: list[tuple[int, bool]] = []
+        cursor = None
+        while not told or cursor is not None:
+            within = Within(chat=ConversationId(chat))
+            page = await ledger.search(text, owner=owner, within=within, limit=limit, cursor=cursor)
+            cursor = page.next
+            told.append((len(page.hits), cursor is not None))
+        return told
+
+    async def told(owner: str, others: int) -> list[list[tuple[int, bool]]]:
+        for each in range(others):
+            await run(owner, "A heron, a stork and a crane.", f"before {each}")
+        await run(owner, "A heron.", "seen")
+        await run(owner, "A stork.", "seen")
+        seen = await ledger.conversation(conversation_key="seen", owner=owner)
+        fork = await seen.fork()
+        for each in range(others):
+            await run(owner, "A heron, a stork and a crane.", f"after {each}")
+        found = [await pages(owner, text, seen.id) for text in ("heron", "stork", "crane")]
+        for _ in range(others):
+            await run(owner, "A heron, a stork and a crane.", "seen")
+        return [*found, *[await pages(owner, text, fork.id) for text in ("heron", "stork", "crane")]]
+
+    assert await told("ann", 8) == await told("ben", 0)

@@ -20,6 +20,7 @@ from turnledger.server.endpoint import Endpoint
 from turnledger.server.models import Models
 from turnledger.server.service import Service
 from turnledger.server.settings import Settings
+from turnledger.server.understood import NATIVE
 
 HOST = (b"host", b"localhost:8383")
 JSON = (b"content-type", b"application/json")
@@ -58,9 +59,10 @@ async def ask(
     headers: Headers = (HOST,),
     parts: Sequence[bytes] = (b"",),
     leaves: bool = False,
-    query: bytes = b"token=secret",
+    query: bytes | None = None,
 ) -> Reply:
-    """Send one request, its body in parts; `leaves`: the client goes away after them."""
+    """Send one request, its body in parts; `leaves`: the client goes away after them. Where a query may say
+    anything, it says something that no log may tell."""
     reply = Reply()
     messages: list[Message] = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages[-1]["more_body"] = leaves
@@ -90,7 +92,7 @@ async def ask(
         "method": method,
         "path": path,
         "headers": list(headers),
-        "query_string": query,
+        "query_string": query if query is not None else b"" if path.startswith(NATIVE) else b"token=secret",
     }
     await app(scope, receive, send)
     return reply

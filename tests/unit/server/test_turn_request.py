@@ -45,6 +45,7 @@ def test_a_request_is_the_same_however_it_is_delivered_and_its_chat_is_called() 
     [
         ({"replaces": "turn_1"}, "Name that: `chat`"),
         ({"regenerates": True}, "Name that: `chat`"),
+        ({"chat": "conv_1", "scope": "confessional"}, "scope: .* Leave it out"),
         ({"settings": {"model": "other"}}, "settings: model"),
         ({"settings": {"stream": True}}, "settings: stream"),
         ({"settings": {"functions": []}}, "functions"),
@@ -67,3 +68,12 @@ def test_what_is_of_another_shape_is_refused(fields: dict[str, Any]) -> None:
 
 def test_regenerates_may_be_said_to_be_off() -> None:
     assert asked(input="Hi", regenerates=False).body.regenerates is False
+
+
+@pytest.mark.parametrize(
+    ("settings", "param"), [(5, "settings"), ([], "settings"), ({"tools": 5}, "settings.tools")]
+)
+def test_what_is_wrong_with_the_settings_is_told_with_its_place(settings: Any, param: str) -> None:
+    with pytest.raises(Refused, match=f"`{param}`: Expected") as refused:
+        asked(input="Hi", settings=settings)
+    assert refused.value.param == param

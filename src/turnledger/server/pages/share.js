@@ -1,8 +1,12 @@
 
 "use strict";
 // First of all: the code must not stay where it can be seen, copied or sent on.
-const code = location.hash.slice(1);
-history.replaceState(null, "", location.pathname);
+let code = "";
+function takeCode() {
+  code = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname);
+}
+takeCode();
 
 const element = id => document.getElementById(id);
 const PAGE = 50;
@@ -35,9 +39,10 @@ async function ask(method, path, token, body) {
 }
 
 // The link is known here by its last letters, which are a checksum and give nothing away.
-const link = code ? `turnledger ${code.slice(-6)}` : kept.get("turnledger last");
+const linkOf = code => code ? `turnledger ${code.slice(-6)}` : kept.get("turnledger last");
 
 async function token() {
+  const link = linkOf(code);
   const had = link && kept.get(`${link} token`);
   if (had) {
     try {
@@ -90,6 +95,8 @@ async function showTurns(shown, bearer) {
 }
 
 async function arrive() {
+  element("turns").replaceChildren();
+  element("older").hidden = true;
   const bearer = await token();
   const me = await ask("GET", "/api/tokens/self", bearer);
   const until = me.expires_at === null ? "" : ` until ${new Date(me.expires_at).toLocaleString()}`;
@@ -102,7 +109,6 @@ async function arrive() {
   const shown = await ask("GET", `/api/chats/${me.chat}?limit=${PAGE}`, bearer);
   element("title").textContent = shown.title || me.name || "Shared with you";
   element("about").textContent = `You can read this chat${until}.`;
-  element("turns").replaceChildren();
   await showTurns(shown, bearer);
 }
 
@@ -121,3 +127,11 @@ async function attempt(step) {
 }
 
 attempt(arrive);
+
+// Another link that is opened here loads no page: it only changes the address.
+addEventListener("hashchange", () => {
+  if (location.hash.length < 2) return;
+  takeCode();
+  document.body.dataset.state = "";
+  attempt(arrive);
+});

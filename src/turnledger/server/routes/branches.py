@@ -23,10 +23,10 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.listing import Listed
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Answering, Endpoint, Parameter
 from turnledger.server.query import number_of
-from turnledger.server.routes.chats import LISTED_CHAT, PAGE, TURN, listed_shown, turn_shown
+from turnledger.server.routes.chats import LISTED_CHAT, PAGE, TURN, listed_shown, turn_shown, without_words
 from turnledger.server.schemas import (
     NAME,
     NUMBER,
@@ -167,20 +167,21 @@ class BranchRoutes:
             readmit=self._readmit(request),
         )
         replayed = {} if made.is_new else {"idempotency-replayed": "true"}
-        return Response(encode(listed_shown(await made.summary())), 201, replayed, media_type=_JSON)
+        told = without_words(who, listed_shown(await made.summary()))
+        return Response(encode(told), 201, replayed, media_type=_JSON)
 
     async def switch(self, request: Request) -> Response:
         """Show another branch."""
         asked, who = await self._asked(request, _switches)
         chat = await self._chat(request, who)
-        return await _moved(chat, await chat.switch(asked.branch, **self._options(request, who)))
+        return await _moved(who, chat, await chat.switch(asked.branch, **self._options(request, who)))
 
     async def undo(self, request: Request) -> Response:
         """Take back the last turn."""
         asked, who = await self._asked(request, _undos)
         chat = await self._chat(request, who)
         shown = await chat.undo(asked.turn, forget=asked.forget, **self._options(request, who))
-        return await _moved(chat, shown)
+        return await _moved(who, chat, shown)
 
     async def reset(self, request: Request) -> Response:
         """Give a conversation_key to a fresh chat."""
@@ -197,7 +198,7 @@ class BranchRoutes:
             admitted=who.version,
             readmit=self._readmit(request),
         )
-        return _told(listed_shown(await chat.summary()))
+        return _told(without_words(who, listed_shown(await chat.summary())))
 
     async def branches(self, request: Request) -> Response:
         """List the branches of a chat."""
@@ -219,7 +220,7 @@ class BranchRoutes:
     async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
         """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
         limits = self._service.settings.limits
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body if body.strip() else b"{}", decoder)
         return asked, await self._service.admission.admit(request.state.head)
 
@@ -262,14 +263,14 @@ def sibling_shown(sibling: Sibling, asked_for: str) -> dict[str, Any]:
     return {"turn": turn_shown(turn), "branch": sibling.branch, "is_current": turn.id == asked_for}
 
 
-async def _moved(chat: Chat, shown: Branch) -> Response:
+async def _moved(who: Principal, chat: Chat, shown: Branch) -> Response:
     """The chat as it is now, or as this left it: it was done, also if somebody has deleted it since."""
     try:
         listed = await chat.summary()
     except ConversationUnavailable:
         moved = replace(chat.as_opened, branch=shown.id)
         listed = Listed(moved, shown.length, shown.preview, is_running=False)
-    return _told(listed_shown(listed))
+    return _told(without_words(who, listed_shown(listed)))
 
 
 def _told(answer: Any) -> Response:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -12,17 +13,18 @@ from starlette.responses import Response
 
 from turnledger.chat import Chat
 from turnledger.engine.asking import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
-from turnledger.errors import RevisionConflict
+from turnledger.errors import ConversationUnavailable, RevisionConflict
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
 from turnledger.model.listing import Listed
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body
 from turnledger.server.query import choice_of, number_of
-from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown
+from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown, without_words
+from turnledger.server.routes.events import POSITION
 from turnledger.server.schemas import (
     ERROR,
     NAME,
@@ -36,6 +38,7 @@ from turnledger.server.schemas import (
     or_null,
 )
 from turnledger.server.service import Service
+from turnledger.server.turn_headers import named_among
 from turnledger.server.wire_json import encode
 
 _JSON = "application/json"
@@ -144,12 +147,15 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
-        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": page.as_of}
+        as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
+        shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": as_of}
         return Response(encode(shown), media_type=_JSON)
 
     async def make(self, request: Request) -> Response:
         """Make a chat, or find the one that has the conversation_key."""
         asked, who = await self._asked(request, _makes)
+        # An idempotency_key would be taken for a promise; what makes one chat of many is a conversation_key.
+        named_among(request.scope["headers"], frozenset())
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
         chat = await self._service.ledger.conversation(
@@ -161,7 +167,7 @@ class CatalogueRoutes:
             metadata=asked.metadata,
             tags=asked.tags or (),
         )
-        return _told(await chat.summary(), 201 if chat.is_new else 200)
+        return _told(who, await chat.summary(), 201 if chat.is_new else 200)
 
     async def change(self, request: Request) -> Response:
         """Rename, tag, pin, archive; if it is still at the revision that was read."""
@@ -169,18 +175,17 @@ class CatalogueRoutes:
         asked, who = await self._asked(request, _changes)
         id = request.path_params["chat"]
         chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        before = await chat.summary()
         try:
             changed = await chat.update(**asked.changes(), revision=revision)
         except RevisionConflict as problem:
-            return await _conflict(chat, problem)
-        listed = await chat.summary()
-        # Somebody may have changed it since: this request is told what it made of it.
-        return _told(msgspec.structs.replace(listed, conversation=_as_changed(listed, changed)))
+            return await _conflict(who, chat, problem)
+        return _told(who, await _as_changed(chat, changed, before))
 
     async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
         """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
         limits = self._service.settings.limits
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body if body.strip() else b"{}", decoder)
         return asked, await self._service.admission.admit(request.state.head)
 
@@ -196,22 +201,27 @@ def revision_of(if_match: str | None) -> int | None:
     return int(found[1])
 
 
-def _as_changed(listed: Listed, changed: Conversation) -> Conversation:
-    return msgspec.structs.replace(
+async def _as_changed(chat: Chat, changed: Conversation, before: Listed) -> Listed:
+    """The chat as this request made it: that was done, also if somebody has changed or deleted it since."""
+    listed = before
+    with suppress(ConversationUnavailable):
+        listed = await chat.summary()
+    told = msgspec.structs.replace(
         changed, touched_at=listed.conversation.touched_at, branch=listed.conversation.branch
     )
+    return msgspec.structs.replace(listed, conversation=told)
 
 
-async def _conflict(chat: Chat, problem: RevisionConflict) -> Response:
+async def _conflict(who: Principal, chat: Chat, problem: RevisionConflict) -> Response:
     """Somebody was faster: how the chat is by now, so that nobody has to ask for it."""
     listed = await chat.summary()
-    told = {**msgspec.json.decode(error_body(problem)), "chat": listed_shown(listed)}
+    told = {**msgspec.json.decode(error_body(problem)), "chat": without_words(who, listed_shown(listed))}
     return Response(encode(told), 412, {"etag": etag_of(listed.conversation)}, media_type=_JSON)
 
 
-def _told(listed: Listed, status: int = 200) -> Response:
+def _told(who: Principal, listed: Listed, status: int = 200) -> Response:
     headers = {"etag": etag_of(listed.conversation)}
-    return Response(encode(listed_shown(listed)), status, headers, media_type=_JSON)
+    return Response(encode(without_words(who, listed_shown(listed))), status, headers, media_type=_JSON)
 
 
 def endpoints(service: Service) -> list[Endpoint]:

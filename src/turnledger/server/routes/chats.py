@@ -186,6 +186,15 @@ def listed_shown(listed: Listed) -> dict[str, Any]:
     }
 
 
+def without_words(who: Principal, shown: dict[str, Any]) -> dict[str, Any]:
+    """The same, for who may change chats: without what was said there, unless he may read that, too. A name
+    that a person gave is none of it."""
+    if who.has(TokenScope.CHATS_READ):
+        return shown
+    title = shown["title"] if shown["named_by"] == NamedBy.PERSON else None
+    return {**shown, "title": title, **({"preview": ""} if "preview" in shown else {})}
+
+
 def etag_of(conversation: Conversation) -> str:
     """What an If-Match names. It tells one version of what people say of a chat from another: turns do not
     change it, nor do titles that nobody gave."""

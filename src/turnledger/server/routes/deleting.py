@@ -11,7 +11,7 @@ from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import yes_or_no
-from turnledger.server.routes.chats import CHAT_INFO, about
+from turnledger.server.routes.chats import CHAT_INFO, about, without_words
 from turnledger.server.schemas import TEXT, TIME, an_object, id_of, or_null
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
@@ -51,7 +51,7 @@ def endpoints(service: Service) -> list[Endpoint]:
         chat = await service.ledger.restore(request.path_params["chat"], owner=who.owner, within=who.within)
         former = chat.former_conversation_key
         # Not looked up again: it was restored, also if somebody has deleted it since.
-        told = {**about(chat.as_opened), "former_conversation_key": former}
+        told = {**without_words(who, about(chat.as_opened)), "former_conversation_key": former}
         return Response(encode(told), media_type="application/json")
 
     return [

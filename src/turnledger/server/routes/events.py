@@ -11,17 +11,22 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from turnledger.engine.feed import Following
-from turnledger.model.change import ChangeKind, LiveChange
+from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import shutting_down
 from turnledger.server.event_stream import send_pieces
+from turnledger.server.sealing import Seal
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
 HEARTBEAT = 15.0
 """Seconds; who was told nothing for as long is told that, within twice of it."""
+POSITION = b"position"
+"""What ids of events are sealed for."""
+UNKNOWN = "?"
+"""No position."""
 REMEMBERED, REMEMBERED_BYTES = 64, 4 * 1024 * 1024
 """Batches that are remembered as bytes, and how many bytes: of those who follow one owner, most are sent the
 same."""
@@ -80,34 +85,37 @@ class LiveUpdates:
 
     async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
         service, after = self._service, request.headers.get("last-event-id") or None
+        seal = await service.sealing.seal()
+        if after is not None:
+            after = seal.open(POSITION, after) or UNKNOWN
         with service.ledger.follow(owner=who.owner, within=who.within, after=after) as following:
             service.metrics.stream_opened()
             self._join(following)
             try:
                 stay, patience = service.staying.stay(who), service.settings.limits.send_wait
-                pieces = self._pieces(following)
+                pieces = self._pieces(following, seal)
                 await send_pieces(pieces, request.scope, receive, send, patience, stay)
             finally:
                 self._leave(following)
                 service.metrics.stream_closed()
 
-    async def _pieces(self, following: Following) -> AsyncIterator[bytes]:
+    async def _pieces(self, following: Following, seal: Seal) -> AsyncIterator[bytes]:
         """What is sent, piece by piece, until the server ends: it waits for nobody who only listens."""
         while not self._service.shutting_down.is_set():
             batch = await following.next_batch()
             if batch:
                 self._open[following] = True
-                for piece in self._bytes_of(batch):
+                for piece in self._bytes_of(batch, seal):
                     yield piece
             elif not self._service.shutting_down.is_set():
                 # Who is cut off after an hour of silence goes on from here.
-                yield b": \nid: %s\n\n" % str(following.position).encode()
+                yield b": \nid: %s\n\n" % sealed(seal, following.position).encode()
         raise shutting_down()
 
-    def _bytes_of(self, batch: Sequence[LiveChange]) -> list[bytes]:
+    def _bytes_of(self, batch: Sequence[LiveChange], seal: Seal) -> list[bytes]:
         known = self._encoded.get(id(batch))
         if known is None:  # what is remembered is held, so no other has the same id
-            known = batch, pieces_of([change_bytes(change) for change in batch])
+            known = batch, pieces_of([change_bytes(change, seal) for change in batch])
             self._encoded[id(batch)] = known
             self._encoded_bytes += sum(map(len, known[1]))
             while len(self._encoded) > REMEMBERED or self._encoded_bytes > REMEMBERED_BYTES:
@@ -154,10 +162,15 @@ def pieces_of(told: Sequence[bytes]) -> list[bytes]:
     return [b"".join(piece) for piece in pieces]
 
 
-def change_bytes(change: LiveChange) -> bytes:
+def sealed(seal: Seal, position: Position) -> str:
+    """A position as it is told: it counts what all owners do."""
+    return seal.close(POSITION, str(position))
+
+
+def change_bytes(change: LiveChange, seal: Seal) -> bytes:
     """One change, with its position to go on from and its kind."""
     return b"id: %s\nevent: %s\ndata: %s\n\n" % (
-        str(change.position).encode(),
+        sealed(seal, change.position).encode(),
         change.kind.encode(),
         encode(change_shown(change)),
     )

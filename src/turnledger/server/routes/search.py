@@ -29,6 +29,8 @@ from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
 PAGE = 20
+PLACE = b"place"
+"""What cursors are sealed for."""
 MARK: Schema = {**a_list(NUMBER), "minItems": 2, "maxItems": 2}
 HIT: Schema = an_object(
     {
@@ -60,17 +62,18 @@ def endpoints(service: Service) -> list[Endpoint]:
     async def search(request: Request) -> Response:
         query = request.query_params
         who: Principal = request.state.principal
+        seal, cursor = await service.sealing.seal(), query.get("cursor")
         page = await service.ledger.search(
             query.get("q", ""),
             owner=who.owner,
             scope=query.get("scope"),
             within=who.within,
-            cursor=query.get("cursor"),
+            cursor=None if cursor is None else seal.open(PLACE, cursor) or "",
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
         shown = {
             "data": [hit_shown(hit) for hit in page.hits],
-            "next": page.next,
+            "next": None if page.next is None else seal.close(PLACE, page.next),
             "complete": page.is_complete,
         }
         return Response(encode(shown), media_type="application/json")

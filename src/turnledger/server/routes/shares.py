@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,12 +12,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from turnledger.engine.asking import LONGEST, TEXT_LENGTH
+from turnledger.errors import LinkNotValid
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.share import Share, ShareKind
 from turnledger.model.share_code import NONCE
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused
 from turnledger.server.pace import Pace
@@ -46,7 +48,9 @@ PAGE = 100
 PAGE_PATH = "/share"
 BODY_BYTES = 16 * 1024
 """Bytes of what a visitor may send: a code and a nonce."""
-EVERYBODY = ""
+STRANGERS = ""
+VISITS, GUESSES = "visits", "guesses"
+"""What is counted within a minute: visitors who are let in, and codes that lead nowhere."""
 _JSON = "application/json"
 
 
@@ -173,7 +177,7 @@ class ShareRoutes:
     async def create(self, request: Request) -> Response:
         """Make a link that gives nothing beyond the token it is asked with."""
         limits, who = self._service.settings.limits, request.state.principal
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body, _asked_decoder)
         if who.token_id is None:
             message = (
@@ -211,14 +215,16 @@ class ShareRoutes:
         return Response(encode(share_shown(share)), media_type=_JSON)
 
     async def exchange(self, request: Request) -> Response:
-        """Let a visitor in."""
-        self._look_at_pace()
-        wait = self._service.settings.limits.body_wait
-        body = await read_body(request.scope, request.receive, limit=BODY_BYTES, wait=wait)
-        brought = decode_body(body, _exchange_decoder)
-        self._look_at_pace()
-        self._pace.count(EVERYBODY)
-        visit = await self._shares.exchange(brought.code, brought.nonce)
+        """Let a visitor in. Codes that lead nowhere are counted apart: who makes them up by the thousand
+        keeps out nobody who was given one."""
+        brought = decode_body(await self._brought(request), _exchange_decoder)
+        try:
+            visit = await self._shares.exchange(
+                brought.code, brought.nonce, arrives=partial(self._count, VISITS)
+            )
+        except LinkNotValid:
+            self._count(GUESSES)
+            raise
         token = visit.token
         shown = {
             "token": visit.text,
@@ -232,13 +238,25 @@ class ShareRoutes:
         }
         return Response(encode(shown), media_type=_JSON)
 
-    def _look_at_pace(self) -> None:
-        wait = math.ceil(self._pace.wait(EVERYBODY))
+    async def _brought(self, request: Request) -> bytes:
+        """The body of somebody who shows no token. Strangers count as one owner while theirs are on the way,
+        so that slow ones leave room for everybody who has one."""
+        place = self._service.quotas.other(STRANGERS, is_tokenless=False)
+        wait = self._service.settings.limits.body_wait
+        try:
+            return await read_body(request.scope, request.receive, limit=BODY_BYTES, wait=wait)
+        finally:
+            place.leave()
+
+    def _count(self, name: str) -> None:
+        """Count one of these. Raises Refused (429) if there were as many within a minute as may be."""
+        wait = math.ceil(self._pace.wait(name))
         if wait:
             self._service.metrics.refused("exchanges_per_minute")
             message = f"At most {self._most} links a minute are followed here (`exchanges_per_minute`)."
             told = f"{message} Try again in {wait} s."
             raise Refused(429, "too_many_exchanges", told, headers=((b"retry-after", b"%d" % wait),))
+        self._pace.count(name)
 
     async def page(self, _: Request) -> Response:
         """The page that a link leads to; it is the same for everybody."""

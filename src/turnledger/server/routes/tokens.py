@@ -14,7 +14,7 @@ from turnledger.errors import TokenNotFound
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.token import Token, TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.query import number_of
 from turnledger.server.schemas import (
@@ -119,7 +119,7 @@ class TokenRoutes:
     async def create(self, request: Request) -> Response:
         """Make a token that gives nothing beyond the one it is asked with."""
         limits = self._service.settings.limits
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         asked = decode_body(body, _decoder)
         who: Principal = request.state.principal
         token, text = await self._tokens.create(

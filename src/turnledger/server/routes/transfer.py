@@ -159,6 +159,7 @@ class ImportChats:
         request = Request(scope, receive)
         who: Principal = request.state.principal
         answer = _Answer(send)
+        place = self._service.quotas.importing(who.owner, is_tokenless=who.token is None)
         try:
             with self._service.staying.stay(who):
                 await self._take_in(who, request, receive, answer)
@@ -173,6 +174,8 @@ class ImportChats:
             await answer.fail(reason or shutting_down())
             if reason is None:
                 raise
+        finally:
+            place.leave()
 
     async def _take_in(self, who: Principal, request: Request, receive: Receive, answer: _Answer) -> None:
         service = self._service

@@ -13,7 +13,7 @@ from turnledger.model.attempt import OnStop
 from turnledger.model.ids import TurnId
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
-from turnledger.server.body import decode_body, read_body
+from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.event_stream import send_events
 from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
@@ -26,8 +26,8 @@ ENDED = an_object({"state": or_null(STATE), "committed": {"type": "boolean"}, "f
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
 
 
-class StopBody(msgspec.Struct):
-    """What the body of a stop may say."""
+class StopBody(msgspec.Struct, forbid_unknown_fields=True):
+    """What the body of a stop may say, and nothing else: misspelt, it would keep what was to be discarded."""
 
     policy: OnStop | None = None
 
@@ -40,7 +40,7 @@ def endpoints(service: Service) -> list[Endpoint]:
 
     async def stop(request: Request) -> Response:
         limits, turn = service.settings.limits, request.path_params["turn"]
-        body = await read_body(request.scope, request.receive, limit=limits.body_bytes, wait=limits.body_wait)
+        body = await read_small_body(request.scope, request.receive, limits)
         policy = decode_body(body, _stop_decoder).policy if body.strip() else None
         # The body may have taken its time, in which the token may have ended.
         who = await service.admission.admit(request.state.head)
@@ -56,7 +56,10 @@ def endpoints(service: Service) -> list[Endpoint]:
             summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
             tag="turns",
             in_path=TURN,
-            body=an_object({}, optional={"policy": or_null(one_of(OnStop))}),
+            body={
+                **an_object({}, optional={"policy": or_null(one_of(OnStop))}),
+                "additionalProperties": False,
+            },
             needs_body=False,
             content={200: {"application/json": ENDED}},
             answers={200: "How it ended; `state` is null if there was nothing to stop any more.", **GONE},

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from turnledger.model.change import LiveChange, Position, mark_of
+from turnledger.model.change import ChangeKind, LiveChange, Position, mark_of
+from turnledger.model.conversation import Conversation
 from turnledger.model.ids import TurnId
 from turnledger.stores.memory.undo_log import UndoLog
 
@@ -26,6 +27,15 @@ class ChangeRows(UndoLog):
         mark = mark_of(change.at, change.conversation.raw, change.turn.raw if change.turn else None)
         self._put(self._db.changes, number, replace(change, position=Position(number, mark)))
         self._put(self._db.last_change, None, number)
+
+    async def _tell_gone(self, conversation: Conversation, why: str, at: int) -> None:
+        """Tell of what this store ended by itself, if anybody was told that it is there."""
+        if conversation.is_listed and not conversation.internal:
+            owner, id, scope = conversation.owner, conversation.id, conversation.scope
+            kind = ChangeKind.CHAT_DELETED
+            await self.add_change(
+                LiveChange(kind=kind, owner=owner, conversation=id, scope=scope, detail=why, at=at)
+            )
 
     async def changes(
         self, after: int, owners: Collection[str], limit: int

@@ -3,6 +3,7 @@ tests and the simulator do."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -53,8 +54,9 @@ class Database:
     shares: dict[ShareId, Share] = field(default_factory=dict)
     admissions: dict[str, int] = field(default_factory=dict)
     places: dict[TurnId | ConversationId, int] = field(default_factory=dict)
-    last_place: int = 0
+    last_place: int = field(default=0, compare=False)  # no row: a place that was undone is not given again
     changes: dict[int, LiveChange] = field(default_factory=dict)
     last_change: dict[None, int] = field(default_factory=dict)
+    secret: bytes = field(default_factory=lambda: os.urandom(32), repr=False, compare=False)
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     watchers: list[tuple[object, Callable[[], None], Context]] = field(default_factory=list)

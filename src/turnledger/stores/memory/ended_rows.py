@@ -22,11 +22,12 @@ class EndedRows:
         return [each for purge_at, _, each in sorted(due) if purge_at <= now][:limit]
 
     async def unlisted_conversations(self, touched_by: int, limit: int) -> list[Conversation]:
+        tried = self._tried_after(touched_by)
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
             if not each.is_listed and each.touched_at <= touched_by and not self._runs(each)
-            if self._db.branches[each.branch].unsettled is None
+            if self._db.branches[each.branch].unsettled is None and each.id not in tried
         ]
         return sorted(idle, key=_age)[:limit]
 
@@ -35,11 +36,12 @@ class EndedRows:
         return sorted(owner for owner in stored if after is None or owner > after)[:limit]
 
     async def oldest_conversations(self, owner: str, touched_by: int, limit: int) -> list[Conversation]:
+        tried = self._tried_after(touched_by)
         idle = [
             each
             for each in self._in(ConversationState.LIVE)
             if each.owner == owner and each.is_listed and not each.pinned
-            if each.touched_at <= touched_by and not self._runs(each)
+            if each.touched_at <= touched_by and not self._runs(each) and each.id not in tried
         ]
         return sorted(idle, key=_age)[:limit]
 
@@ -53,6 +55,10 @@ class EndedRows:
 
     def _in(self, state: ConversationState) -> list[Conversation]:
         return [each for each in self._db.conversations.values() if each.state is state]
+
+    def _tried_after(self, at: int) -> set[ConversationId]:
+        """Those where an attempt ended after that time."""
+        return {each.conversation for each in self._db.attempts.values() if (each.ended_at or 0) > at}
 
     def _runs(self, conversation: Conversation) -> bool:
         return self._db.branches[conversation.branch].running is not None

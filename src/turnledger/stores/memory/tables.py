@@ -64,11 +64,11 @@ class MemoryTables(
         self._give_place(conversation.id)
         if conversation.conversation_key is not None:
             self._take_key(conversation, conversation.conversation_key)
-        self._make_room(conversation)
+        await self._make_room(conversation)
 
-    def _make_room(self, newest: Conversation) -> None:
+    async def _make_room(self, newest: Conversation) -> None:
         """While there are more conversations than allowed, purge those that are deleted already, and then
-        expire others, the longest left alone first."""
+        expire others, the longest left alone first. Their owners are told."""
         limit = self._db.max_conversations
         excess = 0 if limit is None else len(self._db.conversations) - len(self._db.ended) - limit
         if excess <= 0:
@@ -84,6 +84,7 @@ class MemoryTables(
         for each in (*sorted(deleted, key=_place), *sorted(idle, key=_place))[:excess]:
             gone = ConversationState.PURGED if is_restorable(each) else ConversationState.EXPIRED
             self._end(replace(each, state=gone, title=None, metadata={}, tags=(), purge_at=None))
+            await self._tell_gone(each, gone.value, newest.created_at)
 
     async def save_conversation(self, conversation: Conversation) -> None:
         before = self._db.conversations.get(conversation.id, conversation)

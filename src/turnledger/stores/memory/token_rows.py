@@ -40,6 +40,9 @@ class TokenRows(UndoLog):
         made = [each for each in self._db.tokens.values() if each.parent == parent]
         return sorted(made, key=lambda each: each.id)
 
+    async def secret(self) -> bytes:
+        return self._db.secret
+
     async def count_tokens(self, owner: str, now: int, limit: int) -> int:
         own = [each for each in self._db.tokens.values() if each.owner == owner and each.share is None]
         valid = [each for each in own if each.is_valid(now)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -18,10 +18,13 @@ from turnledger.stores.sqlite.records import Row
 QUERIES = named_queries(sql_text("catalogue.sql"))
 
 FEW = 500
-"""Chats of one tag that are read and put in order for each page. Of a tag that more have, one comes by often
-enough when all chats are gone through in order."""
+"""Chats of one tag that are read and put in order for each page. Of a tag that more have, one mostly comes by
+often enough when all chats are gone through in order."""
+LOOKED_BACK = 2_000
+"""Chats that are gone through so; where that is not enough for a page, those of the tag are put in order."""
 _END_OF_TIME = 2**63 - 1
 _TOUCHED_AT, _ID = 10, 0
+_SCOPE = 4
 _LENGTH, _PREVIEW, _RUNNING = -3, -2, -1
 
 
@@ -45,19 +48,36 @@ class CatalogueRows:
         elif wanted.pinned:
             rows = self._list_rows("listed_pinned", *asked, wanted.archived, *rest)
         else:
-            # Archived ones lie apart in the index: who wants both gets them from two places.
-            halves = (False, True) if wanted.archived is None else (wanted.archived,)
-            rows = [row for half in halves for row in self._in_order(asked, half, rest)]
-            if len(halves) > 1:
-                rows.sort(key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
+            rows = self._in_order(asked, wanted, rest)
         return [_listed(row) for row in rows[:limit]]
 
-    def _in_order(self, asked: Row, archived: bool, rest: Row) -> list[Row]:
+    def _in_order(self, asked: Row, wanted: Wanted, rest: Row) -> list[Row]:
+        """Go through all chats from a place on. Archived ones lie apart: who wants both gets them from two
+        places."""
+        *place, limit, scope = asked
+        rows: list[Row] = []
+        for half in (False, True) if wanted.archived is None else (wanted.archived,):
+            end = self._end(place, half, scope) if wanted.tag is not None else None
+            found = self._half(*asked, half, *rest, end or 0)
+            if end is not None and len(found) < limit:
+                live = ConversationState.LIVE.value
+                return self._list_rows("listed_by_tag", *asked, wanted.archived, *rest, live)
+            rows += found
+        return sorted(rows, key=itemgetter(_TOUCHED_AT, _ID), reverse=True)
+
+    def _half(self, *asked: Any) -> list[Row]:
         """Those of one application have an index of their own."""
-        scope = asked[-1]
+        if asked[_SCOPE]:
+            return self._list_rows("listed_in_scope", *asked)
+        return self._list_rows("listed", *asked)
+
+    def _end(self, place: Sequence[Any], archived: bool, scope: str | None) -> int | None:
+        """The time up to which chats are gone through from a place on; None if there are no more."""
         if scope:
-            return self._list_rows("listed_in_scope", *asked, archived, *rest)
-        return self._list_rows("listed", *asked, archived, *rest)
+            rows = self._list_rows("looked_back_in_scope", *place, LOOKED_BACK, archived, scope)
+        else:
+            rows = self._list_rows("looked_back", *place, LOOKED_BACK, archived)
+        return rows[0][0] if rows else None
 
     def _is_rare(self, owner: str, tag: str) -> bool:
         [(count,)] = self._list_rows("count_tagged", owner, tag, FEW + 1)

@@ -16,6 +16,7 @@ MIGRATIONS = (
     "0005_changes.sql",
     "0006_shares.sql",
     "0007_search.sql",
+    "0008_secret.sql",
 )
 """In order; the n-th leads to version n. Never edited once released, only added to."""
 

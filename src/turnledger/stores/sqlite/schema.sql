@@ -333,6 +333,14 @@ CREATE TABLE search_block (
     PRIMARY KEY (owner, first)
 ) STRICT, WITHOUT ROWID;
 
+-- And so many titles: those of conversations from this one on.
+CREATE TABLE title_block (
+    owner TEXT NOT NULL,
+    first INTEGER NOT NULL,         -- the ref of a conversation, or 0; the others come before that of the next block
+    titles INTEGER NOT NULL,        -- how many were put there
+    PRIMARY KEY (owner, first)
+) STRICT, WITHOUT ROWID;
+
 -- Turns up to this one were looked through.
 CREATE TABLE search_mark (
     id INTEGER PRIMARY KEY CHECK (id = 1),
@@ -380,3 +388,10 @@ BEGIN
     DELETE FROM turn_due WHERE turn = old.ref;
     UPDATE search_mark SET turn = min(turn, coalesce((SELECT max(ref) FROM turn), 0));
 END;
+
+-- What nobody outside knows, made once: by it, servers seal what they hand out and take back.
+CREATE TABLE secret (
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    bits BLOB NOT NULL CHECK (length(bits) = 32)
+) STRICT;
+INSERT INTO secret (id, bits) VALUES (1, randomblob(32));

@@ -74,6 +74,26 @@ LIMIT ?;
 -- Up to this one they are.
 UPDATE conversation SET title_due = 0 WHERE title_due = 1 AND ref <= ?;
 
+-- name: has_titles
+-- Whether a block has any.
+SELECT 1 FROM title_words WHERE title_words MATCH ? AND rowid < ? LIMIT 1;
+
+-- name: title_blocks_before
+-- The blocks of an owner that may have titles of conversations before this one, the last first.
+SELECT first FROM title_block WHERE owner = ? AND first < ? ORDER BY first DESC;
+
+-- name: title_block_of
+-- The block of an owner that a title is or would be in, and how full it is.
+SELECT first, titles FROM title_block WHERE owner = ? AND first <= ? ORDER BY first DESC LIMIT 1;
+
+-- name: fill_title_block
+-- One more in it; maybe the first.
+INSERT INTO title_block (owner, first, titles) VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET titles = titles + 1;
+
+-- name: newest_title
+-- The last made conversation whose title is found, of whichever owner.
+SELECT rowid FROM title_words ORDER BY rowid DESC LIMIT 1;
+
 -- name: drop_title_words
 -- A title that is no more.
 DELETE FROM title_words WHERE rowid = ?;

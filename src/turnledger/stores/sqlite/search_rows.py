@@ -14,7 +14,6 @@ from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.search_words import Phrase
 from turnledger.model.seen_text import seen_texts
 from turnledger.model.turn import Turn, TurnKind
-from turnledger.stores.sqlite import search_terms
 from turnledger.stores.sqlite.queries import named_queries, sql_text
 from turnledger.stores.sqlite.records import Row
 from turnledger.stores.sqlite.search_terms import asked, terms_of
@@ -24,7 +23,7 @@ QUERIES = named_queries(sql_text("search.sql"))
 BYTES_AT_ONCE = 250_000
 """Of turns that are looked through in one step: others wait for the writer meanwhile."""
 BLOCK = 8_192
-"""Turns of a block."""
+"""Turns of a block, or titles."""
 MOST_MADE = 1_000
 """Branches made from a turn that are looked at for one that is live."""
 
@@ -45,10 +44,15 @@ class SearchRows:
         found: list[Found] = []
         whole = _whole_words(sought)
         if before is None or before > TITLES:
-            query = asked(owner, scope, search_terms.TITLES, sought)
             last = TITLES if before is None else before - TITLES
-            rows = self._seek("found_titles", query, last, owner, limit)
-            found = [Found(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
+            for (block,) in self._seek("title_blocks_before", owner, last):
+                if len(found) == limit:
+                    break
+                if whole and not self._seek("has_titles", asked(owner, scope, block, whole), last):
+                    continue
+                query = asked(owner, scope, block, sought)
+                rows = self._seek("found_titles", query, last, owner, limit - len(found))
+                found += [Found(TITLES + ref, ConversationId.trusted(id)) for ref, id in rows]
             before = TITLES
         for (block,) in self._seek("blocks_before", owner, before):
             if len(found) == limit:
@@ -83,12 +87,21 @@ class SearchRows:
         rows = self._seek("due_titles", limit)
         for ref, owner, scope, title in rows:
             self._seek("drop_title_words", ref)
-            terms = terms_of(owner, scope, search_terms.TITLES, [title]) if title else ""
+            terms = terms_of(owner, scope, self._title_block(owner, ref), [title]) if title else ""
             if terms:
                 self._seek("add_title_words", ref, terms)
         if rows:
             self._seek("titles_known", rows[-1][0])
         return len(rows)
+
+    def _title_block(self, owner: str, ref: int) -> int:
+        """The block to put a title in. Titles are given in any order: a new block begins only with one behind
+        all others, so that blocks follow each other as conversations do."""
+        [(first, titles)] = self._seek("title_block_of", owner, ref) or [(0, 0)]
+        if titles >= BLOCK and all(ref > newest for (newest,) in self._seek("newest_title")):
+            first = ref
+        self._seek("fill_title_block", owner, first)
+        return int(first)
 
     def _index_again(self, limit: int) -> int:
         refs = _some_of(self._seek("due_turns", limit))

@@ -18,10 +18,6 @@ _MARK = 12
 """Hexadecimal digits that stand for an owner, or for a scope."""
 
 
-TITLES = 0
-"""The block of all titles; that of a turn is the ref of its first."""
-
-
 @lru_cache(maxsize=4096)
 def _mark(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_MARK]

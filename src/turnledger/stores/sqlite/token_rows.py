@@ -58,6 +58,10 @@ class TokenRows:
     async def purge_tokens(self, ended_before: int, limit: int) -> int:
         return len(self._ask("purge_tokens", ended_before, limit))
 
+    async def secret(self) -> bytes:
+        [(bits,)] = self._ask("secret")
+        return bytes(bits)
+
     async def admission(self, owner: str) -> int:
         rows = self._ask("admission", owner)
         return rows[0][0] if rows else 0

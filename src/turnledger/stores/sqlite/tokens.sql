@@ -1,5 +1,9 @@
 -- Statements about tokens, and who is let in. Where the owner is NULL, all owners are meant.
 
+-- name: secret
+-- What nobody outside knows.
+SELECT bits FROM secret WHERE id = 1;
+
 -- name: token
 -- One by id.
 SELECT id, digest, owner, name, scopes, chat_scope, models, created_at, expires_at, revoked_at, used_at, parent,

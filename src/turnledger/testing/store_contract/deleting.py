@@ -67,6 +67,16 @@ class Deleting(Contract):
             await chat.turns()
         assert told.value.restorable_until is None
 
+    async def test_listed_as_deleted_is_what_can_be_restored(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat(expires_after=60.0)
+        await exchange(chat, "q")
+        await chat.delete()
+        for passed, is_there in ((0.0, True), (61.0, True), (MONTH - 62, True), (1.0, False)):
+            stage.clock.advance(passed)
+            page = await there.ledger.catalogue.list(deleted=True)
+            assert [each.conversation.id for each in page.chats] == [chat.id] * is_there
+
     @pytest.mark.parametrize("way", ["in time", "at once", "afterwards"])
     async def test_what_is_gone_for_good_is_not_restored(self, stage: Stage, way: str) -> None:
         here, there = await stage.processes()

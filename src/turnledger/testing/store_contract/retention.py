@@ -47,6 +47,19 @@ class Retention(Contract):
         assert (await here.ledger.retain()).retired == ()
         assert await here.ledger.check(at_rest=True) == []
 
+    async def test_a_turn_that_failed_is_use(self, stage: Stage) -> None:
+        here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
+        chat, silent = await self._used(here, stage, "ann"), await here.chat(owner="ann", internal=True)
+        stage.clock.advance(HOUR)
+        for each in (chat, silent):
+            with pytest.raises(RuntimeError):
+                await each.run(ScriptedModel([RuntimeError()]), "q")
+        stage.clock.advance(1)
+        assert (await here.ledger.retain()).retired == ()
+        stage.clock.advance(HOUR)
+        gone = {each.conversation for each in (await here.ledger.retain()).retired}
+        assert gone == {chat.id, silent.id}
+
     async def test_a_restored_conversation_is_not_deleted_again_at_once(self, stage: Stage) -> None:
         here = await stage.process(with_limits(LIMITS, retain_for=HOUR))
         chat = await self._used(here, stage, "ann")

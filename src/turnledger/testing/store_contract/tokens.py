@@ -59,6 +59,13 @@ class TokensKept(Contract):
         for other in (digest_of(text + "x"), made.digest[:-1], b"", None):
             assert (await there.ledger.tokens.find(other)).token is None
 
+    async def test_a_store_has_a_secret_that_all_of_its_processes_know(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        secret = await here.ledger.tokens.store_secret()
+        assert len(secret) == 32
+        assert len(set(secret)) > 8
+        assert await there.ledger.tokens.store_secret() == secret
+
     async def test_two_tokens_have_two_texts(self, stage: Stage) -> None:
         here, there = await stage.processes()
         texts = {(await each.ledger.tokens.create(scopes=ALL))[1] for each in (here, there, here, there)}

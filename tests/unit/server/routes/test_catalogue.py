@@ -14,11 +14,14 @@ import pytest
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.chat import Chat
 from turnledger.errors import TurnledgerError
+from turnledger.model.conversation import Conversation
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
 from turnledger.server.routes.catalogue import revision_of
+from turnledger.server.routes.events import POSITION
 from turnledger.server.settings import ChatSettings, Settings
 
 
@@ -225,8 +228,36 @@ async def test_who_follows_from_where_a_list_was_read_misses_nothing_and_hears_n
         await here.make(title="shown")
         listed = await here.ask("GET", "/api/chats")
         later = await here.make(title="later")
-        with here.ledger.follow(after=listed.json["as_of"]) as following:
+        seal = await here.app.service.sealing.seal()
+        with here.ledger.follow(after=seal.open(POSITION, listed.json["as_of"])) as following:
             told = await following.next_batch()
         assert [(each.kind.value, each.conversation) for each in told if each.conversation] == [
             ("chat.created", later["id"])
         ]
+
+
+async def test_who_renames_a_chat_that_is_deleted_right_then_is_told_that_it_was_renamed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with place() as here:
+        await here.say("Where is my order?", "k")
+        (chat,) = (await here.ask("GET", "/api/chats")).json["data"]
+        update = Chat.update
+
+        async def update_then_delete(self: Chat, **changes: Any) -> Conversation:
+            changed = await update(self, **changes)
+            await here.ledger.delete(self.id)
+            return changed
+
+        monkeypatch.setattr(Chat, "update", update_then_delete)
+        renamed = await here.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "Orders"}, if_match='"1"')
+        assert (renamed.status, renamed.json["title"], renamed.json["turn_count"]) == (200, "Orders", 1)
+        restored = await here.ask("POST", f"/api/chats/{chat['id']}/restore")
+        assert restored.json["title"] == "Orders"
+
+
+async def test_what_would_not_make_one_chat_of_two_requests_is_refused() -> None:
+    async with place() as here:
+        refused = await here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
+        assert (refused.status, "idempotency-key" in refused.json["error"]["message"]) == (400, True)
+        assert await here.titles() == []

@@ -11,13 +11,14 @@ import msgspec
 import pytest
 from starlette.types import Message
 
-from tests.unit.server.asgi import HOST
+from tests.unit.server.asgi import HOST, ask
 from turnledger import Ledger
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.ids import ConversationId
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Models
 from turnledger.server.routes import events
+from turnledger.server.sealing import Seal
 from turnledger.server.settings import ServerLimits, Settings
 
 CHAT = ConversationId("conv_01890000000070008000000000000000")
@@ -84,6 +85,11 @@ async def say(ledger: Ledger, text: str, **options: Any) -> Any:
     return turn
 
 
+async def opened(app: App, id: str) -> str | None:
+    """The position that is sealed in an id."""
+    return (await app.service.sealing.seal()).open(events.POSITION, id)
+
+
 async def test_each_event_has_an_id_and_a_kind() -> None:
     async with serving() as (app, ledger):
         stream = Stream(app)
@@ -93,7 +99,7 @@ async def test_each_event_has_an_id_and_a_kind() -> None:
         made = await stream.next()
         assert made["event"] == made["data"]["type"] == "chat.created"
         assert (made["data"]["chat"], made["data"]["scope"]) == (chat.id, "shop")
-        assert made["id"] == await ledger.position() != start["id"]
+        assert await opened(app, made["id"]) == await ledger.position() != await opened(app, start["id"])
         await chat.update(title="Orders", metadata={"a": "b"})
         renamed = (await stream.next())["data"]
         assert (renamed["title"], renamed["metadata"], renamed["revision"]) == ("Orders", {"a": "b"}, 2)
@@ -123,8 +129,24 @@ async def test_an_unknown_id_is_a_gap(unknown: bytes) -> None:
         await say(ledger, "Hello")
         stream = Stream(app, (b"last-event-id", unknown))
         gap = await stream.next()
-        assert (gap["event"], gap["id"]) == ("gap", await ledger.position())
+        assert (gap["event"], await opened(app, gap["id"])) == ("gap", await ledger.position())
         await stream.leave()
+
+
+async def test_an_id_tells_nothing_of_what_others_do() -> None:
+    async with serving() as (app, ledger):
+        told = []
+        for _ in range(2):
+            stream = Stream(app)
+            told.append((await stream.next())["id"])
+            await stream.leave()
+        assert told[0] != told[1]
+        assert await opened(app, told[0]) == await opened(app, told[1])
+        await say(ledger, "Hello", owner="somebody else")
+        listed = (await ask(app, "/api/chats", headers=[HOST])).json["as_of"]
+        assert await opened(app, listed) == await ledger.position()
+        assert {len(each) for each in (*told, listed)} == {56}
+        assert str(await ledger.position()) not in listed
 
 
 async def test_silence_is_told_with_an_id_to_go_on_from(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +158,7 @@ async def test_silence_is_told_with_an_id_to_go_on_from(monkeypatch: pytest.Monk
         await say(ledger, "Hello", owner="somebody else")
         position = await ledger.position()
         async with asyncio.timeout(10):
-            while (await stream.next())["id"] != position:
+            while await opened(app, (await stream.next())["id"]) != position:
                 pass
         await stream.leave()
 
@@ -203,12 +225,17 @@ async def test_streams_count_for_their_owner() -> None:
 def test_a_word_is_called_what_it_is(kind: ChangeKind, name: str) -> None:
     change = LiveChange(kind=kind, owner="ann", conversation=CHAT, detail="word", position=Position(10, 1))
     assert events.change_shown(change)[name] == "word"
-    assert events.change_bytes(change).startswith(b"id: a-00000001\nevent: %s\n" % kind.encode())
+    seal = Seal(bytes(32))
+    id, event, _ = events.change_bytes(change, seal).split(b"\n", 2)
+    assert seal.open(events.POSITION, id.decode().removeprefix("id: ")) == "a-00000001"
+    assert event == b"event: %s" % kind.encode()
 
 
 async def test_much_at_once_is_sent_in_pieces_of_whole_events() -> None:
     async with serving() as (app, ledger):
-        start = await ledger.position()
+        first = Stream(app)
+        start = (await first.next())["id"]
+        await first.leave()
         for _ in range(40):
             await ledger.conversation(metadata={f"{number}": "v" * 512 for number in range(16)})
         stream = Stream(app, (b"last-event-id", start.encode()))
@@ -228,14 +255,14 @@ def test_pieces_end_with_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_what_is_remembered_for_others_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "REMEMBERED_BYTES", 1_000)
     async with serving() as (app, _):
-        updates = events.LiveUpdates(app.service)
+        updates, seal = events.LiveUpdates(app.service), Seal(bytes(32))
         batches = [
             [LiveChange(kind=ChangeKind.CHAT_DELETED, owner="a", conversation=CHAT)] for _ in range(50)
         ]
-        sent = [updates._bytes_of(batch) for batch in batches]
-        assert updates._bytes_of(batches[-1]) is sent[-1]
+        sent = [updates._bytes_of(batch, seal) for batch in batches]
+        assert updates._bytes_of(batches[-1], seal) is sent[-1]
         assert 1 < len(updates._encoded) < 10
         assert updates._encoded_bytes == sum(len(b"".join(told)) for _, told in updates._encoded.values())
         large = [[*batches[0]] * 50]
-        updates._bytes_of(large[0])
+        updates._bytes_of(large[0], seal)
         assert (updates._encoded, updates._encoded_bytes) == ({}, 0)

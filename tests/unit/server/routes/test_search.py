@@ -62,6 +62,10 @@ async def test_pages_follow_each_other() -> None:
         shown = [hit["snippet"] for page in (first, second) for hit in page["data"]]
         assert (shown, second["next"]) == (["Heron 2", "Heron 1", "Heron 0"], None)
         assert (await here.search(token, "heron", "&cursor=here")).status == 400
+        # It counts what all owners said, which is nobody's business: it is no number that could be read.
+        again = (await here.search(token, "heron", "&limit=2")).json["next"]
+        assert len({first["next"], again}) == 2
+        assert (await here.search(token, "heron", "&cursor=1")).status == 400
         assert (await here.search(token, "heron", "&limit=0")).status == 400
 
 

@@ -3,9 +3,11 @@ everybody at once. What visitors can do is walked in tests/guarded."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
+from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, ask
 from tests.unit.server.routes.test_tokens import ALL, Place, place
@@ -158,3 +160,74 @@ async def test_frames_are_allowed_by_the_settings() -> None:
             reply = await ask(where.app, path, headers=[HOST])
             policy = reply.header(b"content-security-policy") or b""
             assert policy.endswith(b"frame-ancestors https://shop.example.com http://localhost:3000")
+
+
+async def test_who_makes_up_codes_keeps_out_nobody_who_was_given_one() -> None:
+    async with place(Settings(limits=ServerLimits(exchanges_per_minute=2))) as where:
+        made = await shared(where, await where.admin(), scope="shop")
+        guess = {"code": new_code(lambda bits: 1), "nonce": NONCE}
+        guesses = [await where.ask("POST", EXCHANGE, None, guess) for _ in range(3)]
+        assert [each.status for each in guesses] == [404, 404, 429]
+        visits = [
+            await where.ask("POST", EXCHANGE, None, {"code": made["code"], "nonce": letter * 32})
+            for letter in "aabbc"
+        ]
+        assert [each.status for each in visits] == [200, 200, 200, 200, 429]
+        assert visits[4].code == "too_many_exchanges"
+        [listed] = (await where.ask("GET", "/api/shares", await where.admin())).json["data"]
+        assert listed["uses"] == 2
+
+
+async def test_readers_of_a_chat_do_not_take_the_place_of_its_owner() -> None:
+    async with place(Settings(limits=ServerLimits(owner_requests=1))) as where:
+        ann = await where.admin(owner="ann", scopes=USER)
+        chat = ((await where.say(ann)).header(b"x-conversation-id") or b"").decode()
+        made = await shared(where, ann, chat=chat)
+        visit = (await where.ask("POST", EXCHANGE, None, {"code": made["code"], "nonce": NONCE})).json
+        path = f"/api/chats/{chat}"
+        head = [HOST, (b"authorization", b"Bearer " + visit["token"].encode())]
+        begun, taken = asyncio.Event(), asyncio.Event()
+
+        async def reads_slowly() -> None:
+            scope = {"type": "http", "method": "GET", "path": path, "headers": head, "query_string": b""}
+
+            async def send(_: Message) -> None:
+                begun.set()
+                await taken.wait()
+
+            await where.app(scope, nothing_more, send)
+
+        async def nothing_more() -> Message:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        reading = asyncio.create_task(reads_slowly())
+        await begun.wait()
+        assert (await where.ask("GET", path, visit["token"])).code == "too_many_requests"
+        assert (await where.ask("GET", path, ann)).status == 200
+        taken.set()
+        await reading
+
+
+async def test_strangers_who_are_slow_leave_room_for_others() -> None:
+    async with place(Settings(limits=ServerLimits(owner_requests=1))) as where:
+        ann = await where.admin(owner="ann", scopes=USER)
+        waits, comes = asyncio.Event(), asyncio.Event()
+
+        async def slowly() -> Message:
+            waits.set()
+            await comes.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(_: Message) -> None:
+            raise AssertionError("nobody is there")
+
+        head = [HOST, (b"content-type", b"application/json"), (b"content-length", b"100")]
+        scope = {"type": "http", "method": "POST", "path": EXCHANGE, "headers": head, "query_string": b""}
+        slow = asyncio.create_task(where.app(scope, slowly, send))
+        await waits.wait()
+        refused = await where.ask("POST", EXCHANGE, None, {"code": "x", "nonce": NONCE})
+        assert (refused.status, refused.code) == (429, "too_many_requests")
+        assert (await where.ask("GET", "/api/chats", ann)).status == 200
+        comes.set()
+        await slow
+        assert (await where.ask("POST", EXCHANGE, None, {"code": "x", "nonce": NONCE})).status == 404

@@ -24,6 +24,7 @@ from turnledger.errors import (
     StoreError,
 )
 from turnledger.model.attempt import Attempt, AttemptState
+from turnledger.model.change import ChangeKind
 from turnledger.model.conversation import Branch, Claim, Conversation, ConversationState, Ticket
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
@@ -293,6 +294,17 @@ async def test_one_too_many_expires_the_one_used_longest_ago(ledger: Ledger, clo
     with pytest.raises(ConversationExpired):
         async with two.turn("Still there?"):
             pass
+
+
+async def test_owners_are_told_of_what_had_to_make_room(ledger: Ledger, database: Database) -> None:
+    one = await ledger.conversation(owner="ann", scope="shop")
+    await ledger.conversation(owner="bob", internal=True)
+    for _ in range(2):
+        await ledger.conversation(owner="cy")
+    gone = [each for each in database.changes.values() if each.kind is ChangeKind.CHAT_DELETED]
+    assert [(each.owner, each.conversation, each.scope, each.detail) for each in gone] == [
+        ("ann", one.id, "shop", "expired")
+    ]
 
 
 async def test_deleted_ones_make_room_before_any_other_expires(ledger: Ledger, clock: HandClock) -> None:

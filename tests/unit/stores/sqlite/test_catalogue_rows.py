@@ -72,11 +72,13 @@ CHOICES = [
 ]
 
 
+@pytest.mark.parametrize("looked_back", [0, 5, 2_000])
 @pytest.mark.parametrize("few", [0, 3, 500], ids=["all are common", "some are", "all are rare"])
 async def test_every_list_is_what_it_says_and_every_page_a_part_of_it(
-    tables: SqliteTables, few: int, monkeypatch: pytest.MonkeyPatch
+    tables: SqliteTables, few: int, looked_back: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(catalogue_rows, "FEW", few)
+    monkeypatch.setattr(catalogue_rows, "LOOKED_BACK", looked_back)
     chats = await mixed(tables)
     for wanted in CHOICES:
         expected = sorted(
@@ -110,8 +112,8 @@ STEPS = 50
 """Instructions of SQLite's machine between two looks at it."""
 
 
-async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: Wanted) -> int:
-    """What the last page costs, in steps of SQLite's machine."""
+async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: Wanted, at: int = 600) -> int:
+    """What the page behind a time costs, in steps of SQLite's machine."""
     count = 0
 
     def step() -> bool:
@@ -120,7 +122,7 @@ async def cost(connection: apsw.Connection, tables: SqliteTables, wanted: Wanted
         return False
 
     connection.set_progress_handler(step, STEPS)
-    page = await tables.listed(wanted, ListPosition(600, ids.new(ConversationId)), 20)
+    page = await tables.listed(wanted, ListPosition(at, ids.new(ConversationId)), 20)
     connection.set_progress_handler(None)
     assert len(page) == 20
     return count
@@ -161,4 +163,20 @@ async def test_a_page_costs_the_same_among_many_chats_as_among_few(
     few = await cost(connection, tables, wanted)
     await grow(600, 4_000)
     many = await cost(connection, tables, wanted)
+    assert many <= 3 * few + 2
+
+
+@pytest.mark.parametrize("scope", [None, "shop"])
+async def test_a_tag_that_only_old_chats_have_is_not_sought_in_all_others(
+    connection: apsw.Connection, tables: SqliteTables, scope: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue_rows, "FEW", 20)
+    monkeypatch.setattr(catalogue_rows, "LOOKED_BACK", 100)
+    for number in range(400):
+        await add(tables, number, scope="shop", tags=("old",) if number < 60 else ())
+    wanted = Wanted(owner="ada", tag="old", scope=scope, archived=None)
+    few = await cost(connection, tables, wanted, at=10_000)
+    for number in range(400, 4_000):
+        await add(tables, number, scope="shop")
+    many = await cost(connection, tables, wanted, at=10_000)
     assert many <= 3 * few + 2

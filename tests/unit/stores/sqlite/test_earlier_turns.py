@@ -102,11 +102,15 @@ async def test_a_preview_is_the_last_text_that_is_shown(old: apsw.Connection) ->
 
 async def test_of_what_was_deleted_nothing_is_kept_that_was_said(old: apsw.Connection) -> None:
     for number, state in enumerate(("deleted", "expired")):
-        add_chat(old, number, [body("A secret.")], state, title="Secret")
+        chat, _ = add_chat(old, number, [body("A secret.")], state, title="Secret")
+        old.execute("UPDATE conversation SET former_conversation_key = ? WHERE id = ?", (state, chat))
+    old.execute("UPDATE conversation SET conversation_key = 'k' WHERE state = 'expired'")
     assert await listed(old) == []
     rows = old.execute("SELECT state, title, metadata, named_by FROM conversation ORDER BY ref").fetchall()
     assert rows == [("purged", None, None, None), ("expired", None, None, None)]
     assert old.execute("SELECT preview FROM branch").fetchall() == [("",), ("",)]
+    keys = old.execute("SELECT conversation_key, former_conversation_key FROM conversation ORDER BY ref")
+    assert keys.fetchall() == [(None, None), ("k", "expired")]
 
 
 async def test_titles_and_turns_are_found(old: apsw.Connection) -> None:

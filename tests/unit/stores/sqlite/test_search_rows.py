@@ -211,3 +211,32 @@ async def test_refs_that_are_given_again_go_into_blocks_of_their_own(
         found += [hit.snippet for hit in page.hits]
         cursor = page.next
     assert found == [f"heron {number}" for number in (9, 8, 7, 2, 1, 0)]
+
+
+async def test_titles_of_many_blocks_are_found_in_order_whenever_they_were_given(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_rows, "BLOCK", 3)
+    chats = [await ledger.conversation() for _ in range(20)]
+    order = [*range(0, 20, 2), *range(19, 0, -2), 4, 19, 4]
+    for number in order:
+        await chats[number].update(title=f"heron {order.index(number)} {number}")
+        assert (await ledger.search(f"heron {number}")).is_complete
+    paged: list[str] = []
+    cursor = None
+    while cursor is not None or not paged:
+        page = await ledger.search("her", limit=2, cursor=cursor)
+        paged += [str(hit.conversation.id) for hit in page.hits]
+        cursor = page.next
+    assert paged == [str(chat.id) for chat in reversed(chats)]
+    assert (await ledger.search("egret her")).hits == ()
+
+
+async def test_titles_lie_in_blocks_that_are_bounded(
+    ledger: Ledger, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search_rows, "BLOCK", 3)
+    for number in range(9):
+        await ledger.conversation(title=f"heron {number}")
+    assert len((await ledger.search("heron")).hits) == 9
+    assert rows(path, "SELECT first, titles FROM title_block") == [(0, 3), (4, 3), (7, 3)]

@@ -10,10 +10,10 @@ ALTER TABLE conversation ADD COLUMN title_due INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE branch ADD COLUMN preview TEXT NOT NULL DEFAULT '';
 
 -- Until now nothing deleted could come back, and all titles were given by people. What has ended keeps nothing
--- that was said about it.
-UPDATE conversation SET state = 'purged' WHERE state = 'deleted';
-UPDATE conversation SET title = NULL, metadata = NULL, conversation_key = NULL, former_conversation_key = NULL
-WHERE state <> 'live';
+-- that was said about it; a conversation_key goes on saying that its conversation has expired.
+UPDATE conversation SET state = 'purged', conversation_key = NULL, former_conversation_key = NULL
+WHERE state = 'deleted';
+UPDATE conversation SET title = NULL, metadata = NULL WHERE state <> 'live';
 UPDATE conversation SET named_by = 'person', title_due = 1 WHERE title IS NOT NULL;
 
 -- What commits write from now on: the preview at the head of each branch, as far back as a commit would look.

@@ -15,6 +15,14 @@ CREATE TABLE search_block (
     PRIMARY KEY (owner, first)
 ) STRICT, WITHOUT ROWID;
 
+-- And so many titles: those of conversations from this one on.
+CREATE TABLE title_block (
+    owner TEXT NOT NULL,
+    first INTEGER NOT NULL,         -- the ref of a conversation, or 0; the others come before that of the next block
+    titles INTEGER NOT NULL,        -- how many were put there
+    PRIMARY KEY (owner, first)
+) STRICT, WITHOUT ROWID;
+
 -- Turns up to this one were looked through.
 CREATE TABLE search_mark (
     id INTEGER PRIMARY KEY CHECK (id = 1),

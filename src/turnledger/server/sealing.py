@@ -1,0 +1,71 @@
+"""Sealing: what a server hands out and takes back, and what means nothing to whoever holds it in between.
+
+A place among the changes or the words of a store is a number that counts those of all owners: two of them,
+read one after the other, would tell how much others have done meanwhile. So they leave sealed, each time
+anew, by a secret that all workers find in the store. What was not sealed here, or for another purpose, is
+known for that.
+"""
+
+from __future__ import annotations
+
+import binascii
+import os
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2b
+from hmac import compare_digest
+
+from turnledger.tokens import Tokens
+
+LENGTH = 24
+"""Characters that are sealed: what is shorter is filled up, so that its length tells nothing either."""
+_NONCE = _CHECK = 9
+_SEALED = (_NONCE + LENGTH + _CHECK) // 3 * 4
+
+
+class Seal:
+    """Closes and opens short texts."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    def close(self, purpose: bytes, text: str) -> str:
+        """Seal a text of ASCII characters, which does not end with a space. Never the same twice."""
+        nonce = os.urandom(_NONCE)
+        hidden = self._mixed(purpose, nonce, text.encode("ascii").ljust(LENGTH))
+        return urlsafe_b64encode(nonce + hidden + self._check(purpose, nonce + hidden)).decode()
+
+    def open(self, purpose: bytes, sealed: str) -> str | None:
+        """The text that was sealed for this purpose; None for anything else."""
+        if len(sealed) != _SEALED or not sealed.isascii():
+            return None
+        try:
+            raw = urlsafe_b64decode(sealed)
+        except binascii.Error:
+            return None
+        if len(raw) != _NONCE + LENGTH + _CHECK:
+            return None
+        nonce, hidden, check = raw[:_NONCE], raw[_NONCE:-_CHECK], raw[-_CHECK:]
+        if not compare_digest(check, self._check(purpose, nonce + hidden)):
+            return None
+        return self._mixed(purpose, nonce, hidden).decode("ascii").rstrip()
+
+    def _mixed(self, purpose: bytes, nonce: bytes, text: bytes) -> bytes:
+        stream = blake2b(nonce, key=self._secret, person=purpose, salt=b"text", digest_size=LENGTH).digest()
+        return (int.from_bytes(stream) ^ int.from_bytes(text)).to_bytes(LENGTH)
+
+    def _check(self, purpose: bytes, sealed: bytes) -> bytes:
+        return blake2b(sealed, key=self._secret, person=purpose, salt=b"check", digest_size=_CHECK).digest()
+
+
+class Sealing:
+    """The seal of a server, which is the same in all of its workers. The store is asked for it once."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens = tokens
+        self._seal: Seal | None = None
+
+    async def seal(self) -> Seal:
+        """Raises StoreErrors."""
+        if self._seal is None:
+            self._seal = Seal(await self._tokens.store_secret())
+        return self._seal
