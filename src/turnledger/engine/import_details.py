@@ -60,7 +60,7 @@ def conversation_of(header: ChatLine, owner: str, notes: list[Note]) -> Conversa
         pinned=header.pinned,
         archived=header.archived,
         metadata=_metadata(header, notes),
-        revision=header.revision if 1 <= header.revision <= HIGHEST else 1,
+        revision=_revision(header, notes),
         created_at=header.created_at,
         touched_at=header.touched_at,
         expires_after=_expiry(header, notes),
@@ -86,7 +86,17 @@ def _title(header: ChatLine, notes: list[Note]) -> tuple[str | None, NamedBy | N
     if named_by is not None and named_by not in tuple(NamedBy):
         notes.append((Did.DROPPED, f"named_by is {named_by!r}; it must be one of {', '.join(NamedBy)}."))
         named_by = None
-    return title, None if named_by is None or title is None else NamedBy(named_by)
+    if named_by is not None and title is None:
+        notes.append((Did.DROPPED, "named_by says who gave it a title, and it has none."))
+        named_by = None
+    return title, None if named_by is None else NamedBy(named_by)
+
+
+def _revision(header: ChatLine, notes: list[Note]) -> int:
+    if not 1 <= header.revision <= HIGHEST:
+        notes.append((Did.REPAIRED, f"Its revision is {header.revision}, which none can be; it is 1 here."))
+        return 1
+    return header.revision
 
 
 def _tags(header: ChatLine, notes: list[Note]) -> tuple[str, ...]:

@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 import msgspec
 
 from turnledger.engine.limits import Limits
-from turnledger.model.transfer import SCHEMA_VERSION, ChatLine, TurnLine, decoded, fields_of
+from turnledger.model.transfer import SCHEMA_VERSION, ChatLine, TurnLine, decoded, unknown_fields
 from turnledger.model.transfer_report import LONGEST_NAME as SHOWN
 from turnledger.model.transfer_report import Did, ImportReport, Notes
 
 _objects = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_MARK = b"\xef\xbb\xbf"
+"""With which some editors begin a file of UTF-8."""
 _KNOWN: dict[str, type[ChatLine] | type[TurnLine]] = {"chat": ChatLine, "turn": TurnLine}
 
 
@@ -71,6 +73,8 @@ class ChatReader:
     def _end_line(self, *, is_last: bool) -> Iterator[ReadChat | ImportReport]:
         self._line += 1
         raw, skipped = bytes(self._rest), self._skipped
+        if self._line == 1:
+            raw = raw.removeprefix(_MARK)
         self._rest.clear()
         self._skipped = 0
         if skipped:
@@ -85,7 +89,8 @@ class ChatReader:
             kind = msgspec.json.decode(fields["type"]) if "type" in fields else None
             version = msgspec.json.decode(fields["schema_version"]) if "schema_version" in fields else None
         except (ValueError, RecursionError) as problem:
-            why = "It is cut off" if is_last else "It is not a JSON object"
+            is_cut = is_last and not raw.rstrip().endswith(b"}")
+            why = "It is cut off" if is_cut else "It is not a JSON object"
             yield from self._refuse(f"{why}: {problem}.")
             return
         line = _KNOWN.get(kind) if isinstance(kind, str) else None
@@ -103,7 +108,7 @@ class ChatReader:
             shown = repr(kind)[:SHOWN]
             yield from self._refuse(f"Its type is {shown}; it must be one of {', '.join(_KNOWN)}.")
         else:
-            yield from self._keep(raw, line, sorted(set(fields) - fields_of(line)))
+            yield from self._keep(raw, line, unknown_fields(fields, line))
 
     def _refuse(self, why: str) -> Iterator[ImportReport]:
         """Report a line of which nothing can be taken, with the chat it stands in."""
@@ -159,10 +164,6 @@ class ChatReader:
             chat.turns.clear()
         if chat.refused is None:
             chat.turns.append((self._line, line))
-
-
-def _is_read_here(version: object) -> bool:
-    return isinstance(version, int) and not isinstance(version, bool) and 1 <= version <= SCHEMA_VERSION
 
 
 def _id_in(raw: bytes) -> str | None:

@@ -30,6 +30,8 @@ AnyId = TypeVar("AnyId", bound=Id)
 
 MOST_ITEMS = 100_000
 """Items of one turn."""
+LONGEST_FAILURE = 65_536
+"""Characters in which it is told why a turn failed: many more than any that failed here has."""
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,8 @@ def plain_item(raw: msgspec.Raw) -> Item:
 def _instructions(planning: _Planning, at: int, line: TurnLine) -> Instructions | None:
     given = transfer.instructions_of(line)
     if given is None:
+        if line.instructions_once:
+            planning.note(at, Did.DROPPED, "It has no instructions that could be for it only.", line.id)
         return None
     try:
         items = tuple(plain_item(raw) for raw in given)
@@ -231,7 +235,10 @@ def _details(planning: _Planning, at: int, line: TurnLine) -> bytes:
 
 def _flags(planning: _Planning, at: int, line: TurnLine, places: Mapping[int, int]) -> dict[int, Flags]:
     flags = {places[each.item]: each.flags for each in line.flags if each.item in places}
-    astray = len({each.item for each in line.flags}) - len(flags)
+    named = {each.item for each in line.flags}
+    if len(named) < len(line.flags):
+        planning.note(at, Did.DROPPED, "Of several flags for one item the last one is taken.", line.id)
+    astray = len(named) - len(flags)
     if astray:
         planning.note(at, Did.DROPPED, f"{astray} of its flags are for items that are not there.", line.id)
     if len(flags) > planning.limits.turn_flags:
@@ -244,6 +251,9 @@ def _failure(planning: _Planning, at: int, line: TurnLine) -> Failure | None:
     """Why it failed; of what was completed, nobody would ask for that."""
     if line.failure is not None and line.kind == TurnKind.COMPLETED:
         planning.note(at, Did.DROPPED, "It was completed, so its failure is left out.", line.id)
+        return None
+    if line.failure is not None and len(line.failure.code) + len(line.failure.message) > LONGEST_FAILURE:
+        planning.note(at, Did.DROPPED, f"Its failure has more than {LONGEST_FAILURE} characters.", line.id)
         return None
     return line.failure
 

@@ -81,7 +81,7 @@ def without_answers(input: Iterable[Item]) -> tuple[Item, ...]:
 def not_told_by(asked: Iterable[Item], new: Sequence[Item]) -> tuple[Item, ...]:
     """New input without the results that these have given already to calls of the turn before."""
     told = {item.call_id for item in asked if item.is_result}
-    stays = without_answers(new) if told else new
+    stays = set(without_answers(new) if told else new)
     return tuple(item for item in new if item in stays or item.call_id not in told)
 
 
@@ -124,7 +124,7 @@ def admit(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, ...]:
         return tuple(new)
     if any(item.is_call for item in new):
         return _admit_history(pending, new)
-    answered = [item.call_id for item in new if item.is_result]
+    answered = {item.call_id for item in new if item.is_result}
     if not pending and not answered:
         return tuple(new)
     says_something = _says_something(new)
@@ -145,20 +145,26 @@ def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, 
     waiting = {call.call_id: call for call in pending}
     answers: list[Item] = []
     rest: list[Item] = []
-    open_here: dict[str | None, Item] = {}
+    open_here: set[str | None] = set()
+    lost: dict[str | None, Item] = {}
+    unanswered = _unanswered(new)
     for place, item in enumerate(new):
         if item.is_result and item.call_id in waiting and item.call_id not in open_here:
             del waiting[item.call_id]
             answers.append(item)
             continue
         if item.is_call:
-            open_here[item.call_id] = item
+            open_here.add(item.call_id)
+            if place in unanswered:
+                lost[item.call_id] = item
+            else:
+                lost.pop(item.call_id, None)
         elif item.is_result:
-            open_here.pop(item.call_id, None)
-        elif open_here and _says_something((item,)):
-            unanswered = [call for call in open_here.values() if not _is_answered(call, new[place:])]
-            rest += closed(unanswered)
-            open_here = {id: call for id, call in open_here.items() if call not in unanswered}
+            open_here.discard(item.call_id)
+        elif lost and _says_something((item,)):
+            rest += closed(lost.values())
+            open_here -= lost.keys()
+            lost.clear()
         rest.append(item)
     admitted = (*answers, *closed(waiting.values()), *rest)
     left = open_calls((*pending, *admitted))
@@ -167,10 +173,17 @@ def _admit_history(pending: Sequence[Item], new: Sequence[Item]) -> tuple[Item, 
     return admitted
 
 
-def _is_answered(call: Item, later: Sequence[Item]) -> bool:
-    same = (item for item in later if item.call_id == call.call_id and (item.is_call or item.is_result))
-    following = next(same, None)
-    return following is not None and following.is_result
+def _unanswered(items: Sequence[Item]) -> set[int]:
+    """The places of calls whose id no result has next."""
+    found: set[int] = set()
+    is_result_next: dict[str | None, bool] = {}
+    for place in range(len(items) - 1, -1, -1):
+        item = items[place]
+        if item.is_call and not is_result_next.get(item.call_id, False):
+            found.add(place)
+        if item.is_call or item.is_result:
+            is_result_next[item.call_id] = item.is_result
+    return found
 
 
 def without_open_reasoning(draft: Sequence[Item]) -> Sequence[Item]:

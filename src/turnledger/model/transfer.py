@@ -187,9 +187,32 @@ def one_line(raw: bytes) -> msgspec.Raw:
     return msgspec.Raw(raw)
 
 
-def fields_of(kind: type[ChatLine] | type[TurnLine]) -> frozenset[str]:
-    """The names that such a line may use."""
-    return frozenset(kind.__struct_encode_fields__) | {"type"}
+def unknown_fields(fields: Mapping[str, msgspec.Raw], kind: type[ChatLine] | type[TurnLine]) -> list[str]:
+    """The names that such a line does not know, also within its parts: `branches.color`."""
+    unknown = sorted(set(fields) - set(kind.__struct_encode_fields__) - {"type"})
+    for name, (part, known) in _PARTS.items():
+        if name in fields:
+            found = _names_in(fields[name], part) - set(known.__struct_encode_fields__)
+            unknown += [f"{name}.{each}" for each in sorted(found)]
+    return unknown
+
+
+_Object = dict[str, msgspec.Raw]
+_PARTS: dict[str, tuple[Any, type[msgspec.Struct]]] = {
+    "branches": (list[_Object], BranchLine),
+    "reset_policy": (_Object | None, ResetLine),
+    "flags": (list[_Object], FlagLine),
+    "failure": (_Object | None, Failure),
+}
+"""Parts of lines that have names of their own."""
+
+
+def _names_in(raw: msgspec.Raw, part: Any) -> set[str]:
+    try:
+        found = msgspec.json.decode(raw, type=part)
+    except (ValueError, RecursionError):
+        return set()  # the line cannot be read, which is told
+    return {name for each in (found if isinstance(found, list) else [found or {}]) for name in each}
 
 
 def details_of(line: TurnLine) -> bytes:

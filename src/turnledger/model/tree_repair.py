@@ -32,7 +32,10 @@ def fitted(pending: Sequence[Item], input: Sequence[Item], output: Sequence[Item
     items = (*input, *output)
     if fits(pending, items):
         return Fitted(tuple(input), tuple(output))
-    missing = [call for call in pending if not _is_answered(call, items)]
+    by_id: dict[str | None, list[Item]] = {}
+    for item in items:
+        by_id.setdefault(item.call_id, []).append(item)
+    missing = [call for call in pending if not _is_answered(call, by_id.get(call.call_id, ()))]
     told = closed(missing)
     changes = [f"The call {call.call_id} of the turn before has no result: it is closed." for call in missing]
     items = (*told, *items)
@@ -56,15 +59,15 @@ def fits(pending: Sequence[Item], items: Sequence[Item]) -> bool:
         return False
     if not left:
         return True
-    own = left_open(items)
-    return all(call in own for call in left)
+    return set(left_open(items)).issuperset(left)
 
 
 def _is_answered(call: Item, items: Sequence[Item]) -> bool:
+    """Whether one of these, which have its id, is its result, and not another call before that."""
     for item in items:
-        if item.call_id == call.call_id and item.is_call:
+        if item.is_call:
             return False
-        if item.call_id == call.call_id and item.type == f"{call.type}_output":
+        if item.type == f"{call.type}_output":
             return True
     return False
 

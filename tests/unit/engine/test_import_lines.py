@@ -153,3 +153,15 @@ def test_blank_lines_are_nothing() -> None:
     found = read(b"\n \n" + lines(CHAT) + b"\r\n")
     assert reports(found) == []
     assert [each.line for each in chats(found)] == [3]
+
+
+@pytest.mark.parametrize("size", [1, 2, 1000])
+def test_the_mark_that_editors_begin_a_file_with_is_no_part_of_it(size: int) -> None:
+    found = read(b"\xef\xbb\xbf" + lines(CHAT, TURN), size)
+    assert [len(chat.turns) for chat in chats(found)] == [1]
+    assert reports(found) == []
+
+
+def test_a_last_line_that_is_whole_and_wrong_is_not_called_cut_off() -> None:
+    [report] = reports(read(lines(CHAT) + b'{"type": nonsense}'))
+    assert "It is not a JSON object" in report.why

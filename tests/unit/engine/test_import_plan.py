@@ -11,6 +11,7 @@ from turnledger.engine import import_plan
 from turnledger.engine.import_plan import Plan, planned
 from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
+from turnledger.model.attempt import Failure
 from turnledger.model.ids import BranchId, ConversationId, Id, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.pairing import NOT_ANSWERED
@@ -279,3 +280,22 @@ def test_branches_are_told_apart_without_looking_at_each_for_each(monkeypatch: p
     made = plan(header(branches=tuple(BranchLine(id=f"b{each}", head=None) for each in range(300))))
     assert len(made.branches) == 300
     assert compared < 300
+
+
+@pytest.mark.parametrize("revision", [0, -1, 2**60])
+def test_a_revision_that_none_can_be_is_told(revision: int) -> None:
+    made = plan(header(revision=revision), turn("t1"))
+    assert (made.conversation.revision, told(made)) == (1, [(1, Did.REPAIRED)])
+
+
+def test_what_means_nothing_is_told() -> None:
+    flags = (FlagLine(item=0, to_user=False), FlagLine(item=0, to_model=False))
+    made = plan(
+        header(named_by="person"),
+        turn("t1", instructions_once=True),
+        turn("t2", "t1", flags=flags),
+        turn("t3", "t2", kind="settled", failure=Failure("c", "m" * 65_536)),
+    )
+    assert told(made) == [(line, Did.DROPPED) for line in (1, 2, 3, 4)]
+    assert made.conversation.named_by is None
+    assert [each.failure for each in made.turns.values()] == [None] * 3

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
@@ -131,3 +132,25 @@ def _journal(steps: list[tuple[str, int]], starts: list[int], may_end_thinking: 
 _starts = st.lists(st.integers(0, 2), min_size=14, max_size=14)  # not started, read-only, may act
 journals = st.builds(_journal, _steps, _starts, st.just(True))
 journals_not_thinking = st.builds(_journal, _steps, _starts, st.just(False))
+
+
+def looks(work: Callable[[], object]) -> int:
+    """How often work looks at the call ids of items, or compares two."""
+    counted = 0
+    call_id, equal = Item.call_id, Item.__eq__
+
+    def seen(item: Item) -> str | None:
+        nonlocal counted
+        counted += 1
+        return call_id.__get__(item)  # type: ignore[no-any-return]
+
+    def compared(item: Item, other: object) -> bool:
+        nonlocal counted
+        counted += 1
+        return equal(item, other)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Item, "call_id", property(seen))
+        patch.setattr(Item, "__eq__", compared)
+        work()
+    return counted

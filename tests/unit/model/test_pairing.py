@@ -11,6 +11,7 @@ from tests.unit.model.shapes import (
     assistant,
     call,
     histories,
+    looks,
     reasoning,
     repeatable,
     result,
@@ -318,3 +319,14 @@ def test_results_that_were_told_are_not_new_and_others_are() -> None:
     new = (result("a"), result("b"), call("a"), result("a", output="other"), user())
     assert pairing.not_told_by([result("a"), user()], new) == new[1:]
     assert pairing.not_told_by([user()], new) == new
+
+
+@pytest.mark.parametrize("many", [100, 400])
+def test_a_long_history_with_calls_is_looked_at_a_few_times(many: int) -> None:
+    calls = [call(f"c{number}") for number in range(many)]
+    results = [result(f"c{number}") for number in range(many)]
+    apart = [item for each in calls for item in (each, user())]
+    assert looks(lambda: pairing.admit((), apart)) < 60 * many
+    assert looks(lambda: pairing.admit((), [*calls, *[user()] * many, *results])) < 60 * many
+    assert looks(lambda: pairing.admit(calls, [*results, user()])) < 60 * many
+    assert looks(lambda: pairing.not_told_by(results, results)) < 60 * many

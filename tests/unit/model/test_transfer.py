@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from turnledger.model.conversation import Conversation, NamedBy
 from turnledger.model.flags import Flags
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.reset_policy import ResetPolicy
-from turnledger.model.transfer import BranchLine, ChatLine, TurnLine, chat_line, encoded, fields_of, turn_line
+from turnledger.model.transfer import (
+    BranchLine,
+    ChatLine,
+    TurnLine,
+    chat_line,
+    encoded,
+    turn_line,
+    unknown_fields,
+)
 from turnledger.model.turn import Turn, TurnKind
 
 HEX = "01890000000070008000000000000000"
@@ -70,7 +79,7 @@ def test_all_that_is_said_of_a_chat_is_told() -> None:
     assert line.reset_policy is not None
     assert line.reset_policy.policy == chat.reset_policy
     told = msgspec.json.decode(encoded(line))
-    assert set(told) == fields_of(ChatLine) - {"branches"}
+    assert set(told) == {*ChatLine.__struct_encode_fields__, "type"} - {"branches"}
     assert "ann" not in encoded(line).decode()
 
 
@@ -84,3 +93,20 @@ def test_a_turn_is_one_line_however_its_items_were_written() -> None:
     assert [(each.item, each.to_model, each.to_user) for each in told.flags] == [(1, True, False)]
     assert told.instructions_once
     assert (told.kind, told.parent) == ("interrupted", None)
+
+
+def test_names_that_are_not_known_are_found_within_parts_as_well() -> None:
+    chat = {"type": "chat", "branches": [{"id": "b", "head": None}, {"id": "c", "hue": 1}], "mood": 1}
+    chat["reset_policy"] = {"daily_at": 3, "weekly": 1}
+    turn = {"type": "turn", "flags": [{"item": 0, "to_all": 1}], "failure": {"code": "c", "where": "w"}}
+    raw = [
+        msgspec.json.decode(msgspec.json.encode(each), type=dict[str, msgspec.Raw]) for each in (chat, turn)
+    ]
+    assert unknown_fields(raw[0], ChatLine) == ["mood", "branches.hue", "reset_policy.weekly"]
+    assert unknown_fields(raw[1], TurnLine) == ["flags.to_all", "failure.where"]
+
+
+@pytest.mark.parametrize("part", [None, 7, [], {}, [7], "text", [None]])
+def test_parts_that_are_none_have_no_names(part: object) -> None:
+    raw = {name: msgspec.Raw(msgspec.json.encode(part)) for name in ("branches", "reset_policy", "failure")}
+    assert unknown_fields(raw, ChatLine) == ["failure"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.unit.model.shapes import CALL_IDS, CALL_TYPES, assistant, call, reasoning, result, user
+from tests.unit.model.shapes import CALL_IDS, CALL_TYPES, assistant, call, looks, reasoning, result, user
 from turnledger.model.item import Item, message
 from turnledger.model.pairing import NOT_ANSWERED, left_open, open_calls
 from turnledger.model.tree_repair import fits, fitted
@@ -61,3 +62,12 @@ def test_whatever_comes_fits(before: list[Item], input: list[Item], output: list
     again = fitted(pending, fit.input, fit.output)
     if fit.items:
         assert (again.items, again.changes) == (fit.items, ())
+
+
+@pytest.mark.parametrize("many", [100, 400])
+def test_many_calls_that_wait_are_looked_at_a_few_times_each(many: int) -> None:
+    calls = [call(f"c{number}") for number in range(many)]
+    told = [*(result(f"c{number}") for number in reversed(range(many))), user()]
+    assert looks(lambda: fitted(calls, [user()], [])) < 40 * many
+    assert looks(lambda: fitted([], [user()], calls)) < 40 * many
+    assert looks(lambda: fitted(calls, told, [])) < 40 * many

@@ -27,8 +27,11 @@ POSITION = b"position"
 """What ids of events are sealed for."""
 UNKNOWN = "?"
 """No position."""
-REMEMBERED = 64
-"""Batches that are remembered as bytes: of those who follow one owner, most are sent the same."""
+REMEMBERED, REMEMBERED_BYTES = 64, 4 * 1024 * 1024
+"""Batches that are remembered as bytes, and how many bytes: of those who follow one owner, most are sent the
+same."""
+PIECE = 64 * 1024
+"""Bytes, or little more, that are sent at once: of many who do not read, each holds so much."""
 DETAIL = {
     ChangeKind.TURN_COMMITTED: "outcome",
     ChangeKind.TURN_FAILED: "code",
@@ -68,7 +71,8 @@ class LiveUpdates:
         self._open: dict[Following, bool] = {}
         """Whether each was told something since all were looked at."""
         self._watching: asyncio.Task[None] | None = None
-        self._encoded: dict[int, tuple[Sequence[LiveChange], bytes]] = {}
+        self._encoded: dict[int, tuple[Sequence[LiveChange], list[bytes]]] = {}
+        self._encoded_bytes = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -101,19 +105,22 @@ class LiveUpdates:
             batch = await following.next_batch()
             if batch:
                 self._open[following] = True
-                yield self._bytes_of(batch, seal)
+                for piece in self._bytes_of(batch, seal):
+                    yield piece
             elif not self._service.shutting_down.is_set():
                 # Who is cut off after an hour of silence goes on from here.
                 yield b": \nid: %s\n\n" % sealed(seal, following.position).encode()
         raise shutting_down()
 
-    def _bytes_of(self, batch: Sequence[LiveChange], seal: Seal) -> bytes:
+    def _bytes_of(self, batch: Sequence[LiveChange], seal: Seal) -> list[bytes]:
         known = self._encoded.get(id(batch))
         if known is None:  # what is remembered is held, so no other has the same id
-            known = batch, b"".join([change_bytes(change, seal) for change in batch])
-            if len(self._encoded) >= REMEMBERED:
-                del self._encoded[next(iter(self._encoded))]
+            known = batch, pieces_of([change_bytes(change, seal) for change in batch])
             self._encoded[id(batch)] = known
+            self._encoded_bytes += sum(map(len, known[1]))
+            while len(self._encoded) > REMEMBERED or self._encoded_bytes > REMEMBERED_BYTES:
+                _, forgotten = self._encoded.pop(next(iter(self._encoded)))
+                self._encoded_bytes -= sum(map(len, forgotten))
         return known[1]
 
     def _join(self, following: Following) -> None:
@@ -127,6 +134,7 @@ class LiveUpdates:
             self._watching.cancel()
             self._watching = None
             self._encoded.clear()
+            self._encoded_bytes = 0
 
     async def _watch(self) -> None:
         """Wake those to whom nothing was told for a while, and at last everybody. A timer for each of them
@@ -139,6 +147,19 @@ class LiveUpdates:
                 if not is_told or self._service.shutting_down.is_set():
                     following.wake()
                 self._open[following] = False
+
+
+def pieces_of(told: Sequence[bytes]) -> list[bytes]:
+    """The same in a few pieces, none of which ends within an event: an error may come behind any."""
+    pieces: list[list[bytes]] = []
+    room = 0
+    for each in told:
+        if len(each) > room:
+            pieces.append([])
+            room = PIECE
+        pieces[-1].append(each)
+        room -= len(each)
+    return [b"".join(piece) for piece in pieces]
 
 
 def sealed(seal: Seal, position: Position) -> str:

@@ -30,6 +30,7 @@ class Stream:
     def __init__(self, app: App, *headers: tuple[bytes, bytes]) -> None:
         self.status = 0
         self.is_whole = False
+        self.largest = 0
         self._unread = b""
         self._came = asyncio.Event()
         self._left = asyncio.Event()
@@ -50,6 +51,7 @@ class Stream:
         if message["type"] == "http.response.start":
             self.status = message["status"]
         self._unread += message.get("body", b"")
+        self.largest = max(self.largest, len(message.get("body", b"")))
         self.is_whole = message["type"] == "http.response.body" and not message.get("more_body", False)
         self._came.set()
 
@@ -227,3 +229,40 @@ def test_a_word_is_called_what_it_is(kind: ChangeKind, name: str) -> None:
     id, event, _ = events.change_bytes(change, seal).split(b"\n", 2)
     assert seal.open(events.POSITION, id.decode().removeprefix("id: ")) == "a-00000001"
     assert event == b"event: %s" % kind.encode()
+
+
+async def test_much_at_once_is_sent_in_pieces_of_whole_events() -> None:
+    async with serving() as (app, ledger):
+        first = Stream(app)
+        start = (await first.next())["id"]
+        await first.leave()
+        for _ in range(40):
+            await ledger.conversation(metadata={f"{number}": "v" * 512 for number in range(16)})
+        stream = Stream(app, (b"last-event-id", start.encode()))
+        heard = [await stream.next() for _ in range(40)]
+        assert [each["event"] for each in heard] == ["chat.created"] * 40
+        assert len({each["id"] for each in heard}) == 40
+        assert 10_000 < stream.largest <= events.PIECE
+        await stream.leave()
+
+
+def test_pieces_end_with_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "PIECE", 4)
+    assert events.pieces_of([b"ab", b"cd", b"e", b"fghijk", b"l"]) == [b"abcd", b"e", b"fghijk", b"l"]
+    assert events.pieces_of([]) == []
+
+
+async def test_what_is_remembered_for_others_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "REMEMBERED_BYTES", 1_000)
+    async with serving() as (app, _):
+        updates, seal = events.LiveUpdates(app.service), Seal(bytes(32))
+        batches = [
+            [LiveChange(kind=ChangeKind.CHAT_DELETED, owner="a", conversation=CHAT)] for _ in range(50)
+        ]
+        sent = [updates._bytes_of(batch, seal) for batch in batches]
+        assert updates._bytes_of(batches[-1], seal) is sent[-1]
+        assert 1 < len(updates._encoded) < 10
+        assert updates._encoded_bytes == sum(len(b"".join(told)) for _, told in updates._encoded.values())
+        large = [[*batches[0]] * 50]
+        updates._bytes_of(large[0], seal)
+        assert (updates._encoded, updates._encoded_bytes) == ({}, 0)
