@@ -1,7 +1,7 @@
 """Meaning: what a client meant by the history that it sent, held against the line that its turn stands on.
 
 A client means all of its own copy, however much of it it sends: nothing of it may be lost, nothing doubled,
-and nothing that it does not know may come in between, but for what did not end well.
+and nothing that it does not know may come in between, but for what did not end well and what is hidden.
 """
 
 from __future__ import annotations
@@ -14,8 +14,16 @@ from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.agreement import agrees, begins_with
 from turnledger.testing.simulation.promises import Line
-from turnledger.testing.simulation.transcript import Message, Resent, Word, asked_with, shown_as, words_of
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.transcript import (
+    Message,
+    Resent,
+    Word,
+    asked_with,
+    shown_as,
+    words_of,
+    words_of_item,
+)
+from turnledger.testing.simulation.world import Hidden, World
 
 Entry = tuple[Word, bool]
 
@@ -29,34 +37,38 @@ def broken_by_resent(world: World, lines: Sequence[Line]) -> Iterator[str]:
             is_here = turn.branch == line.branch.id and turn.kind is not TurnKind.SETTLED
             if ask is None or ask.resent is None or not is_here:
                 continue
-            told = [*_entries(line.turns[:place]), *((word, False) for word in words_of(asked_with(turn)))]
+            unseen = world.unseen_at_begin.get(turn.id, frozenset())
+            before = _entries(line.turns[:place], unseen)
+            told = [*before, *((word, False) for word in words_of(asked_with(turn)))]
             began_on = _line_at_begin(world, by_branch, turn.id)
-            yield from _broken_by(turn, ask.resent, told, began_on)
+            yield from _broken_by(turn, ask.resent, told, began_on, unseen)
             lane, target = world.places[turn.id]
             may_branch = ask.resent.on_divergence is OnDivergence.BRANCH
-            if lane != target and not may_branch and not _is_question(ask.resent, began_on):
+            if lane != target and not may_branch and not _is_question(ask.resent, began_on, unseen):
                 yield f"{turn.id} is on a branch of its own, and was not to be"
 
 
-def _broken_by(turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Turn]) -> Iterator[str]:
+def _broken_by(
+    turn: Turn, resent: Resent, told: Sequence[Entry], began_on: Sequence[Turn], unseen: Hidden
+) -> Iterator[str]:
     meant, sent = words_of(resent.meant), words_of(resent.meant[resent.cut :])
     stands_on = [word for word, _ in told]
     is_sure = resent.sent is Sent.FULL or not _may_begin_elsewhere(resent, began_on)
-    if is_sure and resent.is_whole and (not resent.cut or _is_recognisable(resent, began_on)):
+    if is_sure and resent.is_whole and (not resent.cut or _is_recognisable(resent, began_on, unseen)):
         if not agrees(meant, told):
             yield f"{turn.id} stands on '{_text(stands_on)}', and its client meant '{_text(meant)}'"
     elif not agrees(sent, told, may_begin_late=True):
         yield f"{turn.id} stands on '{_text(stands_on)}', and its client sent '{_text(sent)}'"
 
 
-def _is_recognisable(resent: Resent, began_on: Sequence[Turn]) -> bool:
+def _is_recognisable(resent: Resent, began_on: Sequence[Turn], unseen: Hidden) -> bool:
     """Whether a trimmed history shows where it stands: an answer is left in it, and the turn that it begins
     in stands there to its end, behind all that was left out."""
     if not any(message["role"] == "assistant" for message in resent.meant[resent.cut :]):
         return False
     ends = range(resent.cut + 1, len(resent.meant) + 1)
     return any(
-        agrees(words_of(resent.meant[:end]), _entries(began_on[:count]))
+        agrees(words_of(resent.meant[:end]), _entries(began_on[:count], unseen))
         for end in ends
         for count in range(1, len(began_on) + 1)
     )
@@ -76,9 +88,9 @@ def _told(message: Message) -> list[Word]:
     return words_of([message])
 
 
-def _is_question(resent: Resent, began_on: Sequence[Turn]) -> bool:
+def _is_question(resent: Resent, began_on: Sequence[Turn], unseen: Hidden) -> bool:
     """Whether the history ends with an earlier question: that asks for another answer, and is no edit."""
-    return begins_with(words_of(resent.meant), _entries(began_on)) or resent.cut > 0
+    return begins_with(words_of(resent.meant), _entries(began_on, unseen)) or resent.cut > 0
 
 
 def _line_at_begin(world: World, by_branch: Mapping[BranchId, Line], turn: TurnId) -> list[Turn]:
@@ -89,10 +101,14 @@ def _line_at_begin(world: World, by_branch: Mapping[BranchId, Line], turn: TurnI
     return turns[:end]
 
 
-def _entries(turns: Iterable[Turn]) -> list[Entry]:
-    """What these turns say; of one that did not end well, a client may hold any part or nothing."""
+def _entries(turns: Iterable[Turn], unseen: Hidden) -> list[Entry]:
+    """What these turns say; of one that did not end well, a client may hold any part or nothing, and so of
+    what was hidden from users: it goes along unseen."""
     return [
-        (word, turn.kind is not TurnKind.COMPLETED) for turn in turns for word in words_of(shown_as(turn))
+        (word, turn.kind is not TurnKind.COMPLETED or (turn.id, place) in unseen)
+        for turn in turns
+        for place, item in enumerate(turn.items)
+        for word in words_of_item(item)
     ]
 
 

@@ -18,11 +18,11 @@ from turnledger.engine.recovery import ForgetRequest, TakeOverRequest
 from turnledger.engine.stops import StopRequest
 from turnledger.model.attempt import Attempt, AttemptState, OnBusy
 from turnledger.model.conversation import Ticket
-from turnledger.model.flags import SHOWN, Flags
+from turnledger.model.flags import SHOWN, Flags, hidden_from_user
 from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.turn import Turn, TurnKind
 from turnledger.testing.simulation.pointing import judged, look, meant_by, turns_on
-from turnledger.testing.simulation.world import World
+from turnledger.testing.simulation.world import Hidden, World
 
 
 def observed(operation: Operation[Any, Any], world: World) -> Operation[Any, Any]:
@@ -95,6 +95,8 @@ async def _begin(tables: Tables, operation: Operation[Any, Any], request: BeginR
         if world.looks_at_models:
             world.hidden_at_begin.setdefault(request.attempt, world.hidden)
             await _note_replaced(tables, request, lane, world)
+            if request.seen is not None:
+                world.unseen_at_begin.setdefault(request.attempt, await _unseen(tables, request, lane))
         if before is None or before.running != request.attempt:
             _check_order(queue, request, world)
     if isinstance(result, Begun | Moved):
@@ -121,6 +123,14 @@ async def _note_replaced(tables: Tables, request: BeginRequest, lane: BranchId, 
         world.replaces.setdefault(request.attempt, replaced)
     if request.diverge.regenerates:
         world.repeats.add(request.attempt)
+
+
+async def _unseen(tables: Tables, request: BeginRequest, lane: BranchId) -> Hidden:
+    """What is hidden from users on a line by now: as it is stored, since flags go along with a question that
+    is asked again."""
+    turns = [turn.id for turn in await turns_on(tables, lane)]
+    unseen = hidden_from_user(await tables.flags(request.target.owner, turns))
+    return frozenset((turn, place) for turn, places in unseen.items() for place in places)
 
 
 async def _note_flags(tables: Tables, request: FlagRequest, world: World) -> None:

@@ -97,3 +97,8 @@ def words_of(messages: Iterable[Message]) -> list[Word]:
         elif role == "user":
             words.append((role, text.strip()))
     return words
+
+
+def words_of_item(item: Item) -> list[Word]:
+    """What one item of a turn says to its client."""
+    return words_of(_messages([item]))

@@ -137,7 +137,7 @@ class Ask:
 
 
 Hidden: TypeAlias = frozenset[tuple[TurnId, int]]
-"""Items that are hidden from models: their turns, and their places there."""
+"""Items that are hidden from models, or from users: their turns, and their places there."""
 
 
 @dataclass(frozen=True)
@@ -246,6 +246,8 @@ class World:
     """The flags that were set, in the order of the transactions that set them."""
     hidden_at_begin: dict[TurnId, Hidden] = field(default_factory=dict)
     """What was hidden from models when attempts began."""
+    unseen_at_begin: dict[TurnId, Hidden] = field(default_factory=dict)
+    """What was hidden from users when attempts began, on the lines that resent histories were read against."""
     replaces: dict[TurnId, TurnId] = field(default_factory=dict)
     """For attempts that diverge: the turn whose place they take."""
     repeats: set[TurnId] = field(default_factory=set)
