@@ -247,7 +247,7 @@ class World:
     hidden_at_begin: dict[TurnId, Hidden] = field(default_factory=dict)
     """What was hidden from models when attempts began."""
     unseen_at_begin: dict[TurnId, Hidden] = field(default_factory=dict)
-    """What was hidden from users when attempts began, on the lines that resent histories were read against."""
+    """What was hidden from users when attempts began, on the lines that resent histories are read against."""
     replaces: dict[TurnId, TurnId] = field(default_factory=dict)
     """For attempts that diverge: the turn whose place they take."""
     repeats: set[TurnId] = field(default_factory=set)
