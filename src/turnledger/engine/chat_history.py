@@ -40,11 +40,20 @@ def joined(*parts: bytes) -> bytes:
     return b",".join([part for part in parts if part])
 
 
+def goes_on(turn: Turn) -> bool:
+    """Whether a turn begins with what the model said or called, as a settled one without input does: chat
+    messages put that into one with what it said before."""
+    first = turn.items[0] if turn.items else None
+    if first is None or first.type == "function_call_output":
+        return False
+    return first.type != "message" or first.role == "assistant"
+
+
 class ChatHistories:
     """Beginnings of histories as chat JSON, by their last turn; those used last, bounded by their bytes.
 
     Each ends with a turn that left no call open: where one did, its results may belong between messages of
-    that turn.
+    that turn. None is followed by a turn that goes on with its last message.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -61,9 +70,9 @@ class ChatHistories:
         parts = [said]
         waiting: list[Turn] = []
         last: Turn | None = None
-        for turn in turns:
+        for at, turn in enumerate(turns, 1):
             waiting.append(turn)
-            if not left_open(turn.items):
+            if not left_open(turn.items) and not (at < len(turns) and goes_on(turns[at])):
                 parts.append(said_in(item for each in waiting for item in each.items))
                 last, waiting = turn, []
         if last is not None:
@@ -74,7 +83,7 @@ class ChatHistories:
     def follow(self, turn: Turn) -> None:
         """A turn was committed: keep what it said, if what was said before it is kept."""
         said = self._kept.get(turn.parent.raw) if turn.parent is not None else None
-        if said is not None and turn.parent is not None and not left_open(turn.items):
+        if said is not None and turn.parent is not None and not left_open(turn.items) and not goes_on(turn):
             self._keep(turn.id.raw, joined(said, said_in(turn.items)), turn.parent.raw)
 
     def _nearest(self, history: History) -> tuple[int, bytes]:
@@ -82,7 +91,7 @@ class ChatHistories:
         length = len(history)
         for end in range(length, max(length - LOOK_BACK, 0), -1):
             said = self._kept.get(history.raw_id(end - 1))
-            if said is not None:
+            if said is not None and not (end < length and goes_on(history[end])):
                 return end, said
         return 0, b""
 

@@ -6,13 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.unit.model.shapes import assistant, call, result, some_id, user
 from turnledger import Chat, Context, Ledger
 from turnledger.engine import chat_history
 from turnledger.engine.chat_history import ChatHistories, said_in
 from turnledger.engine.history import History
 from turnledger.engine.transaction import RunningTurn
+from turnledger.model.ids import BranchId, TurnId
 from turnledger.model.item import Item, message
 from turnledger.model.messages import messages_of
+from turnledger.model.turn import Turn, TurnKind
 
 CALLS = (
     {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}"},
@@ -139,3 +142,33 @@ async def test_bytes_are_bounded_and_those_used_last_stay(chat: Chat) -> None:
 def test_what_is_said_in_an_item_is_its_message(item: dict[str, Any]) -> None:
     items = (Item.of(item), message("assistant", "answer"))
     assert msgspec.json.decode(b"[" + said_in(items) + b"]") == messages_of(items)
+
+
+def test_what_a_settled_turn_without_input_tells_goes_on_with_the_last_message() -> None:
+    """What is settled of an edit may have no input: then a call comes directly behind an answer."""
+    turns = [
+        Turn.of(
+            id=some_id(TurnId, number),
+            branch=some_id(BranchId, 1),
+            number=number,
+            parent=some_id(TurnId, number - 1) if number > 1 else None,
+            kind=TurnKind.COMPLETED if asked else TurnKind.SETTLED,
+            created_at=1,
+            committed_at=2,
+            input=asked,
+            output=told,
+        )
+        for number, asked, told in (
+            (1, (user("q1"),), (assistant("a1"),)),
+            (2, (), (call("a"), result("a"))),
+            (3, (user("q3"),), (assistant("a3"),)),
+        )
+    ]
+    whole = messages_of(item for turn in turns for item in turn.items)
+    for known in ([], turns[:1], turns[:2]):
+        histories = ChatHistories(max_bytes=10_000)
+        histories.through(History(known))
+        for turn in turns[len(known) :]:
+            histories.follow(turn)
+        said, rest = histories.through(History(turns))
+        assert (msgspec.json.decode(b"[" + said + b"]"), list(rest)) == (whole, [])
