@@ -66,7 +66,8 @@ class Victim:
         self._changed = threading.Condition()
         self._barriers = itertools.count()
         self.address, self.port = server.address
-        threading.Thread(target=self._listen, args=(server,), daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, args=(server,), daemon=True)
+        self._listener.start()
         answer = self.ask("POST", COMPLETIONS, question(SECRET), **{"X-Conversation-Id": "private"})
         assert answer.status == 200
         self.chat, self.turn = answer.headers["X-Conversation-Id"], answer.headers["X-Turn-Id"]
@@ -153,6 +154,10 @@ class Victim:
             assert found is not None, f"it was not logged: {self._lines[begin:]}"
             return found
 
+    def hear_the_end(self) -> None:
+        """Wait until the log of a server that was killed is read: nobody may close it before."""
+        self._listener.join(PATIENCE)
+
     def _listen(self, server: ServerProcess) -> None:
         assert server.process.stderr is not None
         for text in server.process.stderr:
@@ -190,7 +195,12 @@ def attacked(
     )
     try:
         with started(program, "serve", "--config", str(config), "--log-format", "json") as server:
-            yield Victim(server, model, store)
+            victim = Victim(server, model, store)
+            try:
+                yield victim
+            finally:
+                server.process.kill()
+                victim.hear_the_end()
     finally:
         model.close()
 
