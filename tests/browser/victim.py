@@ -161,6 +161,8 @@ class Victim:
     def _listen(self, server: ServerProcess) -> None:
         assert server.process.stderr is not None
         for text in server.process.stderr:
+            if not text.endswith("\n"):
+                return  # it was killed while it wrote
             with self._changed:
                 self._lines.append(json.loads(text))
                 self._changed.notify_all()
