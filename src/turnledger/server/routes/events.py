@@ -8,12 +8,13 @@ from contextlib import suppress
 from typing import Any
 
 from starlette.requests import Request
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from turnledger.engine.feed import Following
 from turnledger.model.change import ChangeKind, LiveChange, Position
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
+from turnledger.server.counted_stream import CountedStream
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import shutting_down
 from turnledger.server.event_stream import send_pieces
@@ -63,25 +64,16 @@ def endpoints(service: Service) -> list[Endpoint]:
     ]
 
 
-class LiveUpdates:
+class LiveUpdates(CountedStream):
     """The streams, as a plain ASGI application."""
 
     def __init__(self, service: Service) -> None:
-        self._service = service
+        super().__init__(service)
         self._open: dict[Following, bool] = {}
         """Whether each was told something since all were looked at."""
         self._watching: asyncio.Task[None] | None = None
         self._encoded: dict[int, tuple[Sequence[LiveChange], list[bytes]]] = {}
         self._encoded_bytes = 0
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        who: Principal = request.state.principal
-        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
-        try:
-            await self._tell(who, request, receive, send)
-        finally:
-            place.leave()
 
     async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
         service, after = self._service, request.headers.get("last-event-id") or None

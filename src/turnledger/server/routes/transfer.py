@@ -16,6 +16,7 @@ from turnledger.model.ids import ConversationId
 from turnledger.model.token import TokenScope
 from turnledger.model.transfer_report import Did, ImportReport
 from turnledger.server.admission import Principal
+from turnledger.server.counted_stream import CountedStream
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body, shutting_down
 from turnledger.server.line_stream import arriving, send_file
@@ -95,27 +96,18 @@ def _import(service: Service) -> Endpoint:
     )
 
 
-class _Download:
-    """A file, as a plain ASGI application."""
+class _Download(CountedStream):
+    """A file, which is sent while it is read."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        who: Principal = request.state.principal
-        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
-        try:
-            name, kind, pieces = await self._file(who, request)
-            headers = [
-                (b"content-type", kind.encode()),
-                (b"content-disposition", content_disposition(name).encode()),
-            ]
-            patience = self._service.settings.limits.send_wait
-            stay = self._service.staying.stay(who)
-            await send_file(pieces, headers, scope, receive, send, patience, stay)
-        finally:
-            place.leave()
+    async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
+        name, kind, pieces = await self._file(who, request)
+        headers = [
+            (b"content-type", kind.encode()),
+            (b"content-disposition", content_disposition(name).encode()),
+        ]
+        patience = self._service.settings.limits.send_wait
+        stay = self._service.staying.stay(who)
+        await send_file(pieces, headers, request.scope, receive, send, patience, stay)
 
     async def _file(self, who: Principal, request: Request) -> tuple[str, str, AsyncIterator[bytes]]:
         """The name of the file, its type, and what is in it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from turnledger.engine.ending import Ended
 from turnledger.errors import InvalidInput
@@ -14,6 +14,7 @@ from turnledger.model.ids import TurnId
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_small_body
+from turnledger.server.counted_stream import CountedStream
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.event_stream import send_events
 from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
@@ -95,20 +96,8 @@ def ended_body(ended: Ended | None) -> bytes:
     return encode({"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure})
 
 
-class TurnEvents:
-    """The stream, as a plain ASGI application."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        who: Principal = request.state.principal
-        place = self._service.quotas.stream(who.owner, is_tokenless=who.token is None)
-        try:
-            await self._tell(who, request, receive, send)
-        finally:
-            place.leave()
+class TurnEvents(CountedStream):
+    """The events of a turn, as they come."""
 
     async def _tell(self, who: Principal, request: Request, receive: Receive, send: Send) -> None:
         service, turn = self._service, TurnId(request.path_params["turn"])
