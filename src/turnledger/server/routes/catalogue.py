@@ -13,10 +13,10 @@ from starlette.responses import Response
 
 from turnledger.chat import Chat
 from turnledger.engine.asking import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
-from turnledger.errors import ConversationUnavailable, RevisionConflict
+from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed
+from turnledger.model.listing import Listed, Page
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_small_body
@@ -133,9 +133,11 @@ class CatalogueRoutes:
         self._service = service
 
     async def listing(self, request: Request) -> Response:
-        """List chats, the last used first."""
+        """List chats, the last used first; or the one that has a conversation_key."""
         query = request.query_params
         who: Principal = request.state.principal
+        if "conversation_key" in query:
+            return await self._shown(await self._named(query, who))
         page = await self._service.ledger.catalogue.list(
             owner=who.owner,
             scope=query.get("scope"),
@@ -147,6 +149,20 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
+        return await self._shown(page)
+
+    async def _named(self, query: Mapping[str, str], who: Principal) -> Page:
+        if others := query.keys() - {"conversation_key", "scope", "limit"}:
+            told = ", ".join(sorted(others))
+            raise InvalidInput(
+                f"{told}: a conversation_key names one chat, whatever is said of it. Leave it out."
+            )
+        number_of(query.get("limit"), "limit", PAGE)
+        return await self._service.ledger.catalogue.named(
+            query["conversation_key"], owner=who.owner, scope=query.get("scope", ""), within=who.within
+        )
+
+    async def _shown(self, page: Page) -> Response:
         as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
         shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": as_of}
         return Response(encode(shown), media_type=_JSON)
@@ -239,6 +255,11 @@ def _listing(routes: CatalogueRoutes) -> Endpoint:
         summary="List chats, the last used first.",
         tag="chats",
         query={
+            "conversation_key": Parameter(
+                "The one that has this name of your own in the scope, also before its first turn is"
+                " committed, or archived; or none. Nothing but `scope` goes with it.",
+                NAME,
+            ),
             "scope": Parameter("Of this application only; empty: of none.", SCOPE),
             "tag": Parameter("With this tag only.", _TAG),
             "archived": Parameter("Archived ones, the others, or both; `false` by default.", _word(_OR_ANY)),
@@ -248,7 +269,7 @@ def _listing(routes: CatalogueRoutes) -> Endpoint:
             "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
         },
         content={200: {_JSON: CHATS}},
-        answers={200: "A page of them."},
+        answers={200: "A page of them.", 410: "The chat that has the conversation_key has expired."},
     )
 
 

@@ -49,6 +49,12 @@ class Place:
         async with self.ledger.turn(text, conversation_key=key) as turn:
             turn.emit(f"You said {text}.")
 
+    async def named(self, key: str, **query: str) -> list[dict[str, Any]]:
+        asked = urlencode({"conversation_key": key, **query}).encode()
+        found = await ask(self.app, "/api/chats", headers=[HOST], query=asked)
+        assert found.status == 200, found.body
+        return list(found.json["data"])
+
     async def titles(self, **query: Any) -> list[str]:
         listed = await ask(self.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
         assert listed.status == 200, listed.body
@@ -261,3 +267,42 @@ async def test_what_would_not_make_one_chat_of_two_requests_is_refused() -> None
         refused = await here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
         assert (refused.status, "idempotency-key" in refused.json["error"]["message"]) == (400, True)
         assert await here.titles() == []
+
+
+async def test_the_chat_of_a_conversation_key_is_found_before_its_first_turn_is_committed() -> None:
+    async with place() as server:
+        assert await server.named("desk 7") == []
+        async with server.ledger.turn("Hi", conversation_key="desk 7") as turn:
+            [running] = await server.named("desk 7")
+            assert await server.titles() == []
+            turn.emit("Hello.")
+        assert (running["id"], running["is_running"], running["turn_count"]) == (
+            str(turn.conversation.id),
+            True,
+            0,
+        )
+        await (await server.ledger.conversation(conversation_key="desk 7")).update(archived=True)
+        [found] = await server.named("desk 7")
+        assert (found["id"], found["archived"], found["turn_count"]) == (running["id"], True, 1)
+
+
+async def test_a_conversation_key_is_looked_up_in_its_scope_alone() -> None:
+    async with place() as server:
+        made = await server.make(conversation_key="k", scope="shop")
+        assert [each["id"] for each in await server.named("k", scope="shop")] == [made["id"]]
+        assert await server.named("k") == await server.named("k", scope="") == []
+
+
+async def test_what_a_deleted_chat_was_called_names_none() -> None:
+    async with place() as server:
+        chat = await server.ledger.conversation(conversation_key="k")
+        await chat.delete()
+        assert await server.named("k") == []
+
+
+@pytest.mark.parametrize("other", ["tag=a", "archived=any", "pinned=true", "deleted=true", "cursor=x"])
+async def test_a_conversation_key_is_not_mixed_with_other_choices(other: str) -> None:
+    async with place() as server:
+        query = b"conversation_key=k&" + other.encode()
+        refused = await ask(server.app, "/api/chats", headers=[HOST], query=query)
+        assert refused.status == 400, refused.body
