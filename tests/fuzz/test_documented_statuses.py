@@ -280,6 +280,7 @@ async def store_too_much(place: Place) -> None:
 
 NAMED = {TURNS: "chat", "/api/tokens": "chat", "/api/shares": "chat", "/api/chats/reset": "replaces"}
 OTHERWISE: dict[str, dict[str, Any]] = {
+    "/api/chats": {"title": "Another"},
     "/api/chats/{chat}/fork": {"title": "Another"},
     "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},
     "/api/chats/{chat}/undo": {"forget": True},

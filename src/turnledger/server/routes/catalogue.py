@@ -23,6 +23,7 @@ from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body
 from turnledger.server.query import choice_of, number_of
+from turnledger.server.routes.branches import ONCE, OTHERWISE, REPLAYED
 from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown, without_words
 from turnledger.server.routes.events import POSITION
 from turnledger.server.schemas import (
@@ -38,7 +39,7 @@ from turnledger.server.schemas import (
     or_null,
 )
 from turnledger.server.service import Service
-from turnledger.server.turn_headers import named_among
+from turnledger.server.turn_headers import KEY, OF_MAKING, named_among, text_of
 from turnledger.server.wire_json import encode
 
 _JSON = "application/json"
@@ -170,8 +171,7 @@ class CatalogueRoutes:
     async def make(self, request: Request) -> Response:
         """Make a chat, or find the one that has the conversation_key."""
         asked, who = await self._asked(request, _makes)
-        # An idempotency_key would be taken for a promise; what makes one chat of many is a conversation_key.
-        named_among(request.scope["headers"], frozenset())
+        key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
         chat = await self._service.ledger.conversation(
@@ -182,8 +182,12 @@ class CatalogueRoutes:
             title=asked.title,
             metadata=asked.metadata,
             tags=asked.tags or (),
+            idempotency_key=key,
         )
-        return _told(who, await chat.summary(), 201 if chat.is_new else 200)
+        told = _told(who, await chat.summary(), 201 if chat.is_new else 200)
+        if asked.conversation_key is None and not chat.is_new:
+            told.headers["idempotency-replayed"] = "true"
+        return told
 
     async def change(self, request: Request) -> Response:
         """Rename, tag, pin, archive; if it is still at the revision that was read."""
@@ -281,15 +285,19 @@ def _making(routes: CatalogueRoutes) -> Endpoint:
         needs=TokenScope.CHATS_WRITE,
         summary="Make a chat before its first turn; or find the one that has the conversation_key.",
         tag="chats",
+        headers={"Idempotency-Key": ONCE},
         body=MAKE,
         needs_body=False,
-        answer_headers={"ETag": ETAG},
+        answer_headers={"ETag": ETAG, **REPLAYED},
         content={200: {_JSON: LISTED_CHAT}, 201: {_JSON: LISTED_CHAT}},
         answers={
-            200: "The chat that has the conversation_key already, as it is.",
+            200: "The chat that has the conversation_key already, or was made under the Idempotency-Key; as"
+            " it is.",
             201: "The chat that was made.",
             409: "Chats of this scope are not kept here.",
-            410: "The chat that has the conversation_key has expired.",
+            410: "The chat that has the conversation_key has expired; or the one that was made under the"
+            " Idempotency-Key was deleted since.",
+            422: OTHERWISE,
         },
     )
 
