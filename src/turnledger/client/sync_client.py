@@ -62,8 +62,8 @@ class Client:
 
     def events(self, *, after: str | None = None) -> Stream[Change]:
         """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes
-        on behind the last change that was heard. `after` is the `position` of a change, or `as_of` of a page of
-        chats. After a `gap`, look at everything anew."""
+        on behind the last change that was heard. `after` is the `position` of a change, or `as_of` of a
+        page of chats. After a `gap`, look at everything anew."""
         return Stream[Change](self._wire, self._core.listen(after).steps()).begin()
 
     def export(self, scope: str | None = None) -> Stream[bytes]:
