@@ -178,8 +178,8 @@ def _errors() -> str:
         for depth, kind in _tree(TurnledgerError, 0)
     ]
     told = (
-        "All are in `turnledger.errors`. Each has a `code`; `status` and `request_id` are those of the answer "
-        "that told it, and None where there was none."
+        "All are in `turnledger.errors`. Each has a `code`; `status` and `request_id` are of the answer that "
+        "told it, and None where there was none."
     )
     return sections(["## Errors", told, table(["error", "code", ""], rows)])
 
