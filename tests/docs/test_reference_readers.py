@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from tools.reference.markdown import prose, table
-from tools.reference.python_client import field_docs, members, reachable, section
+from tools.reference.python_client import members, reachable, section
 from tools.reference.python_signatures import signatures
+from tools.reference.python_source import aliases, field_docs, set_when_made
 from tools.reference.typescript_client import section as typescript_section
 from tools.reference.typescript_source import declarations, exported
 
@@ -78,8 +79,8 @@ def test_classes_lead_to_others() -> None:
     package = ModuleType("package")
     package.__all__ = ["Teller", "PATH"]  # type: ignore[attr-defined]
     package.Teller, package.PATH = Teller, sys.path  # type: ignore[attr-defined]
-    assert list(reachable(package, __name__)) == [Teller, Options, Told]
-    assert list(reachable(package, "elsewhere")) == [Teller]
+    assert list(reachable(package, (__name__,))) == [Teller, Options, Told]
+    assert list(reachable(package, ("elsewhere",))) == [Teller]
 
 
 def test_every_way_of_calling_is_told() -> None:
@@ -104,6 +105,29 @@ def test_what_stands_below_a_field_is_said_of_it() -> None:
     assert field_docs(Options) == {"loud": "Whether it is heard\nfar away."}
     assert "| `number` | `int = 3` | Of the telling. |" in section(Told, [])
     assert "| `loud` | `bool` | Whether it is heard far away. |" in section(Options, [])
+
+
+class Made:
+    def __init__(self, count: int) -> None:
+        self.teller = Teller(count)
+        """Who tells."""
+        self.count: int = count
+        self.both = count + 1
+        self._secret = 1
+
+
+def test_what_is_set_when_one_is_made_is_public_too() -> None:
+    assert list(set_when_made(Made)) == [
+        ("teller", "Teller", "Who tells."),
+        ("count", "int", ""),
+        ("both", "", ""),
+    ]
+
+
+def test_aliases_are_found_with_what_is_said_of_them() -> None:
+    stands_for, says = aliases("turnledger.client")["Said"]
+    assert stands_for.startswith("str | ")
+    assert says.startswith("A text, or items")
 
 
 def test_a_class_is_told_with_its_members_and_without_how_it_is_made() -> None:

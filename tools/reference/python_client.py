@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from functools import cached_property
-from itertools import pairwise
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -19,12 +16,15 @@ import msgspec
 
 from tools.reference.markdown import code, head, prose, sections, table
 from tools.reference.python_signatures import signatures, value
+from tools.reference.python_source import aliases, field_docs, set_when_made
 from turnledger.errors import TurnledgerError
 
 PACKAGE = "turnledger.client"
+TOLD = (PACKAGE, *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")))
+"""Where the classes are from that a reader wants to know more of."""
 SAYS = (
-    "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). How it is used: "
-    "[the Python client](../python-client.md). Of a class for asyncio, only what its twin has not is told."
+    "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). Of a class "
+    "for asyncio, only what its twin has not is told."
 )
 
 
@@ -35,41 +35,49 @@ MADE_BY_USERS = ("Client", "AsyncClient")
 def page() -> str:
     """The whole page."""
     package = importlib.import_module(PACKAGE)
-    kinds = list(reachable(package, PACKAGE))
+    kinds = sorted(reachable(package, TOLD), key=_rank)
     parts = [section(kind, kinds) for kind in kinds if not issubclass(kind, TurnledgerError)]
-    return sections([head("Reference: the Python client", SAYS), *_others(package), *parts, _errors()])
+    return sections(
+        [head("Reference: the Python client", SAYS), *parts, *_functions(package), _aliases(parts), _errors()]
+    )
 
 
-def _others(package: ModuleType) -> Iterator[str]:
-    """What is exported and no class: functions."""
-    for name in package.__all__:
-        if isinstance(exported := getattr(package, name), FunctionType):
-            yield sections([f"## {name}", code(signatures(name, exported), "py"), _says(exported)])
-
-
-def reachable(package: ModuleType, within: str) -> Iterator[type]:
-    """The classes that a package exports, each followed by those that its public members lead to."""
+def reachable(package: ModuleType, within: tuple[str, ...]) -> Iterator[type]:
+    """The classes that a package exports, each followed by those that its public members lead to; what its
+    users make comes first."""
     seen: set[type] = set()
-    waiting = [kind for name in package.__all__ if isinstance(kind := getattr(package, name), type)]
+    names = [*filter(package.__all__.__contains__, MADE_BY_USERS), *package.__all__]
+    waiting = [kind for name in names if isinstance(kind := getattr(package, name), type)]
     while waiting:
         kind = waiting.pop(0)
-        if kind in seen:
-            continue
-        seen.add(kind)
-        yield kind
-        waiting[:0] = [each for each in _named_by(kind) if each.__module__.startswith(within)]
+        if kind not in seen:
+            seen.add(kind)
+            yield kind
+            waiting[:0] = [each for each in _led_to_by(kind) if each.__module__.startswith(within)]
 
 
-def _named_by(kind: type) -> Iterator[type]:
+def _rank(kind: type) -> int:
+    """What one works with comes first, then its twins for asyncio, then the values that it gives."""
+    if kind.__name__.startswith("Async"):
+        return 1
+    return 2 if issubclass(kind, msgspec.Struct | Enum | dict) else 0
+
+
+def _led_to_by(kind: type) -> Iterator[type]:
     """The classes that stand in the annotations of what a class has."""
     for owner, name, member in members(kind):
-        function = _function_of(member)
-        told = list(getattr(function, "__annotations__", {}).values()) if function else []
-        told.append(inspect.get_annotations(owner).get(name, ""))
-        for word in re.findall(r"\w+", " ".join(map(str, told))):
-            found = getattr(sys.modules[owner.__module__], word, None)
-            if isinstance(found, type) and not word.startswith("_"):
-                yield found
+        told = [inspect.get_annotations(owner).get(name, "")]
+        told += getattr(_function_of(member), "__annotations__", {}).values()
+        yield from _classes(owner, " ".join(map(str, told)))
+    for _, made, _ in set_when_made(kind):
+        yield from _classes(kind, made)
+
+
+def _classes(owner: type, annotations: str) -> Iterator[type]:
+    for word in re.findall(r"\w+", annotations):
+        found = getattr(sys.modules[owner.__module__], word, None)
+        if isinstance(found, type) and not word.startswith("_"):
+            yield found
 
 
 def members(kind: type) -> Iterator[tuple[type, str, Any]]:
@@ -96,7 +104,13 @@ def section(kind: type, kinds: Sequence[type]) -> str:
     twin = next((each for each in kinds if f"Async{each.__name__}" == kind.__name__), None)
     if twin is not None:
         return sections([title, made, _says(kind), _differences(kind, twin)])
-    fields, methods = [], []
+    declared = {name for _, name, _ in members(kind)}
+    fields = [
+        (f"`{name}`", f"`{made}`" if made else "", prose(says))
+        for name, made, says in set_when_made(kind)
+        if name not in declared
+    ]
+    methods = []
     for owner, name, member in members(kind):
         function = _function_of(member)
         if isinstance(member, property | cached_property):
@@ -122,21 +136,6 @@ def _field(kind: type, owner: type, name: str) -> tuple[str, str, str]:
     elif issubclass(kind, Enum):
         shown = value(kind[name].value)
     return f"`{name}`", f"`{shown}`" if shown else "", field_docs(owner).get(name, "")
-
-
-def field_docs(kind: type) -> dict[str, str]:
-    """What stands below the fields of a class."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    assert isinstance(body, ast.ClassDef)  # noqa: S101 - it is the source of a class
-    docs = {}
-    for field, below in pairwise(body.body):
-        if isinstance(field, ast.AnnAssign):
-            names = [ast.unparse(field.target)]
-        else:
-            names = [ast.unparse(each) for each in field.targets] if isinstance(field, ast.Assign) else []
-        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant) and names:
-            docs.update(dict.fromkeys(names, inspect.cleandoc(str(below.value.value))))
-    return docs
 
 
 def _function_of(member: Any) -> Any:
@@ -169,6 +168,23 @@ def _differences(kind: type, twin: type) -> str:
     if missing:
         said += f" It has no {', '.join(missing)}."
     return said
+
+
+def _functions(package: ModuleType) -> Iterator[str]:
+    for name in package.__all__:
+        if isinstance(exported := getattr(package, name), FunctionType):
+            yield sections([f"## {name}", code(signatures(name, exported), "py"), _says(exported)])
+
+
+def _aliases(parts: Sequence[str]) -> str:
+    """What short names in the annotations above stand for."""
+    words = set(re.findall(r"\w+", " ".join(parts)))
+    rows = [
+        (f"`{name}`", f"`{stands_for}`", prose(says))
+        for name, (stands_for, says) in sorted(aliases(PACKAGE).items())
+        if name in words and not name.startswith("_")
+    ]
+    return sections(["## Short names", table(["", "", ""], rows)]) if rows else ""
 
 
 def _errors() -> str:

@@ -14,7 +14,13 @@ _STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramet
 
 def signatures(name: str, function: Callable[..., Any]) -> str:
     """All ways in which it may be called, a line or a block for each."""
-    told = [_signature(name, each) for each in get_overloads(function) or [function]]
+    ways = list(get_overloads(function)) or [function]
+    returned = [str(each.__annotations__.get("return")) for each in ways if hasattr(each, "__annotations__")]
+    told = [
+        _signature(name, each)
+        for each in ways
+        if len(ways) < 3 or each.__annotations__.get("return") != " | ".join(returned[:-1])
+    ]
     return "\n".join(dict.fromkeys(told))
 
 
