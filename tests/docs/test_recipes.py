@@ -62,6 +62,23 @@ def hear_a_failure(client: httpx2.Client) -> None:
             broken.read()
 
 
+@CURL
+def test_a_flask_application_uses_the_blocking_client(server: ServerProcess, tmp_path: Path) -> None:
+    moved = {TURNLEDGER: server.url}
+    recipe = Recipe("flask", tmp_path, moved)
+    assert "flask --app web run\n" in recipe.page
+    recipe.write()
+    with at_work(tmp_path, "flask", "--app", "web", "run", "--port", "0") as url:
+        assert Recipe("flask", tmp_path, {**moved, "http://127.0.0.1:5000": url}).check() == 5
+        with httpx2.Client(base_url=url, headers={"X-User": "grace"}, trust_env=False) as grace:
+            with grace.stream("POST", "/chats/long", json={"text": "/stall after 2"}) as stalled:
+                told = stalled.iter_lines()
+                assert [next(told), next(told)] == ['{"text": "You"}', '{"text": " said"}']
+                assert grace.post("/chats/long/stop").json() == {"state": "kept"}
+                assert next(told).startswith('{"turn": "turn_')
+            assert grace.get("/chats/long").json() == [["/stall after 2", "You said"]]
+
+
 def test_no_recipe_is_left_out() -> None:
     tests = "".join(path.read_text() for path in Path(__file__).parent.glob("test_*.py"))
     pages = {page.stem for page in FOLDER.glob("*.md")}
