@@ -1,4 +1,4 @@
-"""The recipe of a bot: a chat service of a few lines delivers its events twice, and kills the bot in between."""
+"""The recipe of a bot: a chat service of a few lines delivers events twice, and the bot is killed in between."""
 
 from __future__ import annotations
 
