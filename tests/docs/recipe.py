@@ -88,8 +88,8 @@ def environment() -> dict[str, str]:
 
 @contextmanager
 def at_work(folder: Path, *command: str, is_killed: bool = False, **environ: str) -> Iterator[str]:
-    """Run a web application with `python -m`, and tell where it says that it is. When the block is left, it is
-    told to end, or killed."""
+    """Run a web application with `python -m`; where it says that it is. When the block is left it is told to
+    end, or killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=folder,

@@ -1,4 +1,4 @@
-"""The recipe of a bot: a chat service of a few lines delivers events twice, and the bot is killed in between."""
+"""The recipe of a bot: a small chat service delivers events twice, and the bot is killed meanwhile."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ SAYS = (
     "[its README](../../clients/typescript/README.md)."
 )
 ROOT_OF_ERRORS = "TurnledgerError"
+MADE_BY_USERS = ("Client",)
+"""All other classes are given out by something else."""
 
 
 def page() -> str:
@@ -21,8 +23,15 @@ def page() -> str:
     told = list({each.name: each for each in exported(INDEX)}.values())
     errors = [each for each in told if is_error(each, told)]
     others = [each for each in told if each not in errors or each.name == ROOT_OF_ERRORS]
-    ordered = sorted(others, key=lambda each: each.kind not in ("class", "function"))
+    ordered = sorted(others, key=_rank)
     return sections([head("Reference: the TypeScript client", SAYS), *map(section, ordered), _tree(errors)])
+
+
+def _rank(declaration: Declaration) -> int:
+    """What one makes comes first, then what one works with, then the shapes of values."""
+    if declaration.name in MADE_BY_USERS:
+        return 0
+    return 1 if declaration.kind in ("class", "function") else 2
 
 
 def parent_of(declaration: Declaration) -> str:
@@ -41,7 +50,11 @@ def is_error(declaration: Declaration, told: Sequence[Declaration]) -> bool:
 def section(declaration: Declaration) -> str:
     """What is to be said of one thing that is exported."""
     fields = [each for each in declaration.members if not each.is_method]
-    methods = [each for each in declaration.members if each.is_method]
+    methods = [
+        each
+        for each in declaration.members
+        if each.is_method and (each.name != "constructor" or declaration.name in MADE_BY_USERS)
+    ]
     return sections(
         [
             f"## {declaration.name}",

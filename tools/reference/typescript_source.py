@@ -11,7 +11,7 @@ from pathlib import Path
 _KEYWORDS = r"(?:declare |default |abstract |async )*(class|interface|type|function\*?|const|enum)"
 _EXPORTED = re.compile(rf"^export {_KEYWORDS} (\w+)")
 _FORWARDED = re.compile(r"^export (?:type )?(\{.*?\}|\*) from \"\./(.+?)\.js\";", re.MULTILINE | re.DOTALL)
-_HIDDEN = re.compile(r"(private |protected |declare )|(static |readonly |async |get |set |\*)*[#_]")
+_HIDDEN = re.compile(r"(private |protected )|(static |readonly |async |get |set |\*)*[#_]")
 _NAME = re.compile(
     r"^(?:public |static |abstract |override |readonly |async |\*\s*|get |set )*(\[[^\]]+\]|\w+|\(|<)"
 )
@@ -129,6 +129,7 @@ def _members(lines: Sequence[str]) -> Iterator[Member]:
         says, is_internal = _comment_before(lines[:number])
         declared, has_body = _signature([each.removeprefix("  ") for each in lines[number:]])
         number += len(declared.split("\n"))
+        declared = declared.removeprefix("declare ")
         name = _NAME.match(declared)
         if name is None or _HIDDEN.match(declared) or is_internal:
             continue
