@@ -204,6 +204,12 @@ export class Teller<Thing> extends Base {
     yield* this.all();
   }
 
+  override async next(): Promise<Thing> {
+    return this.first;
+  }
+
+  declare readonly said: string;
+
   #really(): void {}
 }
 
@@ -239,6 +245,8 @@ def test_typescript_is_read_as_it_is_exported() -> None:
         ("tell", "tell(thing: Thing, options: { twice: true }): Promise<Thing>"),
         ("tell", "tell(\n  thing: Thing,\n  options?: Options,\n): Promise<void>"),
         ("[Symbol.asyncIterator]", "async *[Symbol.asyncIterator](): AsyncGenerator<Thing>"),
+        ("next", "async next(): Promise<Thing>"),
+        ("said", "readonly said: string"),
     ]
     assert [(each.name, each.is_method, each.says) for each in found["Options"].members] == [
         ("twice", False, "Once more."),

@@ -129,7 +129,7 @@ def _members(lines: Sequence[str]) -> Iterator[Member]:
         says, is_internal = _comment_before(lines[:number])
         declared, has_body = _signature([each.removeprefix("  ") for each in lines[number:]])
         number += len(declared.split("\n"))
-        declared = declared.removeprefix("declare ")
+        declared = re.sub(r"^(declare |override |public )+", "", declared)
         name = _NAME.match(declared)
         if name is None or _HIDDEN.match(declared) or is_internal:
             continue
