@@ -265,7 +265,8 @@ async def _serve(
 async def _answer_requests(
     served: Served, listening: Any, started: Callable[[], None], ended: asyncio.Event
 ) -> None:
-    """What uvicorn does between its signals, without its ten looks a second at whether there was one."""
+    """What uvicorn does between its signals, without its ten looks a second at whether there was one, and the
+    tenth of a second that it takes to end."""
     config = uvicorn.Config(
         served.app,
         loop="none",
@@ -284,5 +285,10 @@ async def _answer_requests(
     await ended.wait()
     # Whoever still waits for a gate that nobody releases would hold up the end of the test.
     await served.app.drain(0.0)
-    server.force_exit = True
-    await server.shutdown(sockets=[listening])
+    for listener in server.servers:
+        listener.close()
+    state = server.server_state
+    for connection in list(state.connections):
+        connection.transport.abort()
+    while state.connections or state.tasks:
+        await asyncio.sleep(0)
