@@ -8,6 +8,7 @@ from turnledger.cli.chats import chats
 from turnledger.cli.check import check
 from turnledger.cli.doctor import doctor
 from turnledger.cli.serve import serve
+from turnledger.cli.talking.command import chat
 from turnledger.cli.tokens import tokens
 from turnledger.cli.transfer import export, import_chats
 
@@ -18,6 +19,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(serve)
+app.command()(chat)
 app.command()(check)
 app.command()(doctor)
 app.add_typer(tokens, name="tokens")
