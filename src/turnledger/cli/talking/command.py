@@ -11,23 +11,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnledger.errors import TurnledgerError, TurnStopped
-from turnledger.model.printable import plain
+from turnledger.cli.completing import chats_beginning_with
+from turnledger.cli.failures import INTERRUPTED
+from turnledger.errors import TurnStopped
 
 if TYPE_CHECKING:
     from turnledger.cli.talking.opening import Options
     from turnledger.cli.talking.place import Place, Talk
-
-NOT_DONE, STOPPED = 2, 130
-"""Exit codes: it could not be done; Ctrl-C has stopped it. 0: all is well."""
-NEEDS = "`turnledger chat` needs more packages. Install them with: pip install 'turnledger[cli]'"
 
 
 def chat(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CHAT]", help="Go on with this one: its id, as in conv_…, or conversation_key."
+            metavar="[CHAT]",
+            help="Go on with this one: its id, as in conv_…, or conversation_key.",
+            autocompletion=chats_beginning_with,
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the chat that was used last.")] = False,
@@ -63,30 +62,15 @@ def chat(
     Ctrl-C stops an answer and keeps what there is of it, Ctrl-D leaves, /help tells the rest. With something
     piped in, it is said as one message, and the answer is printed plainly.
     """
-    try:
-        from turnledger.cli.talking.opening import Options
+    from turnledger.cli.talking.opening import Options
 
-        options = Options(
-            server=server,
-            store=store,
-            config=config,
-            upstream=upstream,
-            api_key_env=api_key_env,
-            scope=scope,
-        )
+    options = Options(
+        server=server, store=store, config=config, upstream=upstream, api_key_env=api_key_env, scope=scope
+    )
+    try:
         asyncio.run(_talk(options, name, model, resume=resume))
-    except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] == "turnledger":
-            raise
-        typer.echo(NEEDS, err=True)
-        raise typer.Exit(NOT_DONE) from None
     except TurnStopped:
-        raise typer.Exit(STOPPED) from None
-    except TurnledgerError as problem:
-        typer.echo(plain(f"{problem.code}: {problem}"), err=True)
-        raise typer.Exit(NOT_DONE) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(STOPPED) from None
+        raise typer.Exit(INTERRUPTED) from None
 
 
 async def _talk(options: Options, name: str | None, model: str | None, *, resume: bool) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C while a turn runs: noted, for who follows the turn to act on; other keys wait for the next prompt."""
+"""Ctrl-C while a turn runs is noted, for who follows the turn; other keys wait for the next prompt."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from turnledger.cli.talking.place import (
     SeenTurn,
     Version,
     Wish,
+    text_of,
 )
 from turnledger.cli.talking.store_models import StoreModels
 from turnledger.engine.block import TurnBlock
@@ -289,11 +290,6 @@ def seen_turn(turn: Turn, items: tuple[Item, ...]) -> SeenTurn:
         output=tuple(item for item in items if item not in asked),
         details=details,
     )
-
-
-def text_of(items: Iterable[Item]) -> str:
-    """What the messages among these say."""
-    return "\n\n".join(item.text for item in items if item.is_user_message)
 
 
 async def _at_work(chat: Chat) -> list[tuple[str, tuple[Item, ...]]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from msgspec import Struct
@@ -161,3 +161,8 @@ class Place(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+def text_of(items: Iterable[Item]) -> str:
+    """What the messages among these say."""
+    return "\n\n".join(item.text for item in items if item.is_user_message)
