@@ -54,6 +54,10 @@ TurnledgerError
 │   ├── UnsafeSqlite
 │   └── OutcomeUnknown          the one exception: the write may or may not be there
 │       └── CommitOutcomeUnknown
+├── RequestFailed               told by a client alone: its server said no, or cannot be heard
+│   ├── NotAdmitted
+│   ├── TooManyRequests
+│   └── ServerUnavailable
 └── LedgerClosed
 
 The docstring of a class is its message when none is given; `code` is the word that programs match on.
@@ -74,6 +78,9 @@ class TurnledgerError(Exception):
     """Turnledger could not do what was asked."""
 
     code: ClassVar[str] = "error"
+    status: int | None = None
+    request_id: str | None = None
+    """With which status a server told it, and under which name its log has that request, where one did."""
 
     def __init__(self, message: str | None = None) -> None:
         super().__init__(message or " ".join((type(self).__doc__ or "").split()))
@@ -377,6 +384,7 @@ class ModelRefused(ModelError):
     `retry_after` how many seconds it asks to wait, if it does."""
 
     code = "model_refused"
+    status: int
 
     def __init__(
         self, status: int, error: Mapping[str, Any] | None = None, retry_after: float | None = None
@@ -455,6 +463,35 @@ class CommitOutcomeUnknown(OutcomeUnknown):
     retry with the same idempotency_key to learn the outcome."""
 
     code = "commit_outcome_unknown"
+
+
+class RequestFailed(TurnledgerError):
+    """The server refused the request. `code` is its own word for it, where there is no class for that."""
+
+    code = "request_failed"
+
+
+class NotAdmitted(RequestFailed):
+    """The server does not let this request in. Check the api_key, and what its token may do."""
+
+    code = "not_admitted"
+
+
+class TooManyRequests(RequestFailed):
+    """The server was asked more than it allows at a time. Try again later."""
+
+    code = "too_many_requests"
+
+
+class ServerUnavailable(RequestFailed):
+    """The server cannot be reached, or gave no whole answer, however often it was asked. Check that it runs
+    there. What was asked under `idempotency_key` happens once: ask again with the same."""
+
+    code = "server_unavailable"
+
+    def __init__(self, message: str | None = None, *, idempotency_key: str | None = None) -> None:
+        super().__init__(message)
+        self.idempotency_key = idempotency_key
 
 
 class LedgerClosed(TurnledgerError):

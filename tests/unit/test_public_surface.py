@@ -1,6 +1,8 @@
 """The front door is small, known by heart, and documented."""
 
 import inspect
+import subprocess
+import sys
 from enum import Enum
 from typing import Any
 
@@ -214,3 +216,15 @@ def test_a_turn_that_is_asked_for_can_do_this() -> None:
 def test_every_public_method_is_documented(kind: type) -> None:
     methods = [name for name in public(kind) if callable(getattr(kind, name))]
     assert [name for name in methods if not inspect.getdoc(getattr(kind, name))] == []
+
+
+def test_a_name_that_is_not_there_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Leger'"):
+        _ = turnledger.Leger
+    assert set(turnledger.__all__) <= set(dir(turnledger))
+
+
+def test_the_engine_is_loaded_for_those_who_use_it() -> None:
+    code = "import sys, turnledger, turnledger.errors, turnledger.model.event; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"apsw", "asyncio", "turnledger.engine", "turnledger.ledger"} & set(loaded.split())

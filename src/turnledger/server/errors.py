@@ -27,6 +27,7 @@ class Refused(TurnledgerError):
     """The request was refused before it reached the ledger. Nothing changed."""
 
     code = "refused"
+    status: int
 
     def __init__(
         self, status: int, code: str, message: str, *, param: str | None = None, headers: Headers = ()
@@ -124,6 +125,11 @@ KINDS: dict[type[TurnledgerError], Kind] = {
     errors.UnsafeSqlite: BROKEN_STORE,
     errors.OutcomeUnknown: UNAVAILABLE,
     errors.CommitOutcomeUnknown: UNAVAILABLE,
+    # A server that asks another one by the client passes on that it could not.
+    errors.RequestFailed: Kind(502, UPSTREAM),
+    errors.NotAdmitted: Kind(502, UPSTREAM),
+    errors.TooManyRequests: Kind(502, UPSTREAM),
+    errors.ServerUnavailable: Kind(502, UPSTREAM),
     errors.LedgerClosed: UNAVAILABLE,
 }
 """Every class of the tree has its line, so that a new one is answered on purpose."""
