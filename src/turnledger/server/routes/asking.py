@@ -38,6 +38,13 @@ BODY: Schema = {
             "instructions": or_null(
                 {**_SAID, "description": "In force from this turn on; an empty text ends those in force."}
             ),
+            "primer": or_null(
+                {
+                    **_SAID,
+                    "description": "A history of your own, shown to the model before the stored one, in this"
+                    " turn only; it is not kept. Each of its calls has its result.",
+                }
+            ),
             "replaces": or_null({**id_of(TurnId), "description": "An edit: the turn whose place it takes."}),
             "regenerates": {
                 "anyOf": [{"type": "boolean"}, id_of(TurnId), {"type": "null"}],
