@@ -6,27 +6,22 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
 from tests.clients.drivers.driver import Command, Driver, Refused
 from tests.clients.matching import mismatch, resolved
+from tests.clients.places import Place
 from tests.clients.scenario import Scenario, Step
 
 PATIENCE = 30.0
 """Seconds after which a step that waits has failed."""
+CLIENT: dict[str, Any] = {
+    "model": "demo",
+    "timeouts": {"connect": 5, "silence": 10, "write": 10},
+    "retries": {"times": 10, "first": 0.002, "most": 0.05, "patience": 20},
+}
+"""What scenarios find, unless they say otherwise: nobody wants to wait in a test."""
 _numbers = count(1)
-
-
-class Place(Protocol):
-    """Where a scenario is played: what stands between the client and the ledger, and can be broken."""
-
-    base_url: str
-
-    async def faults(self, faults: list[dict[str, Any] | None]) -> None: ...
-    async def wire(self, what: str) -> None: ...
-    async def faulted(self, count: int) -> None: ...
-    async def queued(self, count: int) -> None: ...
-    async def server(self, what: str) -> None: ...
 
 
 class NotAsWritten(AssertionError):
@@ -86,7 +81,8 @@ class Play:
             await asyncio.gather(*(each.task for each in self._all if each.task), return_exceptions=True)
 
     async def _prepare(self) -> None:
-        client = {"base_url": self._place.base_url, "model": "demo", **self._scenario.client}
+        await self._place.begin()
+        client = {"base_url": self._place.base_url, **CLIENT, **self._scenario.client}
         await self._command({"do": "client", "with": client, "as": "client"})
         if self._scenario.chat is not None:
             details = {"scope": "$scope", **self._scenario.chat}

@@ -6,20 +6,18 @@ import pytest
 
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
-from tests.clients.places import EmbeddedPlace, MovingClock
-from tests.clients.playing import Place, Play
+from tests.clients.places import Place, embedded_place
+from tests.clients.playing import Play
 from tests.clients.scenario import all_scenarios
-from turnledger import Ledger
 from turnledger.runners.demo import DemoModel
-from turnledger.stores.memory import MemoryStore
 
 CONTRACT = [name for name, scenario in all_scenarios().items() if scenario.is_contract]
 
 
 @pytest.fixture(scope="module")
 async def embedded() -> AsyncIterator[tuple[Driver, Place]]:
-    async with await Ledger.over(MemoryStore(), clock=MovingClock()) as ledger:
-        yield EmbeddedDriver(ledger, DemoModel(pace=0)), EmbeddedPlace(ledger)
+    async with embedded_place() as (ledger, place):
+        yield EmbeddedDriver(ledger, DemoModel(pace=0)), place
 
 
 @pytest.mark.parametrize("name", CONTRACT)
