@@ -39,6 +39,7 @@ class Place(ABC):
 
     base_url = ""
 
+    @abstractmethod
     async def begin(self) -> None:
         """Everything is whole again: another scenario begins."""
 
@@ -68,6 +69,9 @@ class EmbeddedPlace(Place):
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+
+    async def begin(self) -> None:
+        pass
 
     async def queued(self, count: int) -> None:
         while self._ledger.at_work().waiting != count:
@@ -152,7 +156,7 @@ class ServerProcess:
 
 
 class ProcessPlace(ProxiedPlace):
-    """A server that is a process, and can be killed. It comes back on the same file, behind the same proxy."""
+    """A server that is a process, and can be killed. It comes back on its file, behind the same proxy."""
 
     def __init__(self, proxy: FaultProxy, folder: Path) -> None:
         super().__init__(proxy)

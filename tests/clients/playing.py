@@ -110,6 +110,7 @@ class Play:
             "start": self._start,
             "await": self._await,
             "parallel": self._parallel,
+            "repeat": self._repeat,
             "history": self._history,
             "same": self._same,
             "differ": self._differ,
@@ -179,6 +180,10 @@ class Play:
         async with asyncio.TaskGroup() as group:
             for steps in step["parallel"]:
                 group.create_task(self._steps(steps))
+
+    async def _repeat(self, step: Step) -> None:
+        for _ in range(step["repeat"]):
+            await self._steps(step["steps"])
 
     async def _history(self, step: Step) -> None:
         command = Command(next(_numbers), "chat.turns", {}, step["history"])

@@ -133,7 +133,9 @@ class EmbeddedDriver(Driver):
         chat = await self._ledger.reset(conversation_key, scope=scope, replaces=replaces)
         return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
 
-    async def _chats_list(self, *, q: str | None = None, **asked: Any) -> list[Any]:
+    async def _chats_list(
+        self, *, q: str | None = None, limit: int | None = None, **asked: Any
+    ) -> list[Any]:
         if q is not None:
             hits = await self._ledger.search(q, scope=asked.get("scope"))
             opened = [await self._ledger.conversation(hit.conversation.id) for hit in hits.hits]
@@ -143,8 +145,8 @@ class EmbeddedDriver(Driver):
         while True:
             page = await self._ledger.catalogue.list(cursor=cursor, **asked)
             shown += [plain(listed_shown(each)) for each in page.chats]
-            if page.next is None:
-                return shown
+            if page.next is None or (limit is not None and len(shown) >= limit):
+                return shown[:limit]
             cursor = page.next
 
     async def _chats_search(self, *, q: str, **asked: Any) -> list[Any]:
@@ -307,7 +309,7 @@ class EmbeddedDriver(Driver):
         }
 
     async def _chat_turns(self, chat: NamedChat) -> Any:
-        turns = await (await chat.opened()).turns(limit=1000)
+        turns = await (await chat.opened()).turns(limit=1000)  # no scenario has more
         return [turn_shown(turn) for turn in reversed(turns)]
 
     async def _chat_update(self, chat: NamedChat, **changes: Any) -> Any:
