@@ -6,7 +6,7 @@ import pytest
 
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
-from tests.clients.places import Place, embedded_place
+from tests.clients.places import Place, ServedPlace, embedded_place
 from tests.clients.playing import Play
 from tests.clients.scenario import all_scenarios
 from turnledger.runners.demo import DemoModel
@@ -23,3 +23,8 @@ async def embedded() -> AsyncIterator[tuple[Driver, Place]]:
 @pytest.mark.parametrize("name", CONTRACT)
 async def test_the_embedded_ledger(name: str, embedded: tuple[Driver, Place]) -> None:
     await Play(all_scenarios()[name], *embedded).run()
+
+
+@pytest.mark.parametrize("name", CONTRACT)
+async def test_a_client(name: str, client: Driver, served: ServedPlace) -> None:
+    await Play(all_scenarios()[name], client, served).run()

@@ -154,17 +154,14 @@ class PythonDriver(Driver):
         method = getattr(on.chats if kind == "chats" else on, name)
         if name in ("list", "search", "turns", "export", "branches", "events"):
             found: list[Any] = []
-            await self._each(await self._listed(method, given), found.append)
+            opened = await self._call(method, **given) if name == "events" else method(**given)
+            await self._each(opened, found.append)
             shown = [SHOWN.get(verb, plain)(each) for each in found]
             return {"events": shown} if name == "events" else shown
         result = await self._call(method, **given)
         if name == "siblings":
             return [SHOWN[verb](each) for each in result]
         return SHOWN.get(verb, plain)(result)
-
-    async def _listed(self, method: Callable[..., Any], given: dict[str, Any]) -> Any:
-        """What is iterated over, which asks nobody before that."""
-        return method(**given)
 
     async def close(self) -> None:
         for client in list(self._clients):

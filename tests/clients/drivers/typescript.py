@@ -90,3 +90,8 @@ class ProcessDriver(Driver):
             await self._process.wait()
             raise AssertionError(f"the driver {self.name} did not end with its input") from None
         assert code == 0, f"the driver {self.name} ended with {code}"
+
+
+async def typescript_driver() -> ProcessDriver:
+    """The driver in the package, built."""
+    return await ProcessDriver.started("typescript", "node", str(PACKAGE / "dist" / "test" / "driver.js"))
