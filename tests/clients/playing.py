@@ -60,7 +60,11 @@ class Play:
         self._driver = driver
         self._place = place
         unique = f"{driver.name}-{next(_numbers)}"
-        self.remembered: dict[str, Any] = {"scope": f"scope-{unique}", "unique": f"word-{unique}"}
+        self.remembered: dict[str, Any] = {
+            "scope": f"scope-{unique}",
+            "unique": f"word-{unique}",
+            "base_url": place.base_url,
+        }
         self._started: dict[str, Started] = {}
         self._all: list[Started] = []
         self._step: Any = None
@@ -95,7 +99,7 @@ class Play:
         for started in self._all:
             assert started.task is not None
             assert started.task.done(), f"nobody waited for {started.command}"
-            if not started.task.cancelled() and started.command.do.startswith("chat."):
+            if started.command.do.startswith("chat."):
                 check_stream(started, started.task)
 
     async def _steps(self, steps: list[Step]) -> None:
@@ -113,6 +117,7 @@ class Play:
             "await": self._await,
             "parallel": self._parallel,
             "repeat": self._repeat,
+            "cancel": self._cancel,
             "history": self._history,
             "same": self._same,
             "differ": self._differ,
@@ -182,6 +187,10 @@ class Play:
         async with asyncio.TaskGroup() as group:
             for steps in step["parallel"]:
                 group.create_task(self._steps(steps))
+
+    async def _cancel(self, step: Step) -> None:
+        command = Command(next(_numbers), "cancel", {"command": self._started[step["cancel"]].command.id})
+        await self._driver.do(command, lambda _: None)
 
     async def _repeat(self, step: Step) -> None:
         for _ in range(step["repeat"]):

@@ -142,7 +142,7 @@ class PythonDriver(Driver):
             tell(told[-1])
             return len(told) < count
 
-        await self._each(client.events(after=after), take)
+        await self._each(await self._call(client.events, after=after), take)
         return told
 
     async def _other(self, verb: str, on: Any, given: dict[str, Any]) -> Any:
