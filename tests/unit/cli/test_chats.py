@@ -74,7 +74,10 @@ def test_show_as_json_has_the_items_as_they_are(url: str) -> None:
     id = say(url, "k", ("Hello", "Hi."))
     told: dict[str, Any] = json.loads(run("show", id, "--json", "--store", url).stdout)
     assert (told["id"], told["conversation_key"]) == (id, "k")
-    assert [item["role"] for turn in told["turns"] for item in turn["items"]] == ["user", "assistant"]
+    assert [item["role"] for turn in told["turns"] for item in (*turn["input"], *turn["output"])] == [
+        "user",
+        "assistant",
+    ]
 
 
 def test_more_turns_than_a_page_come_in_order(url: str) -> None:
@@ -197,7 +200,7 @@ def test_list_shows_the_last_used_first_and_how_to_go_on(url: str) -> None:
     cursor = first.stderr.split("--cursor ")[1].strip()
     assert run("list", "--limit", "2", "--cursor", cursor, "--store", url).stdout.splitlines()[1:] == rows[2:]
     told = json.loads(run("list", "--limit", "2", "--json", "--store", url).stdout)
-    assert [(each["id"], each["turns"], each["preview"]) for each in told["data"]] == [
+    assert [(each["id"], each["turn_count"], each["preview"]) for each in told["data"]] == [
         (ids[2], 1, "Yes."),
         (ids[1], 1, "Yes."),
     ]

@@ -70,7 +70,7 @@ class Turns(TurnEndpoint[EventAnswer]):
     """The endpoint."""
 
     def _make_answer(self, outlet: Outlet) -> EventAnswer:
-        return EventAnswer(outlet, self._service.metrics)
+        return EventAnswer(outlet, self._service.metrics, self._service.heartbeats)
 
     async def _read(self, scope: Scope, receive: Receive, answer: EventAnswer, place: Place) -> ApiTurn:
         state = scope["state"]

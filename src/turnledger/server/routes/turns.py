@@ -158,7 +158,7 @@ def _following(service: Service) -> Endpoint:
         content={200: {"text/event-stream": {}}},
         answers={
             200: "The events, up to `turn.finished`, or up to one called `error`; none if the turn was"
-            " withdrawn before it began.",
+            " withdrawn before it began. Comments between them tell that it is only quiet.",
             **GONE,
         },
     )
@@ -197,7 +197,7 @@ class TurnEvents(CountedStream):
         try:
             events = chat.events(turn, after=after)
             stay, patience = service.staying.stay(who), service.settings.limits.send_wait
-            await send_events(events, request.scope, receive, send, patience, stay)
+            await send_events(events, request.scope, receive, send, patience, stay, service.heartbeats)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()
