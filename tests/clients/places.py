@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import signal
-import subprocess
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tests.crash.killed_server import environment
+from tests.clients.nursery import Nursery
 from tests.crash.served import Served, served
 from turnledger import Ledger
 from turnledger.engine.system_clock import SystemClock
@@ -122,50 +119,18 @@ class ServedPlace(ProxiedPlace):
             await asyncio.sleep(0.001)
 
 
-class ServerProcess:
-    """`turnledger serve` with the demo model, on a file in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.store = f"sqlite:///{folder / 'chats.db'}"
-        command = ["turnledger", "serve", "--port", "0", "--store", self.store]
-        self.errors = folder / "errors"
-        with self.errors.open("a") as errors:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", *command, "--log-level", "warning", "--grace", "0.2"],
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                text=True,
-                env=environment(folder),
-            )
-
-    async def announced(self) -> int:
-        """Wait until it can be asked; return its port."""
-        assert self.process.stdout is not None
-        line = await asyncio.to_thread(self.process.stdout.readline)
-        found = re.search(r"http://[\d.]+:(\d+)", line)
-        assert found is not None, self.errors.read_text()
-        return int(found[1])
-
-    async def end(self, number: signal.Signals) -> int:
-        """Have it end, and wait for that."""
-        self.process.send_signal(number)
-        code = await asyncio.to_thread(self.process.wait)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return code
-
-
 class ProcessPlace(ProxiedPlace):
     """A server that is a process, and can be killed. It comes back on its file, behind the same proxy."""
 
     def __init__(self, proxy: FaultProxy, folder: Path) -> None:
         super().__init__(proxy)
-        self.folder = folder
-        self._process: ServerProcess | None = None
+        self.store = f"sqlite:///{folder / 'chats.db'}"
+        self._nursery = Nursery(folder)
+        self._pid: int | None = None
 
     async def begin(self) -> None:
         await super().begin()
-        if self._process is None:
+        if self._pid is None:
             await self.server("start")
 
     async def queued(self, count: int) -> None:
@@ -173,19 +138,19 @@ class ProcessPlace(ProxiedPlace):
 
     async def server(self, what: str) -> None:
         if what == "start":
-            assert self._process is None, "it runs"
-            self._process = ServerProcess(self.folder)
-            self.proxy.server_port = await self._process.announced()
+            assert self._pid is None, "it runs"
+            self._pid, url = await self._nursery.born(self.store)
+            self.proxy.server_port = int(url.rpartition(":")[2])
             return
-        process, self._process = self._process, None
-        assert process is not None, "it does not run"
-        number = {"kill": signal.SIGKILL, "end": signal.SIGTERM}[what]
-        code = await process.end(number)
-        assert code == (0 if what == "end" else -signal.SIGKILL), process.errors.read_text()
+        pid, self._pid = self._pid, None
+        assert pid is not None, "it does not run"
+        code = await self._nursery.end(pid, {"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
+        assert code == (0 if what == "end" else -signal.SIGKILL), self._nursery.errors.read_text()
 
     async def close(self) -> None:
-        if self._process is not None:
+        if self._pid is not None:
             await self.server("kill")
+        self._nursery.close()
 
 
 @asynccontextmanager

@@ -133,9 +133,7 @@ class EmbeddedDriver(Driver):
         chat = await self._ledger.reset(conversation_key, scope=scope, replaces=replaces)
         return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
 
-    async def _chats_list(
-        self, *, q: str | None = None, limit: int | None = None, **asked: Any
-    ) -> list[Any]:
+    async def _chats_list(self, *, q: str | None = None, limit: int | None = None, **asked: Any) -> list[Any]:
         if q is not None:
             hits = await self._ledger.search(q, scope=asked.get("scope"))
             opened = [await self._ledger.conversation(hit.conversation.id) for hit in hits.hits]
