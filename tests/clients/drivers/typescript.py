@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.typescript_package import built
 
-PACKAGE = Path(__file__).parents[3] / "clients" / "typescript"
 LONGEST_LINE = 64 * 1024 * 1024
 
 
@@ -94,4 +93,5 @@ class ProcessDriver(Driver):
 
 async def typescript_driver() -> ProcessDriver:
     """The driver in the package, built."""
-    return await ProcessDriver.started("typescript", "node", str(PACKAGE / "dist" / "test" / "driver.js"))
+    package = await asyncio.to_thread(built)
+    return await ProcessDriver.started("typescript", "node", str(package / "dist" / "test" / "driver.js"))
