@@ -9,6 +9,7 @@ for event in chat.send("Hello", stream=True):
 from turnledger.client.async_access import AsyncShares, AsyncTokens
 from turnledger.client.async_chat import AsyncChat, AsyncTurnStream
 from turnledger.client.async_client import AsyncChats, AsyncClient
+from turnledger.client.async_outbox import AsyncUnsentMessages
 from turnledger.client.async_wire import AsyncStream
 from turnledger.client.pages import AsyncPages, Pages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
@@ -34,7 +35,9 @@ from turnledger.client.shapes import (
 from turnledger.client.sync_access import Shares, Tokens
 from turnledger.client.sync_chat import Chat, TurnStream
 from turnledger.client.sync_client import Chats, Client
+from turnledger.client.sync_outbox import UnsentMessages
 from turnledger.client.sync_wire import Stream
+from turnledger.client.unsent import Outbox, Unsent
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.transfer_report import ImportReport
 
@@ -48,6 +51,7 @@ __all__ = [
     "AsyncStream",
     "AsyncTokens",
     "AsyncTurnStream",
+    "AsyncUnsentMessages",
     "Attempt",
     "Branch",
     "Change",
@@ -62,6 +66,7 @@ __all__ = [
     "ImportReport",
     "ItemDone",
     "Model",
+    "Outbox",
     "Pacing",
     "Page",
     "Pages",
@@ -80,4 +85,6 @@ __all__ = [
     "TurnRestarted",
     "TurnStarted",
     "TurnStream",
+    "Unsent",
+    "UnsentMessages",
 ]

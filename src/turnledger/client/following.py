@@ -16,8 +16,27 @@ from turnledger.client.event_parser import EventParser, SentEvent
 from turnledger.client.problems import OF_THE_PROCESS, Told, failed_with, like, told_by, told_in_stream
 from turnledger.client.retrying import Retries, Trying
 from turnledger.client.shapes import TurnRestarted
-from turnledger.client.wire import READ, Broken, Doing, Forget, Give, Open, Pause, Record, Reply, Request
-from turnledger.errors import RequestFailed, ServerUnavailable, TurnledgerError, TurnNotFound, TurnStopped
+from turnledger.client.wire import (
+    READ,
+    Broken,
+    Doing,
+    Forget,
+    Give,
+    Keep,
+    Open,
+    Pause,
+    Record,
+    Reply,
+    Request,
+)
+from turnledger.errors import (
+    NotAdmitted,
+    RequestFailed,
+    ServerUnavailable,
+    TurnledgerError,
+    TurnNotFound,
+    TurnStopped,
+)
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
@@ -59,6 +78,8 @@ class Following:
         self._texts: list[str] = []
         self._request_id: str | None = None
         self._may_have_arrived = False
+        self._was_answered = False
+        self._has_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
         self._error: TurnledgerError | None = None
@@ -77,9 +98,12 @@ class Following:
         try:
             yield from self._until_known()
         except TurnledgerError as problem:
-            # Of what cannot be reached, the end is not known: it is kept for another time.
-            if self.idempotency_key is not None and not isinstance(problem, ServerUnavailable):
-                yield Forget(self.idempotency_key)
+            if self.idempotency_key is not None:
+                # Of what cannot be reached, or was told to come back, the end is not known.
+                if self._has_given_up or isinstance(problem, NotAdmitted):
+                    yield Keep(self.idempotency_key, self._was_answered or self._may_have_arrived)
+                else:
+                    yield Forget(self.idempotency_key)
             raise
         if self.idempotency_key is not None:
             yield Forget(self.idempotency_key)
@@ -90,6 +114,7 @@ class Following:
         while True:
             opened: Reply | Broken = yield Open(self._next_request())
             trouble: Told | Broken | None
+            self._was_answered |= isinstance(opened, Reply)
             if isinstance(opened, Broken):
                 self._may_have_arrived |= opened.may_have_arrived
                 trouble = opened
@@ -132,6 +157,7 @@ class Following:
             if isinstance(error, ServerUnavailable):
                 error = like(error, self._given_up(str(error)))
         if seconds is None:
+            self._has_given_up = True
             raise error
         return seconds
 

@@ -21,6 +21,10 @@ class Claimant:
     def name(self) -> str:
         return f"{os.getpid()}:{self._suffix}"
 
+    def retire(self) -> None:
+        """Claim nothing any more: what was claimed is anybody's."""
+        _HERE.discard(self._suffix)
+
     def is_alive(self, name: str) -> bool:
         """Whether a claimant may still be there. Wrong guesses cost a request that the server knows again."""
         process, _, suffix = name.partition(":")

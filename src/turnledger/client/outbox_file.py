@@ -7,7 +7,7 @@ is found there later is sent again under its idempotency_key, so that it happens
 from __future__ import annotations
 
 import hashlib
-import json
+import logging
 import os
 import sqlite3
 import threading
@@ -21,8 +21,9 @@ import msgspec
 from msgspec import Struct
 
 from turnledger.client.outbox_claim import Claimant
+from turnledger.client.unsent import Outbox, Unsent
+from turnledger.client.wire import Forget, Keep, Record
 from turnledger.errors import (
-    InvalidInput,
     NotAStore,
     StoreError,
     StoreFull,
@@ -30,6 +31,8 @@ from turnledger.errors import (
     StoreTooNew,
     StoreUnavailable,
 )
+
+log = logging.getLogger("turnledger")
 
 APPLICATION = 0x74_6C_6F_62
 """What SQLite files of this kind say of themselves: "tlob"."""
@@ -42,7 +45,7 @@ CREATE TABLE unsent (
     idempotency_key TEXT NOT NULL,
     place BLOB NOT NULL,
     body BLOB NOT NULL,
-    headers TEXT NOT NULL,
+    headers BLOB NOT NULL,
     recorded_at INTEGER NOT NULL,
     first_tried_at INTEGER,
     claimed_by TEXT,
@@ -59,51 +62,6 @@ CLAIM_MS = 300_000
 wrongly, does no harm: it has its idempotency_key."""
 PATIENCE = 10.0
 """Seconds to wait for other programs that write there."""
-
-
-class Outbox(Struct, frozen=True, kw_only=True):
-    """Where unsent messages are written down, and how many. Most need no more than the name of a file."""
-
-    path: str | os.PathLike[str]
-    sender: str | None = None
-    """Whose messages they are. Nobody sends those of others; without it, they are known by their api_key, of
-    which a digest is kept: give a name of your own where it may be another one next time."""
-    safe_for: float = 23 * 3600.0
-    """Seconds after the first try within which it is safe to send a message again. The server remembers its
-    idempotency_key for a day after its end."""
-    most_messages: int = 1_000
-    most_bytes: int = 64 * 1024 * 1024
-
-    def __post_init__(self) -> None:
-        if min(self.safe_for, self.most_messages, self.most_bytes) <= 0:
-            raise InvalidInput("An outbox has room for something, for some time. Give numbers above zero.")
-        if self.sender is not None and not self.sender.strip():
-            raise InvalidInput("sender is a name that is not blank. Leave it out to go by the api_key.")
-
-
-class Unsent(Struct, frozen=True, kw_only=True):
-    """A message whose end is not known."""
-
-    id: int
-    base_url: str
-    idempotency_key: str
-    body: bytes
-    """What was to be sent."""
-    headers: Mapping[str, str]
-    """Those that belong to it; none that lets anybody in."""
-    recorded_at: int
-    """Milliseconds since 1970, as all times."""
-    first_tried_at: int | None
-    """None: not a byte of it can have reached the server."""
-    is_uncertain: bool
-    """Whether it was tried too long ago to send it again: it may have been carried out, and is not known any
-    more."""
-
-    @property
-    def asked(self) -> dict[str, Any]:
-        """What it asks for: `input`, `chat` or `conversation_key`, and so on."""
-        values: dict[str, Any] = json.loads(self.body)
-        return values
 
 
 class OutboxFile:
@@ -135,11 +93,25 @@ class OutboxFile:
         with self._using():
             pass  # what is wrong with it is told at once, not with the first message
 
+    def note(self, step: Record | Keep | Forget) -> None:
+        """Do what a step says. That an answered message cannot be removed is no reason to keep the answer
+        back: sent again, it happens once."""
+        if isinstance(step, Record):
+            self.record(step.idempotency_key, step.request.body or b"", step.request.headers)
+            return
+        try:
+            if isinstance(step, Keep):
+                self.keep(step.idempotency_key, may_have_arrived=step.may_have_arrived)
+            else:
+                self.done(step.idempotency_key)
+        except StoreError as problem:
+            log.warning("the outbox could not be updated: %s", problem)
+
     def record(self, idempotency_key: str, body: bytes, headers: Mapping[str, str]) -> None:
         """Write a message down that is about to be sent, and claim it. One that is there already stays as it
         is. Raises StoreFull where there is no room for it."""
         now, key = self._now(), (*self._place, idempotency_key)
-        kept = json.dumps({name: value for name, value in headers.items() if name.lower() != "authorization"})
+        kept = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         with self._writing() as db:
             known = db.execute(f"SELECT first_tried_at FROM unsent {_ONE}", key).fetchone()  # noqa: S608
             if known is None:
@@ -147,7 +119,7 @@ class OutboxFile:
                 db.execute(
                     "INSERT INTO unsent (base_url, sender, idempotency_key, place, body, headers,"
                     " recorded_at) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (*key, place_of(body), body, kept, now),
+                    (*key, place_of(body), body, msgspec.json.encode(kept), now),
                 )
             db.execute(
                 "UPDATE unsent SET first_tried_at = coalesce(first_tried_at, ?), claimed_by = ?,"  # noqa: S608
@@ -221,7 +193,8 @@ class OutboxFile:
             return gone.rowcount > 0
 
     def close(self) -> None:
-        """Let go of the file. It is opened again if it is needed."""
+        """Let go of the file, and of all claims. It is opened again if it is needed."""
+        self._claimant.retire()
         with self._lock:
             opened, self._opened = self._opened, None
             if opened is not None and self._process == os.getpid():
@@ -235,7 +208,7 @@ class OutboxFile:
             base_url=base_url,
             idempotency_key=idempotency_key,
             body=body,
-            headers=json.loads(headers),
+            headers=msgspec.json.decode(headers),
             recorded_at=recorded_at,
             first_tried_at=first_tried_at,
             is_uncertain=first_tried_at is not None and not self._is_safe(first_tried_at),

@@ -18,6 +18,12 @@ def test_those_of_this_process_are_alive() -> None:
     assert one.is_alive(one.name)
 
 
+def test_one_that_has_retired_is_not() -> None:
+    one, other = Claimant(), Claimant()
+    other.retire()
+    assert not one.is_alive(other.name)
+
+
 def test_one_of_an_earlier_process_of_the_same_number_is_not() -> None:
     assert not Claimant().is_alive(f"{os.getpid()}:of-another-life")
 

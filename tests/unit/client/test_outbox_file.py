@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from turnledger.client.outbox_claim import Claimant
-from turnledger.client.outbox_file import CLAIM_MS, SKEW_MS, Outbox, OutboxFile, place_of
+from turnledger.client.outbox_file import CLAIM_MS, SKEW_MS, OutboxFile, place_of
+from turnledger.client.unsent import Outbox
 from turnledger.errors import (
     InvalidInput,
     NotAStore,
@@ -307,7 +308,8 @@ def test_threads_share_it(path: Path, clock: Clock) -> None:
 
 CLAIMING = """
 import sys
-from turnledger.client.outbox_file import Outbox, OutboxFile
+from turnledger.client.outbox_file import OutboxFile
+from turnledger.client.unsent import Outbox
 
 file, after = OutboxFile(Outbox(path=sys.argv[1]), "http://server", "secret"), 0
 print("ready", flush=True)
