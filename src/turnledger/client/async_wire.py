@@ -14,6 +14,7 @@ import httpx2
 from turnledger.client.retrying import Pacing
 from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
+    READ,
     Broken,
     Doing,
     Exchange,
@@ -164,25 +165,23 @@ class AsyncStream(Generic[Given]):
     async def _go(self) -> None:
         """Run the step that is next."""
         step = self._step
-        if step is None:
-            return
+        outcome: Any = None
         try:
-            outcome = await self._do(step)
+            if step is READ:
+                outcome = await self._read()
+            elif isinstance(step, Give):
+                self._given.extend(step.given)
+                if step.then_read:
+                    self._step = READ
+                    return
+            elif isinstance(step, Open):
+                outcome = await self._open(step.request)
+            elif step is not None:
+                outcome = await self._wire.do(step)
         except BaseException:
             await self.close()
             raise
         await self._advance(outcome)
-
-    async def _do(self, step: Step) -> Any:
-        match step:
-            case Read():
-                return await self._read()
-            case Give():
-                self._given.extend(step.given)
-                return None
-            case Open():
-                return await self._open(step.request)
-        return await self._wire.do(step)
 
     async def _advance(self, outcome: Any) -> None:
         try:

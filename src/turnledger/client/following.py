@@ -156,8 +156,8 @@ class Following:
         if restarted := self._placed(opened):
             yield Give((restarted,))
         parser, self._has_heard = EventParser(), False
+        chunk: bytes | Broken = yield READ
         while True:
-            chunk: bytes | Broken = yield READ
             if isinstance(chunk, Broken):
                 return chunk
             if not chunk:
@@ -166,10 +166,15 @@ class Following:
             trouble = self._take(parser.feed(chunk), given)
             if given:
                 self._has_heard = True
-                self._trying.progress()
-                yield Give(given)
-            if trouble is not None or self.finished is not None:
+                self._trying.failed = 0
+            if trouble is not None:
+                if given:
+                    yield Give(given)
                 return trouble
+            # Behind the last event comes the end of the stream, and then the connection is free again.
+            chunk = yield Give(given, then_read=True) if given else READ
+            if self.finished is not None:
+                return None
 
     def _placed(self, opened: Reply) -> TurnRestarted | None:
         """Note where the turn runs; tell if it is another attempt than the one that was followed."""

@@ -12,6 +12,7 @@ import httpx2
 from turnledger.client.retrying import Pacing
 from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
+    READ,
     Broken,
     Doing,
     Exchange,
@@ -158,25 +159,23 @@ class Stream(Generic[Given]):
     def _go(self) -> None:
         """Run the step that is next."""
         step = self._step
-        if step is None:
-            return
+        outcome: Any = None
         try:
-            outcome = self._do(step)
+            if step is READ:
+                outcome = self._read()
+            elif isinstance(step, Give):
+                self._given.extend(step.given)
+                if step.then_read:
+                    self._step = READ
+                    return
+            elif isinstance(step, Open):
+                outcome = self._open(step.request)
+            elif step is not None:
+                outcome = self._wire.do(step)
         except BaseException:
             self.close()
             raise
         self._advance(outcome)
-
-    def _do(self, step: Step) -> Any:
-        match step:
-            case Read():
-                return self._read()
-            case Give():
-                self._given.extend(step.given)
-                return None
-            case Open():
-                return self._open(step.request)
-        return self._wire.do(step)
 
     def _advance(self, outcome: Any) -> None:
         try:
