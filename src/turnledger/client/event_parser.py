@@ -25,7 +25,8 @@ class EventParser:
     def feed(self, chunk: bytes) -> list[SentEvent]:
         """The events that this piece completes."""
         if not self._pieces and not self._is_in_line_end and (match := _ONE_EVENT.fullmatch(chunk)):
-            return [match.group(1, 2, 3)]
+            id, kind, data = match.groups()
+            return [(id, kind, data)]
         if b"\r" in chunk or self._is_in_line_end:
             chunk = self._with_plain_line_ends(chunk)
         pieces = self._pieces

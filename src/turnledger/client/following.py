@@ -58,6 +58,7 @@ class Following:
         self._attempt = 1
         self._texts: list[str] = []
         self._request_id: str | None = None
+        self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
@@ -67,6 +68,10 @@ class Following:
     def text(self) -> str:
         """What was told of text so far."""
         return "".join(self._texts)
+
+    def stop_when_begun(self, stop: Callable[[TurnId], Doing[Any]]) -> None:
+        """Have the turn stopped by these steps, once it has an id to stop it by; its reader takes them."""
+        self._stop = stop
 
     def steps(self) -> Doing[None]:
         """Follow the turn, and give its events. Raises what became of it other than well, behind them."""
@@ -155,6 +160,9 @@ class Following:
         """Give the events of a stream; return None behind the last one, or what went wrong."""
         if restarted := self._placed(opened):
             yield Give((restarted,))
+        if self._stop is not None and self.turn is not None:
+            stop, self._stop = self._stop, None
+            yield from stop(self.turn)
         parser, self._has_heard = EventParser(), False
         chunk: bytes | Broken = yield READ
         while True:
