@@ -60,6 +60,7 @@ class Following:
         self._request_id: str | None = None
         self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
+        self._is_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
         self._error: TurnledgerError | None = None
@@ -81,9 +82,9 @@ class Following:
                 yield Record(self.idempotency_key, self._request)
         try:
             yield from self._until_known()
-        except TurnledgerError as problem:
-            # Of what cannot be reached, the end is not known: it is kept for another time.
-            if self.idempotency_key is not None and not isinstance(problem, ServerUnavailable):
+        except TurnledgerError:
+            # Where it was given up, the end is not known: it is kept for another time.
+            if self.idempotency_key is not None and not self._is_given_up:
                 yield Forget(self.idempotency_key)
             raise
         if self.idempotency_key is not None:
@@ -137,6 +138,7 @@ class Following:
             if isinstance(error, ServerUnavailable):
                 error = like(error, self._given_up(str(error)))
         if seconds is None:
+            self._is_given_up = True
             raise error
         return seconds
 
