@@ -55,6 +55,7 @@ def _listed(params: dict[str, Any], deleted: bool) -> tuple[ListedChat, ...]:
         store=params.get("store"),
         config=params.get("config"),
         owner=params.get("owner"),
+        is_hasty=True,
     )
     scope = params.get("scope") or None
     page = where.do(

@@ -4,7 +4,7 @@ difference."""
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -31,6 +31,16 @@ ID = "conv_"
 """What an id begins with, and no conversation_key."""
 
 Done = TypeVar("Done")
+
+
+class Source(Protocol):
+    """A file that is read from the beginning to its end, and again from there if it is `seekable`."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+    def read(self, size: int, /) -> bytes: ...
+    def seekable(self) -> bool: ...
+    def seek(self, place: int, /) -> object: ...
+    def tell(self) -> int: ...
 
 
 class Place(Protocol):
@@ -79,7 +89,7 @@ class Place(Protocol):
         """All chats that lists show, as lines of a file."""
         ...
 
-    def import_lines(self, pieces: Iterable[bytes], *, scope: str | None) -> AsyncIterator[ImportReport]:
+    def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
         """Take in chats from a file; tell of each what was done."""
         ...
 
@@ -99,7 +109,8 @@ class Place(Protocol):
 class Where:
     """Which place is meant: what flags name, or else the server that the environment names, or else the store
     of `turnledger serve`. `makes` says that a store which is not there is to be made, `deletes` that what is
-    deleted there must be restorable for as long as the server has it."""
+    deleted there must be restorable for as long as the server has it, `is_hasty` that a server which does not
+    answer soon is not there."""
 
     def __init__(
         self,
@@ -110,6 +121,7 @@ class Where:
         owner: str | None = None,
         makes: bool = False,
         deletes: bool = False,
+        is_hasty: bool = False,
     ) -> None:
         if server is not None and (store is not None or config is not None):
             raise InvalidInput("Chats are at a server or in a store: give --server, or --store or --config.")
@@ -121,14 +133,14 @@ class Where:
             )
         self.server = server
         self._store, self._config, self._owner = store, config, owner
-        self._makes, self._deletes = makes, deletes
+        self._makes, self._deletes, self._is_hasty = makes, deletes, is_hasty
 
     def open(self) -> AbstractAsyncContextManager[Place]:
         """Go there. Raises InvalidInput, or StoreError if the store cannot be opened."""
         if self.server is not None:
             from turnledger.cli.server_place import at_server
 
-            return at_server(self.server, os.environ.get(API_KEY) or None)
+            return at_server(self.server, os.environ.get(API_KEY) or None, is_hasty=self._is_hasty)
         from turnledger.cli.own_store import limits_of, store_url
         from turnledger.cli.store_place import in_store
 

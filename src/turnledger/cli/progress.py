@@ -53,7 +53,11 @@ class Progress:
 
     def advance(self, by: int) -> None:
         """So much more is done."""
-        self._done += by
+        self.reach(self._done + by)
+
+    def reach(self, done: int) -> None:
+        """So much is done."""
+        self._done = done
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
         elif self._is_shown and self._clock() - self._began >= PATIENCE:

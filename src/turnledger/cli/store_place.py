@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 from turnledger.chat import Chat
-from turnledger.cli.place import ID, check_named
+from turnledger.cli.place import ID, Source, check_named
 from turnledger.cli.told import (
     ChatPage,
     ChatShown,
@@ -117,8 +117,8 @@ class StorePlace:
     def export_all(self, *, scope: str | None) -> AsyncIterator[bytes]:
         return self._ledger.transfer.export_all(owner=self._owner, scope=scope)
 
-    def import_lines(self, pieces: Iterable[bytes], *, scope: str | None) -> AsyncIterator[ImportReport]:
-        return self._ledger.transfer.import_lines(pieces, owner=self._owner, scope=scope)
+    def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
+        return self._ledger.transfer.import_lines(source, owner=self._owner, scope=scope)
 
     async def create_token(self, *, expires_at: int | None, **wish: Any) -> tuple[TokenMade, bool]:
         tokens = self._ledger.tokens
