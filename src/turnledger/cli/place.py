@@ -109,8 +109,7 @@ class Place(Protocol):
 class Where:
     """Which place is meant: what flags name, or else the server that the environment names, or else the store
     of `turnledger serve`. `makes` says that a store which is not there is to be made, `deletes` that what is
-    deleted there must be restorable for as long as the server has it, `is_hasty` that a server which does not
-    answer soon is not there."""
+    deleted there must be restorable for as long as the server has it."""
 
     def __init__(
         self,
@@ -121,7 +120,6 @@ class Where:
         owner: str | None = None,
         makes: bool = False,
         deletes: bool = False,
-        is_hasty: bool = False,
     ) -> None:
         if server is not None and (store is not None or config is not None):
             raise InvalidInput("Chats are at a server or in a store: give --server, or --store or --config.")
@@ -133,14 +131,14 @@ class Where:
             )
         self.server = server
         self._store, self._config, self._owner = store, config, owner
-        self._makes, self._deletes, self._is_hasty = makes, deletes, is_hasty
+        self._makes, self._deletes = makes, deletes
 
     def open(self) -> AbstractAsyncContextManager[Place]:
         """Go there. Raises InvalidInput, or StoreError if the store cannot be opened."""
         if self.server is not None:
             from turnledger.cli.server_place import at_server
 
-            return at_server(self.server, os.environ.get(API_KEY) or None, is_hasty=self._is_hasty)
+            return at_server(self.server, os.environ.get(API_KEY) or None)
         from turnledger.cli.own_store import limits_of, store_url
         from turnledger.cli.store_place import in_store
 
@@ -157,6 +155,25 @@ class Where:
                 return await work(place)
 
         return asyncio.run(there())
+
+    def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+        """Look in passing which chats there are: takes no part in a store, and gives a server little time."""
+        import asyncio
+
+        return asyncio.run(self._last_used(scope, deleted, limit))
+
+    async def _last_used(self, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+        if self.server is not None:
+            from turnledger.cli.server_place import at_server
+
+            async with at_server(self.server, os.environ.get(API_KEY) or None, is_hasty=True) as place:
+                page = await place.list(scope=scope, deleted=deleted, limit=limit)
+            return page.data
+        from turnledger.cli.own_store import store_url
+        from turnledger.cli.stored import last_used
+
+        url = store_url(self._store, self._config)
+        return await last_used(url, owner=self._owner, scope=scope, deleted=deleted, limit=limit)
 
 
 def check_named(chat: str) -> None:

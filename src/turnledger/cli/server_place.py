@@ -5,9 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
-
-from msgspec import Struct
+from typing import Any
 
 from turnledger.cli.place import API_KEY, ID, SERVER, Source, check_named
 from turnledger.cli.told import (
@@ -22,8 +20,9 @@ from turnledger.cli.told import (
     TokenMade,
     TokenTold,
     TurnTold,
+    reshaped,
 )
-from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts, Turn
+from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
 from turnledger.errors import InvalidInput, NotAdmitted, TokenNotFound
 from turnledger.model.token_text import is_token_text
 from turnledger.model.transfer_report import ImportReport
@@ -34,8 +33,6 @@ PATIENT = Retries(times=4, patience=10)
 HASTY = Retries(times=0)
 SOON = Timeouts(connect=1, silence=2, write=1)
 """For a shell that waits for completions."""
-
-Told = TypeVar("Told", bound=Struct)
 
 
 @asynccontextmanager
@@ -68,7 +65,7 @@ class ServerPlace:
         data: list[ListedChat] = []
         following = None
         async for page in self._client.chats.list(**wish).pages():
-            data += [_as(ListedChat, chat) for chat in page]
+            data += [reshaped(chat, ListedChat) for chat in page]
             following = page.next
         return ChatPage(tuple(data), following)
 
@@ -76,7 +73,7 @@ class ServerPlace:
         data: list[HitTold] = []
         following, is_complete = None, True
         async for page in self._client.chats.search(text, scope=scope, limit=limit, cursor=cursor).pages():
-            data += [_as(HitTold, hit, chat=_as(ChatTold, hit.chat)) for hit in page]
+            data += [reshaped(hit, HitTold, chat=reshaped(hit.chat, ChatTold)) for hit in page]
             following, is_complete = page.next, page.complete
         return HitPage(tuple(data), following, is_complete)
 
@@ -87,16 +84,18 @@ class ServerPlace:
         while before is not None and len(read) < turns:
             page = await found.read(before=before, limit=min(PAGE, turns - len(read)))
             read, before = [*page.turns, *read], page.before
-        return _as(ChatShown, info, turns=tuple(map(_turn_told, read)), before=before)
+        return reshaped(
+            info, ChatShown, turns=tuple(reshaped(turn, TurnTold) for turn in read), before=before
+        )
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
-        return _as(ListedChat, await self._chat(chat, scope).update(**changes))
+        return reshaped(await self._chat(chat, scope).update(**changes), ListedChat)
 
     async def delete(self, chat: str, *, scope: str, purge: bool) -> DeletedChat:
-        return _as(DeletedChat, await self._chat(chat, scope).delete(purge=purge))
+        return reshaped(await self._chat(chat, scope).delete(purge=purge), DeletedChat)
 
     async def restore(self, id: str) -> RestoredChat:
-        return _as(RestoredChat, await self._client.chats.open(id).restore())
+        return reshaped(await self._client.chats.open(id).restore(), RestoredChat)
 
     async def export(self, chat: str, *, scope: str, format: str) -> AsyncIterator[bytes]:
         async with await self._chat(chat, scope).export(format) as lines:
@@ -117,18 +116,18 @@ class ServerPlace:
         seconds = None if expires_at is None else expires_at / 1000 - time.time()
         if seconds is not None and seconds <= 0:
             raise InvalidInput("The token would have expired already.")
-        return _as(TokenMade, await self._client.tokens.create(**wish, expires_in=seconds)), False
+        return reshaped(await self._client.tokens.create(**wish, expires_in=seconds), TokenMade), False
 
     async def list_tokens(self, owner: str | None) -> Sequence[TokenTold]:
-        return [_as(TokenTold, token) async for token in self._client.tokens.list(owner=owner)]
+        return [reshaped(token, TokenTold) async for token in self._client.tokens.list(owner=owner)]
 
     async def revoke_token(self, token: str) -> Sequence[TokenTold]:
         if not is_token_text(token):
-            return [_as(TokenTold, each) for each in await self._client.tokens.revoke(token)]
+            return [reshaped(each, TokenTold) for each in await self._client.tokens.revoke(token)]
         # Whoever has its text may give it up, and a server is told of no other token by its text.
         async with AsyncClient(self._url, token, retries=PATIENT) as bearer:
             try:
-                return [_as(TokenTold, each) for each in await bearer.tokens.revoke("self")]
+                return [reshaped(each, TokenTold) for each in await bearer.tokens.revoke("self")]
             except NotAdmitted:
                 raise TokenNotFound("There is no valid token with this text.") from None
 
@@ -137,13 +136,3 @@ class ServerPlace:
         if name.startswith(ID):
             return self._client.chats.open(name)
         return self._client.chats.open(conversation_key=name, scope=scope or None)
-
-
-def _as(shape: type[Told], told: Struct, **others: Any) -> Told:
-    """What the client tells, by the names that commands print."""
-    names = [name for name in shape.__struct_fields__ if name not in others]
-    return shape(**{name: getattr(told, name) for name in names}, **others)
-
-
-def _turn_told(turn: Turn) -> TurnTold:
-    return _as(TurnTold, turn)

@@ -203,6 +203,8 @@ def _ended_by_ctrl_c() -> Iterator[None]:
         return
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        if _is_ending():
+            raise KeyboardInterrupt
         yield
     finally:
         signal.signal(signal.SIGINT, before)
@@ -218,6 +220,14 @@ def _reading(name: str) -> Iterator[BinaryIO]:
             yield file
     except OSError as problem:
         raise InvalidInput(f"{name} cannot be read: {problem.strerror}.") from None
+
+
+def _is_ending() -> bool:
+    """Whether Ctrl-C came before, and waits for the event loop."""
+    import asyncio
+
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _size(file: BinaryIO) -> int | None:

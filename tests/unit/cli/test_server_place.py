@@ -127,25 +127,6 @@ def test_the_environment_names_a_server_and_a_flag_outweighs_it(store: str, serv
     assert "Where is my order?" in run("chats", "list", "--server", server, **elsewhere).stdout
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (
-            ("--server", "http://127.0.0.1:1", "--store", "memory:"),
-            "invalid_input: Chats are at a server or",
-        ),
-        (("--server", "http://127.0.0.1:1", "--owner", "ann"), "invalid_input: --owner is for stores."),
-        (("--server", "localhost:8383"), "invalid_input: --server or TURNLEDGER_SERVER"),
-        (("--server", "http://u:secret@h"), "invalid_input: --server or TURNLEDGER_SERVER"),
-    ],
-)
-def test_what_names_no_server_is_told_on_one_line(arguments: tuple[str, ...], said: str) -> None:
-    done = run("chats", "list", *arguments)
-    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith(said)
-    assert "secret" not in done.output
-
-
 def test_a_server_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     from turnledger.cli import server_place
 
