@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -93,6 +94,18 @@ def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
             assert (importing.wait(30), importing.stderr.read()) == (130, b"")
         finally:
             importing.kill()
+
+
+def test_nowhere_to_write_is_told_or_does_not_matter(url: str) -> None:
+    say(url, "k", ("Hello", "Hi."))
+    command = f'"{sys.executable}" -m turnledger chats list --store {url}'
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if Path("/dev/full").exists():
+        done = subprocess.run(
+            ["sh", "-c", f"{command} > /dev/full"], capture_output=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (2, b"system_error: No space left on device\n")
 
 
 def test_what_a_terminal_has_no_letters_for_is_written_out(url: str) -> None:
