@@ -23,6 +23,9 @@ PATIENCE = 30.0
 """Seconds after which what is waited for will not come any more."""
 SCROLLED = 1_000
 
+PROMPT = re.compile(r"[0-9]+ ›.*")
+"""How a line begins that is typed into."""
+
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
 CTRL_C, CTRL_D, CTRL_J, CTRL_O = "\x03", "\x04", "\x0a", "\x0f"
 
@@ -136,12 +139,18 @@ class Window:
         """Wait until this is not in the window any more."""
         self.until(lambda: text not in self.text, f"not {text}")
 
-    def see_last(self, pattern: str) -> None:
-        """Wait until the last line that is not empty and stands above the line below the prompt is this."""
-        self.until(lambda: any(re.fullmatch(pattern, line) for line in self._tail()), pattern)
+    def ready(self) -> None:
+        """Wait until the prompt is there, and the line below it."""
+        self.until(lambda: bool(PROMPT.fullmatch(self.last_input)) and self._is_below(), "the prompt")
 
-    def _tail(self) -> list[str]:
-        return [line for line in self.lines if line][-2:]
+    def _is_below(self) -> bool:
+        below = self.lines[self._screen.cursor.y + 1 :]
+        return any(below)
+
+    @property
+    def last_input(self) -> str:
+        """The line that the cursor stands in."""
+        return self.lines[self._screen.cursor.y]
 
     def until(self, is_there: Callable[[], bool], what: str) -> None:
         """Read what is printed until something is on the screen."""

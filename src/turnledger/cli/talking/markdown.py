@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import Struct
 from rich import markdown as rich_markdown
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
@@ -108,6 +108,10 @@ class _Code(rich_markdown.CodeBlock):
             yield Text("```", style)
 
 
+class _Heading(rich_markdown.Heading):
+    LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
+
+
 class _Rule(rich_markdown.HorizontalRule):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text("─" * min(options.max_width, 40), console.get_style("markdown.hr"))
@@ -138,6 +142,7 @@ Markdown.elements = {
     **rich_markdown.Markdown.elements,
     "fence": _Code,
     "code_block": _Code,
+    "heading_open": _Heading,
     "hr": _Rule,
     "list_item_open": _Item,
 }

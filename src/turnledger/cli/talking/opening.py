@@ -64,7 +64,14 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> Place:
 
     url, models = _store_and_models(options, environ)
     ledger = await Ledger.open(url)
-    return OnStore(ledger, StoreModels(models), url, scope=options.scope)
+    return OnStore(ledger, StoreModels(models), _shortened(url), scope=options.scope)
+
+
+def _shortened(url: str) -> str:
+    """The store as people name it who know where they live."""
+    path = url.removeprefix("sqlite:///")
+    home = f"{Path.home()}/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 def _store_and_models(options: Options, environ: Mapping[str, str]) -> tuple[str, KnownModels]:

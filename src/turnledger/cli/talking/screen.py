@@ -96,6 +96,8 @@ class Screen:
             is_below_blank = before[-1] == "" if before else self._is_blank
             self._is_led = not block.joins and not is_below_blank
         lines = self._lines(Markdown(block, code_theme=self._code_theme))
+        if block.opens and block.closes:
+            lines = _without_margins(lines)
         return ["", *lines] if self._is_led else lines
 
     def _lines(self, shown: RenderableType) -> list[str]:
@@ -128,6 +130,12 @@ class Screen:
         if text:
             self._console.file.write(text)
             self._console.file.flush()
+
+
+def _without_margins(lines: list[str]) -> list[str]:
+    """The lines from the first to the last that is not empty."""
+    full = [place for place, line in enumerate(lines) if line]
+    return lines[full[0] : full[-1] + 1] if full else []
 
 
 def _trimmed(line: Sequence[Segment]) -> list[Segment]:

@@ -167,6 +167,8 @@ class Talker:
         self._failed = None
         if told.is_there:
             await self._show_end(answering.turn)
+            if wish.replaces is not None or wish.regenerates is not None:
+                await self._show_version(answering.turn)
         else:
             self._take_back(wish, told)
 
@@ -192,6 +194,14 @@ class Talker:
         own = await self.catch_up(turn)
         for note in notes(own) if own is not None else ():
             self.screen.say(note)
+
+    async def _show_version(self, turn: str | None) -> None:
+        """Say that there are others, and how to see them."""
+        versions = [] if turn is None else await self.talk.versions(turn)
+        for place, version in enumerate(versions, 1):
+            if version.turn.id == turn:
+                told = f"Version {place} of {len(versions)}; /prev shows the one before."
+                self.screen.say(Text(told, DIM))
 
     def _take_back(self, wish: Wish, told: Told) -> None:
         """Say why there is no answer, and have the text again."""
