@@ -183,7 +183,7 @@ def test_a_narrow_window_that_changes(home: Home) -> None:
         model.release(gate)
         window.see("2 ›")
         window.ready()
-        shown = " ".join(window.everything.split())
+        shown = window.one_line
         assert shown.count(words) == 1, window.everything
         assert all(len(line) <= 50 for line in window.lines)
 
@@ -210,7 +210,7 @@ def test_what_a_model_says_commands_nothing(home: Home) -> None:
         assert "\u202e" not in told
         assert not re.search(r"\x1b\[(2J|31m|41m|5m|7m)", told)
         assert "1 › Hello" in window.text  # nothing was erased
-        shown = " ".join(window.everything.split())
+        shown = window.one_line
         for text in (r"\x1b]0;owned\x07", "[bold]markup[/bold]", "named (http://evil.example/x)", r"\u202e"):
             assert text in shown
 

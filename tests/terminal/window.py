@@ -131,6 +131,11 @@ class Window:
         """All that was ever printed and is not erased."""
         return "\n".join([*self.scrolled, *self.lines]).rstrip()
 
+    @property
+    def one_line(self) -> str:
+        """The same without the ends of lines, which come where the window ends."""
+        return " ".join(self.everything.split())
+
     def see(self, text: str, *, times: int = 1) -> None:
         """Wait until this is in the window, or above it."""
         self.until(lambda: self.everything.count(text) >= times, text)

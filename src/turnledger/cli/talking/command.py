@@ -13,7 +13,8 @@ import typer
 
 from turnledger.cli.completing import chats_beginning_with
 from turnledger.cli.failures import INTERRUPTED
-from turnledger.errors import TurnStopped
+from turnledger.cli.place import API_KEY
+from turnledger.errors import NotAdmitted, TurnStopped
 
 if TYPE_CHECKING:
     from turnledger.cli.talking.opening import Options
@@ -90,6 +91,9 @@ async def _talk(options: Options, name: str | None, model: str | None, *, resume
             from turnledger.cli.talking.piped import run_piped
 
             await run_piped(talk or place.new(), models[0], text, sys.stdout)
+    except NotAdmitted as problem:
+        problem.args = (f"{problem} The token that is shown is the one in {API_KEY}.",)
+        raise
     finally:
         await place.close()
 
