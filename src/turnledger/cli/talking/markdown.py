@@ -31,13 +31,13 @@ THEME = Theme(
         "markdown.h5": "italic",
         "markdown.h6": "italic",
         "markdown.code": "cyan",
-        "markdown.item.bullet": "bright_black",
-        "markdown.item.number": "bright_black",
+        "markdown.item.bullet": "dim",
+        "markdown.item.number": "dim",
         "markdown.block_quote": "italic",
         "markdown.link": "underline",
-        "markdown.link_url": "bright_black",
-        "markdown.hr": "bright_black",
-        "markdown.table.border": "bright_black",
+        "markdown.link_url": "dim",
+        "markdown.hr": "dim",
+        "markdown.table.border": "dim",
         "markdown.table.header": "bold",
     }
 )

@@ -69,6 +69,7 @@ class Screen:
 
     def blocks(self, done: Sequence[Block], tail: Block | None = None, status: str = "") -> None:
         """Show these blocks for good, and below them one that is not finished, and how it goes on."""
+        self._check_width()
         settled: list[str] = []
         for block in done:
             settled += self._spaced(block, settled)[self._shown_of_tail :]
@@ -82,13 +83,21 @@ class Screen:
             settled += lines[self._shown_of_tail : fixed]
             live, self._shown_of_tail = lines[fixed:], fixed
         if status and self.can_rewrite:
-            live += self._lines(Segments([Segment(status[: self.width - 1], Style(color="bright_black"))]))
+            live += self._lines(Segments([Segment(status[: self.width - 1], Style(dim=True))]))
         self._write(settled, live if self.can_rewrite else [])
 
     def settle(self) -> None:
         """Have nothing any more that changes: the lines that would are gone."""
         self._shown_of_tail = 0
         self._write([], [])
+
+    def _check_width(self) -> None:
+        """See whether the lines that change are still where they were written. In a window that has become
+        narrower they are broken, and nobody knows how: they stay, and are written anew below, for what is
+        there twice can be read, and what was overwritten cannot."""
+        if any(cell_len(_COLOURS.sub("", line)) > self.width for line in self._live):
+            self._out("\x1b[1A\r\x1b[J")  # the last one says how it goes on
+            self._live, self._shown_of_tail, self._is_blank = [], 0, False
 
     def _spaced(self, block: Block, before: Sequence[str]) -> list[str]:
         """The lines of a block, and an empty one before it where that is needed."""
@@ -115,8 +124,7 @@ class Screen:
         if not self.can_rewrite:
             self._out("".join(f"{line}\n" for line in settled))
         else:
-            rows = sum(_rows(line, self.width) for line in self._live)
-            up = f"\r\x1b[{rows}A" if rows else ""
+            up = f"\r\x1b[{len(self._live)}A" if self._live else ""
             lines = [f"{line}\x1b[K\n" for line in (*settled, *live)]
             gone = "\x1b[J" if self._live else ""
             cursor = (_HIDE if live else "") + (_SHOW if self._live and not live else "")
@@ -146,8 +154,3 @@ def _trimmed(line: Sequence[Segment]) -> list[Segment]:
     if kept:
         kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
     return kept
-
-
-def _rows(line: str, width: int) -> int:
-    """The rows that a line takes in a window that may have become narrower since it was written."""
-    return max(1, -(-cell_len(_COLOURS.sub("", line)) // max(1, width)))

@@ -22,6 +22,8 @@ FRAME = 0.08
 """Seconds from one look of the screen to the next."""
 SHARE = 8.0
 """Drawing takes no more than one part in so many of the time."""
+STILL = 0.3
+"""Seconds after which a window that changed its width is taken to have the one that it was to have."""
 TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAINLY_TURNING = "|/-\\"
 
@@ -53,6 +55,7 @@ class Telling:
         self._has_started = False
         self._is_stopping = False
         self._told = Told()
+        self._width, self._changed_at = screen.width, float("-inf")
 
     async def follow(self, answering: Answering, presses: Presses) -> Told:
         """Show the turn until it has ended. Ctrl-C stops it, and what it said is kept; once more, and it is
@@ -128,6 +131,10 @@ class Telling:
     def _draw(self) -> float:
         """Show how it stands; return how long that is good for."""
         began_at = self._now()
+        if self._screen.width != self._width:
+            self._width, self._changed_at = self._screen.width, began_at
+        if began_at - self._changed_at < STILL:
+            return FRAME
         if not self._is_told:
             self._screen.blocks(self._streamed.finished(), self._streamed.tail, self._status(began_at))
             self._is_told = True
