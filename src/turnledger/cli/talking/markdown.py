@@ -93,15 +93,16 @@ class _Code(rich_markdown.CodeBlock):
     def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
         made = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
         made.block = markdown.block if isinstance(markdown, Markdown) else Block("")
+        made.info = token.info
         return made
 
     block: Block
+    info: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         style = console.get_style("markdown.hr")
         if self.block.opens:
-            name = "" if self.lexer_name == "text" else self.lexer_name[:40]
-            yield Text(f"```{name}", style, no_wrap=True, overflow="crop")
+            yield Text(f"```{self.info}", style)
         code = str(self.text).removesuffix("\n")
         yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, background_color="default")
         if self.block.closes:

@@ -22,6 +22,8 @@ FRAME = 0.08
 """Seconds from one look of the screen to the next."""
 SHARE = 8.0
 """Drawing takes no more than one part in so many of the time."""
+LOWEST = 8
+"""Lines of code that are held in however low a window."""
 STILL = 0.3
 """Seconds after which a window that changed its width is taken to have the one that it was to have."""
 TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -50,7 +52,7 @@ class Telling:
         self._screen = screen
         self._now = now
         self._began_at = now()
-        self._streamed = Streamed()
+        self._streamed = Streamed(max(LOWEST, screen.height))
         self._is_told = True  # whether what was streamed so far is on the screen
         self._has_started = False
         self._is_stopping = False
@@ -126,7 +128,7 @@ class Telling:
 
     def _finish_text(self) -> None:
         self._screen.blocks(self._streamed.rest())
-        self._streamed = Streamed()
+        self._streamed = Streamed(max(LOWEST, self._screen.height))
 
     def _draw(self) -> float:
         """Show how it stands; return how long that is good for."""
