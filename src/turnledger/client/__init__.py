@@ -6,8 +6,10 @@ for event in chat.send("Hello", stream=True):
     ...
 """
 
+from turnledger.client.async_access import AsyncShares, AsyncTokens
 from turnledger.client.async_chat import AsyncChat, AsyncTurnStream
 from turnledger.client.async_client import AsyncChats, AsyncClient
+from turnledger.client.async_wire import AsyncStream
 from turnledger.client.pages import AsyncPages, Pages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
 from turnledger.client.shapes import (
@@ -29,9 +31,12 @@ from turnledger.client.shapes import (
     TurnEvent,
     TurnRestarted,
 )
+from turnledger.client.sync_access import Shares, Tokens
 from turnledger.client.sync_chat import Chat, TurnStream
 from turnledger.client.sync_client import Chats, Client
+from turnledger.client.sync_wire import Stream
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.transfer_report import ImportReport
 
 __all__ = [
     "Answer",
@@ -39,6 +44,9 @@ __all__ = [
     "AsyncChats",
     "AsyncClient",
     "AsyncPages",
+    "AsyncShares",
+    "AsyncStream",
+    "AsyncTokens",
     "AsyncTurnStream",
     "Attempt",
     "Branch",
@@ -51,6 +59,7 @@ __all__ = [
     "Deleted",
     "Ended",
     "Hit",
+    "ImportReport",
     "ItemDone",
     "Model",
     "Pacing",
@@ -58,10 +67,13 @@ __all__ = [
     "Pages",
     "Retries",
     "Share",
+    "Shares",
     "Sibling",
+    "Stream",
     "TextDelta",
     "Timeouts",
     "Token",
+    "Tokens",
     "Turn",
     "TurnEvent",
     "TurnFinished",

@@ -185,6 +185,11 @@ class AsyncChat:
         """The turns at the place of one that it shows, the first made first, itself included."""
         return await self._wire.run(self._core.siblings(turn))
 
+    async def export(self, format: str = "jsonl") -> AsyncStream[bytes]:
+        """The chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people. Raises
+        ServerUnavailable where it is cut off: then it is not whole."""
+        return await AsyncStream[bytes](self._wire, self._core.export(format)).begin()
+
     # What people say of it.
 
     async def update(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
@@ -106,7 +106,10 @@ class AsyncWire:
     def _build(self, request: Request) -> httpx2.Request:
         if self._closed.is_set():
             raise closed()
-        return self._http.build_request(**self._address.arguments(request))
+        arguments = self._address.arguments(request)
+        if request.pieces is not None:
+            arguments["content"] = _awaited(request.pieces())
+        return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
         if self._closed.is_set():
@@ -217,6 +220,11 @@ class AsyncStream(Generic[Given]):
         if response is not None:
             self._chunks = _nothing()
             await response.aclose()
+
+
+async def _awaited(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
 
 
 async def _nothing() -> AsyncIterator[bytes]:

@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from turnledger.client.asking import AskOptions, Said, body_of, check, idempotency_key_of, turn_request
 from turnledger.client.core import ClientCore, query_of
+from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
 from turnledger.client.following import Following
 from turnledger.client.problems import failed_with
@@ -215,6 +216,13 @@ class ChatCore:
         page = yield from self._client.get(path, Page[Sibling])
         return page.data
 
+    def export(self, format: str) -> Doing[None]:
+        """The chat as a file, line by line."""
+        id = yield from self.known_id()
+        query = query_of({"format": format})
+        request = Request(method="GET", path=f"/api/chats/{id}/export", query=query)
+        yield from download(self._client.trying(), request)
+
     # Changing what people say of it.
 
     def update(
@@ -252,7 +260,7 @@ class ChatCore:
         )
         return made
 
-    def switch(self, branch: str, on_busy: str | None = None) -> Doing[ChatInfo]:
+    def switch(self, branch: str) -> Doing[ChatInfo]:
         """Show another branch."""
         shown = yield from self._moved("switch", {"branch": BranchId(branch)})
         return shown

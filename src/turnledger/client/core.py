@@ -9,16 +9,18 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from turnledger.client.asking import AskOptions, body_of
+from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
+from turnledger.client.importing import Source, import_chats
+from turnledger.client.listening import Listening
 from turnledger.client.retrying import Pacing, Retries, Trying
 from turnledger.client.shapes import ChatInfo, Hit, Model, Page, decoded
 from turnledger.client.wire import JSON_TYPE, Doing, Request
 from turnledger.errors import InvalidInput
 from turnledger.model.ids import ConversationId
+from turnledger.model.transfer_report import ImportReport
 
 Shape = TypeVar("Shape")
-PAGE = 50
-"""Entries that are asked for at a time, where all of them are wanted."""
 
 
 class ClientCore:
@@ -137,6 +139,22 @@ class ClientCore:
             and pinned in (None, hit.chat.pinned)
         )
         return Page(found, page.next, complete=page.complete)
+
+    # All chats.
+
+    def listen(self, after: str | None) -> Listening:
+        """Hear of what happens to them."""
+        return Listening(self.trying(), self.retries, after)
+
+    def export(self, scope: str | None) -> Doing[None]:
+        """All of them as one file, line by line."""
+        request = Request(method="GET", path="/api/export", query=query_of({"scope": scope}))
+        yield from download(self.trying(), request)
+
+    def import_chats(self, source: Source, scope: str | None) -> Doing[tuple[ImportReport, ...]]:
+        """Take chats in from a file."""
+        reports = yield from import_chats(self.trying(), source, scope)
+        return reports
 
     # Models.
 

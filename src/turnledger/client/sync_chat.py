@@ -181,6 +181,11 @@ class Chat:
         """The turns at the place of one that it shows, the first made first, itself included."""
         return self._wire.run(self._core.siblings(turn))
 
+    def export(self, format: str = "jsonl") -> Stream[bytes]:
+        """The chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people. Raises
+        ServerUnavailable where it is cut off: then it is not whole."""
+        return Stream[bytes](self._wire, self._core.export(format)).begin()
+
     # What people say of it.
 
     def update(

@@ -8,15 +8,19 @@ from typing import Self
 
 import httpx2
 
+from turnledger.client.access_core import AccessCore
 from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
+from turnledger.client.importing import Source
 from turnledger.client.pages import Pages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
-from turnledger.client.shapes import ChatInfo, Hit, Model
+from turnledger.client.shapes import Change, ChatInfo, Hit, Model
+from turnledger.client.sync_access import Shares, Tokens
 from turnledger.client.sync_chat import Chat
-from turnledger.client.sync_wire import SyncWire
+from turnledger.client.sync_wire import Stream, SyncWire
 from turnledger.client.transport import Address
 from turnledger.errors import InvalidInput
+from turnledger.model.transfer_report import ImportReport
 
 
 class Client:
@@ -40,6 +44,8 @@ class Client:
         self._wire = SyncWire(self._address, pacing, http)
         self._core = ClientCore(model, retries or Retries(), pacing)
         self.chats = Chats(self._wire, self._core)
+        self.tokens = Tokens(self._wire, AccessCore(self._core))
+        self.shares = Shares(self._wire, AccessCore(self._core))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._address.base_url!r})"
@@ -53,6 +59,22 @@ class Client:
     def close(self) -> None:
         """Let go of all connections. Turns that were asked for go on at the server."""
         self._wire.close()
+
+    def events(self, *, after: str | None = None) -> Stream[Change]:
+        """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes
+        on behind the last change that was heard. `after` is the `position` of a change, or `as_of` of a
+        page of chats. After a `gap`, look at everything anew."""
+        return Stream[Change](self._wire, self._core.listen(after).steps()).begin()
+
+    def export(self, scope: str | None = None) -> Stream[bytes]:
+        """All chats that lists show as one file, line by line, the longest unused first. Raises
+        ServerUnavailable where it is cut off: then it is not whole."""
+        return Stream[bytes](self._wire, self._core.export(scope)).begin()
+
+    def import_chats(self, source: Source, *, scope: str | None = None) -> tuple[ImportReport, ...]:
+        """Take in chats from the text of an export, and tell what was done with each. What is there is never
+        changed. It is repeated after a lost answer if it can be read again: bytes, a list, a file."""
+        return self._wire.run(self._core.import_chats(source, scope))
 
     def models(self) -> tuple[Model, ...]:
         """Which models may be asked."""

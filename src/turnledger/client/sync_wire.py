@@ -100,7 +100,10 @@ class SyncWire:
     def _build(self, request: Request) -> httpx2.Request:
         if self._closed.is_set():
             raise closed()
-        return self._http.build_request(**self._address.arguments(request))
+        arguments = self._address.arguments(request)
+        if request.pieces is not None:
+            arguments["content"] = request.pieces()
+        return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
         if self._closed.is_set():

@@ -6,8 +6,8 @@ step, blocking or awaiting, and sends its outcome in.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -15,14 +15,14 @@ Result = TypeVar("Result")
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """One request. `lines` stand for a body that is read while it is sent."""
+    """One request. `pieces` begins a body anew that is read while it is sent."""
 
     method: str
     path: str
     headers: Mapping[str, str] = {}
     query: Sequence[tuple[str, str]] = ()
     body: bytes | None = None
-    lines: Iterable[bytes] | None = None
+    pieces: Callable[[], Iterator[bytes]] | None = None
 
 
 class Reply(Struct, frozen=True):
@@ -90,4 +90,3 @@ Doing: TypeAlias = Generator[Step, Any, Result]
 
 READ = Read()
 JSON_TYPE = "application/json"
-Method: TypeAlias = Literal["GET", "POST", "PATCH", "DELETE"]
