@@ -226,6 +226,7 @@ def test_the_settings_lead_to_all_three(tmp_path: Path) -> None:
         "vllm": 3,
         "llama-cpp": 5,
     }
-    assert {each.body["model"] for each in received.values()} == {"qwen3"}
+    names = {name: each.body["model"] for name, each in received.items()}
+    assert names == {"ollama": "qwen3:latest", "vllm": "qwen3", "llama-cpp": "qwen3"}
     keys = {name: each.headers.get("authorization") for name, each in received.items()}
     assert keys == {"ollama": None, "vllm": "Bearer secret", "llama-cpp": None}
