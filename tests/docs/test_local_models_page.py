@@ -47,7 +47,10 @@ def refusal(status: int, message: str, **fields: Any) -> list[Step]:
 ASSISTANT = {"role": "assistant"}
 TOO_LONG = {"type": "exceed_context_size_error", "n_prompt_tokens": 40000, "n_ctx": 32768}
 HABITS: dict[tuple[str, str], Sequence[Step]] = {
-    ("Ollama", "says `assistant` in every chunk, and streams its thoughts as `reasoning`"): [
+    (
+        "Ollama",
+        "streams its thoughts as `reasoning`, and in older versions says `assistant` in every chunk",
+    ): [
         chunk({**ASSISTANT, "content": "", "reasoning": "Hm."}, system_fingerprint="fp_ollama"),
         chunk({**ASSISTANT, "content": "Hel"}),
         chunk({**ASSISTANT, "content": "lo."}),
