@@ -17,8 +17,8 @@ ROOM = 2 << 30
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the logs of the run searched for what may not be in a log, and the folders of tests made in memory,
-    since few are about what comes after the machine has died: those that are have their own (on_disk.py)."""
+    """Have the logs of the run searched for what may not be in a log, and the folders of tests made in
+    memory: few are about what a disk does, and those have their own (on_disk.py)."""
     config.pluginmanager.register(RunLogs(config), "run_logs")
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))

@@ -12,8 +12,8 @@ import pytest
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest) -> Iterator[Path]:
-    """On the disk, as a store is: most of a write is waiting for that, and most kills shall hit there. Kept if
-    the test fails."""
+    """On the disk, as a store is: most of a write is waiting for that, and most kills shall hit there. Kept
+    if the test fails."""
     folder = Path(tempfile.mkdtemp(prefix=f"{request.node.originalname}-"))
     failed = request.session.testsfailed
     yield folder

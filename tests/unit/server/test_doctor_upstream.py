@@ -130,9 +130,16 @@ async def test_why_there_is_no_connection_is_told(
 
 
 async def test_one_that_breaks_off_cannot_be_reached() -> None:
+    async with upstream(headers={"Content-Length": "9999", "Connection": "close"}) as (url, _):
+        [found] = (await ask(url)).findings
+    assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
+
+
+async def test_one_that_falls_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_upstream, "PATIENCE", 0.05)
     async with upstream(headers={"Content-Length": "9999"}) as (url, _):
         [found] = (await ask(url)).findings
-    assert found.level is Level.FAIL
+    assert (found.level, found.told) == (Level.FAIL, "did not answer in time")
 
 
 async def test_an_api_key_that_cannot_be_sent_is_told_and_not_repeated() -> None:
