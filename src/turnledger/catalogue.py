@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from turnledger.engine.asking import check_details, check_limit, check_name, scope_in, tag_of
-from turnledger.engine.catalogue import ListRequest, NameRequest, list_page, name_by_model
+from turnledger.engine.asking import check_details, check_limit, check_name, scope_in, tag_of, target_of
+from turnledger.engine.catalogue import (
+    ListRequest,
+    NamedChatRequest,
+    NameRequest,
+    list_page,
+    name_by_model,
+    named_chat,
+)
 from turnledger.engine.process import Process
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
@@ -55,6 +62,23 @@ class Catalogue:
         process = self._process
         request = ListRequest(wanted, after, check_limit(limit), process.clock.now_ms(), within)
         return await process.store.read(list_page, request)
+
+    async def named(
+        self,
+        conversation_key: str,
+        *,
+        owner: str | None = None,
+        scope: str = "",
+        within: Within = EVERYWHERE,
+    ) -> Page:
+        """The chat that a conversation_key names, as a page of its own; an empty one if it names none.
+
+        It makes none. The chat is found as it is, also archived, internal, or before its first turn is
+        committed, when no list shows it. Raises ConversationExpired: the key stays with such a one.
+        """
+        process, owner = self._process, self._tokenless if owner is None else owner
+        target = target_of(process, None, conversation_key, owner, scope=scope, within=within, create=False)
+        return await process.store.read(named_chat, NamedChatRequest(target, process.clock.now_ms()))
 
     async def name_by_model(self, id: str, title: str, *, owner: str | None = None) -> Conversation | None:
         """Give a chat the title that a model made for it, if it is called by its first words or by nothing:

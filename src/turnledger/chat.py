@@ -42,6 +42,7 @@ from turnledger.engine.moving import (
     fork,
     siblings,
 )
+from turnledger.engine.outcome import SoughtRequest
 from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.reading import (
@@ -59,6 +60,7 @@ from turnledger.engine.reading import (
 from turnledger.engine.removing import delete_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
 from turnledger.engine.showing import in_force, whole_history
+from turnledger.engine.standing import Standing, standing
 from turnledger.engine.stopping import stop_turn
 from turnledger.engine.stops import StopRequest
 from turnledger.engine.stream import read_events
@@ -364,6 +366,12 @@ class Chat:
         if self._process.is_inside(self.id, name):
             raise InvalidInput("Inside the block of the turn itself, leave it to learn its outcome.")
         return await outcome_in(self._process, self.owner, self.id, name)
+
+    async def standing(self, turn: str) -> Standing:
+        """Where a turn stands, committed or not, and this conversation at the same moment; `outcome` waits
+        for its end. Raises what that raises."""
+        request = SoughtRequest(self.owner, self.id, TurnId(turn), self._process.clock.now_ms())
+        return await self._process.store.read(standing, request)
 
     def events(self, turn: str, *, after: int = 0) -> AsyncIterator[Event]:
         """Read the events of a turn: `async for event in chat.events(turn.id, after=7)`.

@@ -20,6 +20,7 @@ from turnledger.engine.asking import (
     check_name,
     details_of,
     divergence_of,
+    make_request,
     resent_request,
     scope_in,
     target_of,
@@ -27,16 +28,13 @@ from turnledger.engine.asking import (
 from turnledger.engine.block import TurnBlock
 from turnledger.engine.changes import newest_position
 from turnledger.engine.check import CheckRequest, check
-from turnledger.engine.conversations import (
-    ResolveRequest,
-    resolve_now,
-    resolve_settled,
-)
+from turnledger.engine.conversations import ResolveRequest, resolve_now, resolve_settled
 from turnledger.engine.feed import Following
 from turnledger.engine.lease import renew
 from turnledger.engine.leaving import abandon_block
 from turnledger.engine.limits import Limits
 from turnledger.engine.live_log import EventSink
+from turnledger.engine.making import make
 from turnledger.engine.matching import Sent
 from turnledger.engine.ports import Clock, Runner, Store, Sync
 from turnledger.engine.process import AtWork, Process
@@ -153,6 +151,7 @@ class Ledger:
         tags: Iterable[str] = (),
         expires_after: float | None = None,
         reset: ResetPolicy | None = None,
+        idempotency_key: str | None = None,
     ) -> Chat:
         """Open a conversation by its id, or by a key of your own, or start a new one.
 
@@ -160,8 +159,9 @@ class Ledger:
         to start one; an id never does. The details are for a conversation that is created here. An internal
         one never shows in a listing; `expires_after` is in seconds without interaction. `reset` is the
         policy of the key from now on: once its conversation is over by it, and no turn runs there, the key
-        is given to a fresh one in the same step; the old one can still be opened by its id. Raises
-        ConversationNotFound, ConversationDeleted or ConversationExpired.
+        is given to a fresh one in the same step; the old one can still be opened by its id. The same call
+        with the same idempotency_key returns the same one. Raises ConversationNotFound, ConversationDeleted,
+        ConversationExpired or IdempotencyMismatch.
 
         `scope` names the application that a conversation is for: each has conversation_keys of its own, and
         a conversation stays in the one it was made in. `within` is for callers who may see one scope or one
@@ -181,9 +181,10 @@ class Ledger:
             reset=reset,
             **details,
         )
-        request = ResolveRequest(target, process.clock.now_ms())
-        found = None
-        if id is not None or conversation_key is not None:
+        request, found = ResolveRequest(target, process.clock.now_ms()), None
+        if idempotency_key is not None:
+            found = await process.persist(make, make_request(process, target, idempotency_key), Sync.DISK)
+        elif id is not None or conversation_key is not None:
             found = await process.store.read(resolve_settled, request)
         if found is None:
             found = await process.persist(resolve_now, request, Sync.DISK)

@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
 from turnledger import Ledger
-from turnledger.engine.ports import Store
+from turnledger.engine.ports import Clock, Store
 from turnledger.runners.chat_model import ChatModel
 from turnledger.server.app import App, make_app
 from turnledger.server.bounded_http import bounded_http
@@ -94,11 +94,12 @@ async def served(
     settings: Settings | None = None,
     *,
     store: Store | None = None,
+    clock: Clock | None = None,
     send_buffer: int | None = None,
     listening: socket.socket | None = None,
 ) -> AsyncIterator[Served]:
     """Serve a model, under the name `demo`, over an empty ledger; at a bound socket, if there is one."""
-    async with await Ledger.over(store or MemoryStore()) as ledger:
+    async with await Ledger.over(store or MemoryStore(), clock=clock) as ledger:
         settings = settings or Settings()
         app = make_app(ledger, Models({"demo": Found(model, "demo")}), settings)
         serving = Served(ledger, app)

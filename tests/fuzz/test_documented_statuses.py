@@ -66,6 +66,7 @@ class Place:
         self.headers: dict[bytes, bytes] = {}
         self.more: list[tuple[bytes, bytes]] = []
         self.body: Any = None
+        self.query = b""
         self.arrives = True
 
     async def settle(self) -> None:
@@ -83,6 +84,7 @@ class Place:
             "/api/shares": {"chat": self.ids["chat"]},
             EXCHANGE: {"code": code, "nonce": "n" * 32},
             "/api/turns/{turn}/stop": {},
+            "/api/chats/{chat}/stop": {},
             "/api/chats": {"conversation_key": "new"},
             "/api/chats/{chat}": {"title": "T"},
             "/api/chats/{chat}/fork": {},
@@ -138,7 +140,7 @@ class Place:
                 "type": "http",
                 "method": self.endpoint.method,
                 "path": path,
-                "query_string": b"",
+                "query_string": self.query,
                 "headers": [*headers.items(), *self.more],
             },
             receive,
@@ -207,7 +209,10 @@ async def be_in_the_way(place: Place) -> None:
 async def name_what_was_deleted(place: Place) -> None:
     if place.endpoint.path == "/api/chats":
         await place.store.transact(_lapse, ConversationId(place.ids["chat"]))
-        place.body = {"conversation_key": "there"}
+        if place.body is not None:
+            place.body = {"conversation_key": "there"}
+        else:
+            place.query = b"conversation_key=there"
         return
     place.ids |= place.gone
     if NAMED.get(place.endpoint.path) == "chat" and place.body is not None:
@@ -275,6 +280,7 @@ async def store_too_much(place: Place) -> None:
 
 NAMED = {TURNS: "chat", "/api/tokens": "chat", "/api/shares": "chat", "/api/chats/reset": "replaces"}
 OTHERWISE: dict[str, dict[str, Any]] = {
+    "/api/chats": {"title": "Another"},
     "/api/chats/{chat}/fork": {"title": "Another"},
     "/api/chats/{chat}/switch": {"branch": f"branch_{UNKNOWN}"},
     "/api/chats/{chat}/undo": {"forget": True},

@@ -155,6 +155,7 @@ BODIES: dict[str, Any] = {
     "POST /v1/chat/completions": chat_body("Hello"),
     "POST /api/turns": {"model": "demo", "input": "Hello"},
     "POST /api/turns/{turn}/stop": {},
+    "POST /api/chats/{chat}/stop": {},
     "POST /api/import": {"type": "chat", "schema_version": 1, "id": "a", "created_at": 1, "touched_at": 1},
     "POST /api/chats": {"conversation_key": "another"},
     "PATCH /api/chats/{chat}": {"title": "Mine"},

@@ -16,4 +16,6 @@ def main() -> None:
             raise
         print(NEEDS_TYPER, file=sys.stderr)
         sys.exit(2)
+    # What this terminal has no letters for is written out.
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     app(prog_name="turnledger")

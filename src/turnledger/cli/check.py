@@ -2,53 +2,89 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.engine.check import CheckRequest, Report
-from turnledger.engine.check import check as check_store
-from turnledger.errors import TurnledgerError
-from turnledger.model.finding import Finding
+from turnledger.cli.options import AsJson
+from turnledger.cli.printing import as_json as json_of
+from turnledger.cli.progress import Progress
 from turnledger.model.printable import plain
-from turnledger.stores.opening import visit_store
+
+if TYPE_CHECKING:
+    from turnledger.engine.check import Report
+    from turnledger.model.finding import Finding
 
 DEFAULT_STORE = "sqlite:///turnledger.db"
-FOUND, NOT_CHECKED = 1, 2
-"""Exit codes: something is wrong with the store, or it could not be looked at. 0 means that it is sound."""
+FOUND = 1
+"""Exit code: something is wrong with the store. 0 means that it is sound."""
 
 
 def check(
     url: Annotated[str | None, typer.Argument(metavar="STORE", help="The same as --store.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help=f"Default: {DEFAULT_STORE}")] = None,
     limit: Annotated[int, typer.Option(min=1, help="How many findings are enough.")] = 1_000,
+    as_json: AsJson = False,
 ) -> None:
     """Check a store against the promises, and say what is wrong with it.
 
     Takes no part in the store and changes nothing, so it may be in use. Prints a line for each finding, then
     a summary. Exits with 0 if all is well, 1 if something is wrong, 2 if the store cannot be read.
     """
+    import asyncio
+
     if url is not None and store is not None:
         raise typer.BadParameter("name the store once, by --store or without")
-    try:
-        report = asyncio.run(_look(url or store or DEFAULT_STORE, limit))
-    except TurnledgerError as problem:
-        typer.echo(plain(f"{problem.code}: {problem}"), err=True)
-        raise typer.Exit(NOT_CHECKED) from None
-    for finding in report.findings:
-        typer.echo(line_of(finding))
-    typer.echo(summary_of(report))
+    report = asyncio.run(_look(url or store or DEFAULT_STORE, limit))
+    if as_json:
+        typer.echo(json_of(document_of(report)))
+    else:
+        for finding in report.findings:
+            typer.echo(line_of(finding))
+        typer.echo(summary_of(report))
     if any(finding.is_damage for finding in report.findings):
         raise typer.Exit(FOUND)
 
 
 async def _look(url: str, limit: int) -> Report:
+    import asyncio
+
+    from turnledger.engine.check import CheckRequest
+    from turnledger.engine.check import check as check_store
+    from turnledger.stores.opening import visit_store
+
     visit = await visit_store(url)
     try:
-        return await visit.read(check_store, CheckRequest(at_rest=True, limit=limit))
+        with Progress("Checking") as progress:
+            looking = asyncio.ensure_future(visit.read(check_store, CheckRequest(at_rest=True, limit=limit)))
+            while not (await asyncio.wait([looking], timeout=progress.pace))[0]:
+                progress.advance(0)
+            return await looking
     finally:
         await visit.close()
+
+
+def document_of(report: Report) -> dict[str, Any]:
+    """What came of it, for programs."""
+    findings = [
+        {
+            "rule": finding.rule,
+            "is_damage": finding.is_damage,
+            "owner": finding.owner,
+            "conversation": finding.conversation,
+            "branch": finding.branch,
+            "turn": finding.turn,
+            "message": finding.message,
+        }
+        for finding in report.findings
+    ]
+    counted = {name: getattr(report, name) for name in ("conversations", "branches", "turns", "attempts")}
+    return {
+        "ok": not any(finding.is_damage for finding in report.findings),
+        "is_whole": report.is_whole,
+        **counted,
+        "findings": findings,
+    }
 
 
 def line_of(finding: Finding) -> str:

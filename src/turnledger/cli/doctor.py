@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.cli.serve import NEEDS_SERVER
 from turnledger.model.printable import plain
 
 if TYPE_CHECKING:
     from turnledger.server.diagnosis import Diagnosis
 
-UNWELL, NOT_EXAMINED = 1, 2
-"""Exit codes: something fails, or nothing could be looked at. 0: all is well, but for warnings."""
+UNWELL = 1
+"""Exit code: something fails. 0: all is well, but for warnings."""
 
 
 def doctor(
@@ -40,19 +37,15 @@ def doctor(
     with 1 if something fails.
     """
     flags = {name: value for name, value in locals().items() if name not in ("config", "as_json")}
-    try:
-        found = _look(flags, config)
-    except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] == "turnledger":
-            raise
-        typer.echo(NEEDS_SERVER, err=True)
-        raise typer.Exit(NOT_EXAMINED) from None
+    found = _look(flags, config)
     typer.echo(as_document(found) if as_json else as_lines(found))
     if any(each.level == "FAIL" for each in found):
         raise typer.Exit(UNWELL)
 
 
 def _look(flags: dict[str, Any], config: Path | None) -> list[Diagnosis]:
+    import asyncio
+
     from turnledger.server.doctor import examine
     from turnledger.server.folders import config_folder, data_folder
     from turnledger.server.settings import Settings
@@ -84,6 +77,8 @@ def as_lines(found: list[Diagnosis]) -> str:
 
 def as_document(found: list[Diagnosis]) -> str:
     """The same for programs."""
+    import json
+
     findings = [
         {"subject": each.subject, "level": str(each.level), "told": each.told, "remedy": each.remedy}
         for each in found

@@ -1,26 +1,57 @@
-"""All commands, in the order in which `turnledger --help` lists them."""
+"""All commands, in the order in which `turnledger --help` lists them.
+
+What a command needs is imported when it runs: a shell asks for completions at every Tab.
+"""
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
+from turnledger.cli.changing import archive, delete, pin, rename, restore
 from turnledger.cli.chats import chats
 from turnledger.cli.check import check
 from turnledger.cli.doctor import doctor
+from turnledger.cli.failures import Told
 from turnledger.cli.serve import serve
+from turnledger.cli.talking.command import chat
 from turnledger.cli.tokens import tokens
 from turnledger.cli.transfer import export, import_chats
 
 app = typer.Typer(
     help="Keeps conversations for chat apps and agents, and makes every turn a transaction.",
+    cls=Told,
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # help of plain lines, in a fifth of the time
 )
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        typer.echo(f"turnledger {version('turnledger')}")
+        raise typer.Exit
+
+
+@app.callback()
+def turnledger(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version it is.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Keeps conversations for chat apps and agents, and makes every turn a transaction."""
+
+
 app.command()(serve)
+app.command()(chat)
 app.command()(check)
 app.command()(doctor)
-app.add_typer(tokens, name="tokens")
+for change in (rename, pin, archive, delete, restore):
+    chats.command()(change)
 chats.command("export")(export)
 chats.command("import")(import_chats)
 app.add_typer(chats, name="chats")
+app.add_typer(tokens, name="tokens")

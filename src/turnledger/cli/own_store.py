@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from turnledger.engine.limits import Limits
-from turnledger.errors import InvalidInput
+if TYPE_CHECKING:
+    from turnledger.engine.limits import Limits
 
 
 def limits_of(store: str | None, config: Path | None) -> Limits:
     """How long what is deleted can be restored, as the server's file says; where another store is named than
     that of a file, as the library does. Raises InvalidInput."""
+    from turnledger.engine.limits import Limits
+
     if store is not None and config is None:
         return Limits()
     from turnledger.server.folders import config_folder
@@ -26,15 +29,9 @@ def store_url(store: str | None, config: Path | None) -> str:
     InvalidInput."""
     if store is not None:
         return store
-    try:
-        from turnledger.server.folders import config_folder, data_folder
-        from turnledger.server.settings_file import find_store
-    except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] == "turnledger":
-            raise
-        raise InvalidInput(
-            "Where the server keeps its store is not known here: name it with --store."
-        ) from None
+    from turnledger.server.folders import config_folder, data_folder
+    from turnledger.server.settings_file import find_store
+
     home = Path.home()
     return find_store(
         config=config,

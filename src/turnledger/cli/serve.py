@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.errors import TurnledgerError
 from turnledger.model.printable import plain
 
 if TYPE_CHECKING:
     from turnledger.server.settings import Settings
-
-NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
-NOT_STARTED = 2
-"""Exit code: the settings are wrong, or the store cannot be opened. 0: it has served, and was told to end."""
 
 
 def most(of_what: str) -> Any:
@@ -82,25 +75,7 @@ def serve(
     workers, SIGHUP replaces them one by one, with settings read anew.
     """
     flags = {name: value for name, value in locals().items() if name != "config"}
-    with failures_told():
-        _run(flags, config)
-
-
-@contextmanager
-def failures_told() -> Iterator[None]:
-    """Tell what keeps a server from beginning in one line, and exit."""
-    try:
-        yield
-    except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] == "turnledger":
-            raise
-        typer.echo(NEEDS_SERVER, err=True)
-        raise typer.Exit(NOT_STARTED) from None
-    except TurnledgerError as problem:
-        typer.echo(plain(f"{problem.code}: {problem}"), err=True)
-        raise typer.Exit(NOT_STARTED) from None
-    except KeyboardInterrupt:
-        raise typer.Exit(130) from None  # told to end before it had begun
+    _run(flags, config)
 
 
 def _run(flags: dict[str, Any], config: Path | None) -> None:

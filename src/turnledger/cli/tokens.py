@@ -1,36 +1,47 @@
-"""`turnledger tokens`: made, listed and revoked in the store of the server, whether it runs or not."""
+"""`turnledger tokens`: made, listed and revoked in the store of the server, whether it runs or not; or at a
+server, by who has `admin` there."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from turnledger.cli.at_store import NOT_DONE, AsJson, Config, Store, as_text, run, say, table
 from turnledger.cli.expiry import date_of, expiry_of
-from turnledger.cli.own_store import store_url
-from turnledger.engine.system_clock import SystemClock
-from turnledger.engine.tokens import ListRequest, list_tokens
-from turnledger.errors import InvalidInput, NotAStore, TokenNotFound, TokenRefused
-from turnledger.ledger import OWNER, Ledger
-from turnledger.model.ids import TokenId
-from turnledger.model.printable import plain
-from turnledger.model.token import Token, TokenScope
-from turnledger.model.token_text import digest_of, is_token_text
-from turnledger.model.within import EVERYWHERE
-from turnledger.stores.opening import visit_store
+from turnledger.cli.failures import NOT_DONE
+from turnledger.cli.options import AsJson, Config, Server, Store
+from turnledger.cli.place import Place, Where
+from turnledger.cli.printing import as_json as json_of
+from turnledger.cli.printing import say, tell
+from turnledger.cli.records import Column, Record, print_records
+from turnledger.errors import InvalidInput, TokenRefused
+
+if TYPE_CHECKING:
+    from turnledger.cli.told import TokenTold
 
 USUAL = "chats:read,chats:write,turns:run"
-PAGE = 1_000
+KNOWN = "chats:read, chats:write, turns:run, admin"
+COLUMNS = (
+    Column("ID"),
+    Column("OWNER", least=8),
+    Column("NAME", least=8),
+    Column("ALLOWS", least=14, wraps=True),
+    Column("EXPIRES"),
+    Column("LAST USED"),
+    Column("STATE"),
+)
 
 tokens = typer.Typer(help="Make, list and revoke the tokens that the server lets in.", no_args_is_help=True)
 
 
 @tokens.command()
 def create(
-    owner: Annotated[str, typer.Option(help="Whose conversations it opens.")] = OWNER,
-    scopes: Annotated[str, typer.Option(help=f"What it allows, of: {', '.join(TokenScope)}.")] = USUAL,
+    owner: Annotated[
+        str | None, typer.Option(help="Whose conversations it opens. Default: of who comes without a token.")
+    ] = None,
+    scopes: Annotated[str, typer.Option(help=f"What it allows, of: {KNOWN}.")] = USUAL,
     name: Annotated[str, typer.Option(help="What you call it.")] = "",
     chat_scope: Annotated[
         str | None, typer.Option(metavar="SCOPE", help="Only conversations of this scope. Default: all.")
@@ -41,6 +52,7 @@ def create(
     expires: Annotated[
         str | None, typer.Option(metavar="WHEN", help="As in 12h, 30d or 2027-01-31. Default: never.")
     ] = None,
+    server: Server = None,
     store: Store = None,
     config: Config = None,
     as_json: AsJson = False,
@@ -48,23 +60,30 @@ def create(
     """Make a token, and print its text: the secret that its bearer shows.
 
     It is kept nowhere, and printed this once: alone on the standard output, so that it can be piped to where
-    it belongs. The first token of a store shuts out those who come without.
+    it belongs. The first token of a store shuts out those who come without. A server makes none that gives
+    more than the one it is asked with.
     """
-    wish = {
-        "owner": owner,
-        "scopes": _words(scopes),
-        "name": name,
-        "chat_scope": chat_scope,
-        "models": None if models is None else _words(models),
-    }
-    made, text, is_first = run(lambda: _create(store_url(store, config), expires, wish))
+    for flag, given in (("--chat-scope", chat_scope), ("--models", models and _words(models))):
+        if given is not None and not given:  # as of a variable that was not set: it would mean all
+            raise InvalidInput(f"{flag} names nothing. Leave it out if all are meant.")
+    ends = None if expires is None else expiry_of(expires, _now())
+    where = Where(server=server, store=store, config=config, makes=True)
+    made, is_first = where.do(
+        lambda place: place.create_token(
+            owner=owner,
+            scopes=_words(scopes),
+            name=name,
+            chat_scope=chat_scope,
+            models=None if models is None else _words(models),
+            expires_at=ends,
+        )
+    )
     if as_json:
-        typer.echo(as_text({**shown(made), "token": text}))
+        typer.echo(json_of(made))
         return
-    ends = "never expires" if made.expires_at is None else f"expires {date_of(made.expires_at)} UTC"
-    allowed = ", ".join([*sorted(made.scopes), *_narrowing(made)])
-    say(f"Made {made.id} for {made.owner!r}: {allowed}; {ends}. This is its text, which is not shown again:")
-    typer.echo(text)
+    told = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
+    say(f"{told} This is its text, which is not shown again:")
+    typer.echo(made.token)
     if is_first:
         say("It is the first one: from now on nobody is let in without a token.")
 
@@ -73,132 +92,110 @@ def create(
 def list_(
     owner: Annotated[str | None, typer.Option(help="Only those of this owner.")] = None,
     all_: Annotated[bool, typer.Option("--all", help="Also those that have ended.")] = False,
+    server: Server = None,
     store: Store = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """List the tokens that are valid, the last made first. Their texts are not known."""
-    listed = run(lambda: _list(store_url(store, config), owner))
-    now = SystemClock().now_ms()
-    listed = [each for each in listed if all_ or each.is_valid(now)]
+    found = Where(server=server, store=store, config=config).do(lambda place: place.list_tokens(owner))
+    now = _now()
+    listed = [each for each in found if all_ or each.state(now) == "valid"]
     if as_json:
-        typer.echo(as_text([shown(each) for each in listed]))
-    elif listed:
-        for line in table_of(listed, now):
-            typer.echo(line)
-    else:
+        from turnledger.cli.told import Tokens
+
+        typer.echo(json_of(Tokens(tuple(listed))))
+        return
+    print_records(COLUMNS, [record_of(each, now) for each in listed])
+    if not listed:
         say("There are no tokens here. Make one with: turnledger tokens create")
 
 
 @tokens.command()
 def revoke(
     ids: Annotated[list[str], typer.Argument(metavar="ID…", help="As in tok_…; or the text of one.")],
+    server: Server = None,
     store: Store = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """End tokens at once, in every process, and with each all that it made."""
-    ended, problems = run(lambda: _revoke(store_url(store, config), ids))
+    _check(ids)
+    where = Where(server=server, store=store, config=config)
+    ended, problems = where.do(lambda place: _revoke(place, ids))
     if as_json:
-        typer.echo(as_text([shown(each) for family in ended for each in family]))
+        from turnledger.cli.told import Tokens
+
+        typer.echo(json_of(Tokens(tuple(each for family in ended for each in family))))
     else:
         for token, *made in ended:
-            also = f", and {len(made)} made by it" if made else ""
-            typer.echo(plain(f"Revoked {token.id}{also}."))
+            tell(f"Revoked {token.id}{f', and {len(made)} made by it' if made else ''}.")
     for problem in problems:
         say(problem)
     if problems:
         raise typer.Exit(NOT_DONE)
 
 
-async def _create(url: str, expires: str | None, wish: dict[str, Any]) -> tuple[Token, str, bool]:
-    if url.startswith("memory:"):
-        raise NotAStore("A store in memory is gone with its process. Name a file, as in sqlite:///chats.db.")
-    for name in ("chat_scope", "models"):
-        if wish[name] is not None and not wish[name]:  # as of a variable that was not set: it would mean all
-            raise InvalidInput(f"--{name.replace('_', '-')} names nothing. Leave it out if all are meant.")
-    ends = None if expires is None else expiry_of(expires, SystemClock().now_ms())
-    async with await Ledger.open(url) as ledger:
-        is_first = not (await ledger.tokens.find(None)).any_tokens
-        made, text = await ledger.tokens.create(**wish, expires_at=ends)
-    return made, text, is_first
+def _check(ids: Sequence[str]) -> None:
+    """Raise InvalidId before anything is done, if one of these is no token."""
+    from turnledger.model.ids import TokenId
+    from turnledger.model.token_text import is_token_text
 
-
-async def _list(url: str, owner: str | None) -> list[Token]:
-    visit = await visit_store(url)
-    try:
-        listed: list[Token] = []
-        while True:
-            before = listed[-1].id if listed else None
-            page = await visit.read(list_tokens, ListRequest(owner, EVERYWHERE, before, PAGE))
-            listed += page
-            if len(page) < PAGE:
-                return listed
-    finally:
-        await visit.close()
-
-
-async def _revoke(url: str, ids: Sequence[str]) -> tuple[list[tuple[Token, ...]], list[str]]:
-    """Revoke each of these; return what has ended, and what is wrong with the others."""
     for id in ids:
         if not is_token_text(id):
             TokenId(id)
-    await (await visit_store(url)).close()  # else one that is not there would be made
+
+
+async def _revoke(place: Place, ids: Sequence[str]) -> tuple[list[Sequence[TokenTold]], list[str]]:
+    """Revoke each of these; return what has ended, and what is wrong with the others."""
+    from turnledger.model.token_text import is_token_text
+
     ended, problems = [], []
-    async with await Ledger.open(url) as ledger:
-        for id in ids:
-            try:
-                ended.append(await ledger.tokens.revoke(await _id_of(ledger, id)))
-            except TokenRefused as problem:
-                named = "a text" if is_token_text(id) else id
-                problems.append(f"{problem.code}: {named}: {problem}")
+    for id in ids:
+        try:
+            ended.append(await place.revoke_token(id))
+        except TokenRefused as problem:
+            named = "a text" if is_token_text(id) else id
+            problems.append(f"{problem.code}: {named}: {problem}")
     return ended, problems
 
 
-async def _id_of(ledger: Ledger, text: str) -> str:
-    """The id of a token that is given as such, or by its text: who found a leaked one knows nothing else."""
-    if not is_token_text(text):
-        return text
-    found = (await ledger.tokens.find(digest_of(text))).token
-    if found is None:
-        raise TokenNotFound("There is no token with this text.")
-    return found.id
-
-
-def shown(token: Token) -> dict[str, Any]:
-    """What is told of a token, by the names of its fields: all but what leads to its text."""
-    told = {name: getattr(token, name) for name in token.__struct_fields__ if name != "digest"}
-    return {**told, "scopes": sorted(token.scopes)}
-
-
-def table_of(listed: Sequence[Token], now: int) -> list[str]:
-    """Tokens as a table, a line for each."""
-    head = ("ID", "OWNER", "NAME", "ALLOWS", "EXPIRES", "LAST USED", "STATE")
-    return table([head, *(_cells(each, now) for each in listed)])
-
-
-def _cells(token: Token, now: int) -> tuple[str, ...]:
-    state = "valid" if token.is_valid(now) else "expired" if token.revoked_at is None else "revoked"
-    return (
+def record_of(token: TokenTold, now: int) -> Record:
+    """A token in a list."""
+    allows, state = _allows(token), token.state(now)
+    ends = "never" if token.expires_at is None else date_of(token.expires_at)
+    used = "never" if token.used_at is None else date_of(token.used_at)
+    lines = (
         token.id,
-        token.owner,
-        token.name or "-",
-        ", ".join([*sorted(token.scopes), *_narrowing(token)]),
-        "never" if token.expires_at is None else date_of(token.expires_at),
-        "never" if token.used_at is None else date_of(token.used_at),
-        state,
+        f"of {token.owner!r}{f', {token.name!r}' if token.name else ''}",
+        allows,
+        f"{_ends(token)}, last used {used}" if token.used_at else f"{_ends(token)}, never used",
+        *(() if state == "valid" else (state,)),
     )
+    return Record((token.id, token.owner, token.name or "-", allows, ends, used, state), lines)
 
 
-def _narrowing(token: Token) -> Iterable[str]:
+def _ends(token: TokenTold) -> str:
+    return "never expires" if token.expires_at is None else f"expires {date_of(token.expires_at)} UTC"
+
+
+def _allows(token: TokenTold) -> str:
+    return ", ".join([*sorted(token.scopes), *_narrowing(token)])
+
+
+def _narrowing(token: TokenTold) -> Iterable[str]:
     if token.chat_scope:
         yield f"only conversations of {token.chat_scope!r}"
-    if token.conversation is not None:
-        yield f"only {token.conversation}"
+    if token.chat is not None:
+        yield f"only {token.chat}"
     if token.models:
         yield f"only {' and '.join(token.models)}"
     if token.share is not None:
         yield f"by {token.share}"
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def _words(text: str) -> list[str]:

@@ -1,34 +1,40 @@
-"""`turnledger chats export` and `import`: chats as files, out of a store and into one."""
+"""`turnledger chats export` and `import`: chats as files, out of a place and into one."""
 
 from __future__ import annotations
 
 import os
+import signal
+import stat
 import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
-import msgspec
 import typer
 
-from turnledger.cli.at_store import NOT_DONE, AsJson, Config, Store, run, say
-from turnledger.cli.chats import Owner, opened
-from turnledger.cli.own_store import store_url
+from turnledger.cli.completing import chats_beginning_with
+from turnledger.cli.failures import NOT_DONE
+from turnledger.cli.options import AsJson, Config, Owner, Server, Store
+from turnledger.cli.place import Place, Where
+from turnledger.cli.printing import as_json as json_of
+from turnledger.cli.printing import is_terminal, printable_json, say
+from turnledger.cli.progress import Progress
 from turnledger.errors import InvalidInput
-from turnledger.ledger import OWNER, Ledger
-from turnledger.model.ids import ConversationId
 from turnledger.model.printable import plain
-from turnledger.model.transfer_report import Did, ImportReport
+
+if TYPE_CHECKING:
+    from turnledger.model.transfer_report import ImportReport
 
 PIECE = 1024 * 1024
 """Bytes that are read at once."""
-NOT_TAKEN = frozenset({Did.CONFLICT, Did.REFUSED})
+NOT_TAKEN = frozenset({"conflict", "refused"})
 STANDARD = "-"
 
-Tell = Callable[[ImportReport], None]
+Write = Callable[[bytes], object]
 
 
 class Format(StrEnum):
@@ -40,74 +46,63 @@ class Format(StrEnum):
 
 def export(
     chats: Annotated[
-        list[str] | None, typer.Argument(metavar="CHAT…", help="Ids, or conversation_keys.")
+        list[str] | None,
+        typer.Argument(
+            metavar="CHAT…", help="Ids, or conversation_keys.", autocompletion=chats_beginning_with
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All chats that lists show.")] = False,
     output: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: standard output.")] = None,
     format: Annotated[Format, typer.Option(help="jsonl can be imported, markdown is for reading.")] = (
         Format.JSONL
     ),
-    owner: Owner = OWNER,
+    owner: Owner = None,
     scope: Annotated[
         str | None, typer.Option(help="The scope of conversation_keys; with --all: chats of this scope only.")
     ] = None,
+    server: Server = None,
     store: Store = None,
     config: Config = None,
 ) -> None:
     """Write chats to a file: with all their branches, or as Markdown for people."""
-    run(lambda: _export(store_url(store, config), chats or [], everything, output, format, owner, scope))
-
-
-async def _export(
-    url: str,
-    names: list[str],
-    everything: bool,
-    output: Path | None,
-    format: Format,
-    owner: str,
-    scope: str | None,
-) -> None:
+    names = chats or []
     if everything == bool(names):
         raise InvalidInput("Name chats to export, or say --all.")
     if everything and format is Format.MARKDOWN:
         raise InvalidInput("Markdown is for chats that are named. Leave --format out to export --all.")
-    async with opened(url) as ledger:
-        with _writing(output) as file:
+
+    async def work(place: Place) -> None:
+        with _writing(output, format) as write, _progress_of(output) as progress:
             if everything:
-                await _write(file, ledger.transfer.export_all(owner=owner, scope=scope))
+                await _write(place.export_all(scope=scope), write, progress)
             for name in names:
-                id = await _id_of(ledger, name, owner, scope or "")
-                if format is Format.MARKDOWN:
-                    text = ledger.transfer.markdown(id, owner=owner)
-                    await _write(file, (part.encode() async for part in text))
-                else:
-                    await _write(file, ledger.transfer.export(id, owner=owner))
+                await _write(place.export(name, scope=scope or "", format=format), write, progress)
+
+    Where(server=server, store=store, config=config, owner=owner).do(work)
 
 
-async def _id_of(ledger: Ledger, name: str, owner: str, scope: str) -> str:
-    """The chat that somebody names by its id or its conversation_key."""
-    if name.startswith(ConversationId.prefix):
-        return name
-    found = await ledger.conversation(conversation_key=name, owner=owner, scope=scope, create=False)
-    return found.id
+async def _write(lines: AsyncIterator[bytes], write: Write, progress: Progress) -> None:
+    async for line in lines:
+        write(line)
+        progress.advance(len(line))
 
 
-async def _write(file: BinaryIO, pieces: AsyncIterator[bytes]) -> None:
-    async for piece in pieces:
-        file.write(piece)
+def _progress_of(output: Path | None) -> Progress:
+    """A bar while a file is written; a pipe may lead to a pager, in which it would be in the way."""
+    return Progress("Exporting", in_bytes=True, is_shown=output is not None or _is_file(sys.stdout.buffer))
 
 
 @contextmanager
-def _writing(output: Path | None) -> Iterator[BinaryIO]:
-    """The file to write to: under its name only once it is whole."""
+def _writing(output: Path | None, format: Format) -> Iterator[Write]:
+    """What writes to the file: which has its name only once it is whole."""
     if output is None:
-        yield sys.stdout.buffer
+        yield _to_terminal(format) if is_terminal() else sys.stdout.buffer.write
         sys.stdout.buffer.flush()
         return
     unfinished = output.with_name(f"{output.name}.part")
     try:
         with unfinished.open("wb") as file:
-            yield file
+            yield file.write
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(output)
@@ -117,26 +112,42 @@ def _writing(output: Path | None) -> Iterator[BinaryIO]:
         unfinished.unlink(missing_ok=True)
 
 
+def _to_terminal(format: Format) -> Write:
+    """What writes for somebody who looks: in a file, what was said stands as it was said."""
+    shown = printable_json if format is Format.JSONL else plain
+
+    def write(piece: bytes) -> None:
+        text = piece.decode()
+        lines = text.split("\n")
+        typer.echo("\n".join(map(shown, lines)), nl=False)
+
+    return write
+
+
 def import_chats(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Of an export; - for standard input.")],
-    owner: Owner = OWNER,
+    owner: Owner = None,
     scope: Annotated[
         str | None, typer.Option(help="Put them into this scope, whatever the file says.")
     ] = None,
+    server: Server = None,
     store: Store = None,
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
     """Take in chats from a file. What is there is never changed; the same file again changes nothing."""
-    done: Counter[Did] = Counter()
 
-    def tell(report: ImportReport) -> None:
-        done[report.did] += 1
-        typer.echo(msgspec.json.encode(report).decode() if as_json else _told(report))
+    async def work(place: Place) -> Counter[str]:
+        done: Counter[str] = Counter()
+        with _reading(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
+            async for report in place.import_lines(_pieces(source, progress), scope=scope):
+                done[report.did.value] += 1
+                progress.tell(json_of(report) if as_json else _told(report))
+        return done
 
-    run(lambda: _import(store_url(store, config), file, owner, scope, tell))
+    done = Where(server=server, store=store, config=config, owner=owner, makes=True).do(work)
     say(", ".join(f"{count} {did}" for did, count in done.items()) or "The file is empty.")
-    if any(did in NOT_TAKEN for did in done):
+    if NOT_TAKEN.intersection(done):
         raise typer.Exit(NOT_DONE)
 
 
@@ -148,12 +159,30 @@ def _told(report: ImportReport) -> str:
     return plain(" ".join([*words, report.why]).rstrip())
 
 
-async def _import(url: str, name: str, owner: str, scope: str | None, tell: Tell) -> None:
-    async with await Ledger.open(url) as ledger:
-        with _reading(name) as file:
-            pieces = iter(lambda: file.read(PIECE), b"")
-            async for report in ledger.transfer.import_lines(pieces, owner=owner, scope=scope):
-                tell(report)
+def _pieces(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
+    # As much as there is: who writes into a pipe may write no more until he is told of what he wrote.
+    read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+    while True:
+        with _ended_by_ctrl_c():
+            piece = read(PIECE)
+        if not piece:
+            return
+        yield piece
+        progress.advance(len(piece))
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Have Ctrl-C end what waits in here. An event loop takes it for a wish that it comes back to, and it
+    would not come back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -166,3 +195,14 @@ def _reading(name: str) -> Iterator[BinaryIO]:
             yield file
     except OSError as problem:
         raise InvalidInput(f"{name} cannot be read: {problem.strerror}.") from None
+
+
+def _size(file: BinaryIO) -> int | None:
+    return os.fstat(file.fileno()).st_size if _is_file(file) else None
+
+
+def _is_file(file: BinaryIO) -> bool:
+    try:
+        return stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except (OSError, ValueError):  # not of the system, as in a test
+        return False

@@ -13,6 +13,7 @@ from turnledger.engine.context import ALL, Context, check_priming
 from turnledger.engine.conversations import Target, new_conversation
 from turnledger.engine.idempotency import NARROWED, Key, claimed_as, fingerprint
 from turnledger.engine.limits import Limits
+from turnledger.engine.making import MakeRequest
 from turnledger.engine.matching import Sent
 from turnledger.engine.moving import ForkRequest, Move, Switch
 from turnledger.engine.process import Process
@@ -305,6 +306,17 @@ def move_request(
         admitted_until=admitted_until,
         readmit=readmit,
     )
+
+
+def make_request(process: Process, target: Target, idempotency_key: str) -> MakeRequest:
+    """A request for a conversation that is to be made once."""
+    fresh = target.fresh
+    if target.id is not None or fresh is None:
+        raise InvalidInput("An idempotency_key is for what may be made here. Leave it out.")
+    said = (fresh.title, sorted(fresh.metadata.items()), fresh.tags, fresh.internal, fresh.expires_after)
+    key = _key_of(idempotency_key, target, "make", target.scope, target.conversation_key, *said)
+    assert key is not None  # noqa: S101 - for the type checker
+    return MakeRequest(target, key, process.clock.now_ms())
 
 
 def fork_request(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from turnledger.engine.changes import newest_position, tell
-from turnledger.engine.conversations import check_live
+from turnledger.engine.conversations import Target, check_live, find
 from turnledger.engine.ports import Tables
 from turnledger.errors import ConversationUnavailable
 from turnledger.model.change import ChangeKind
@@ -72,6 +72,29 @@ def _apart(listed: Listed) -> Listed:
     if not found.metadata:
         return listed
     return replace(listed, conversation=replace(found, metadata=dict(found.metadata)))
+
+
+@dataclass(frozen=True)
+class NamedChatRequest:
+    """Asks for the chat that a conversation_key names."""
+
+    target: Target
+    now: int
+
+
+async def named_chat(tables: Tables, request: NamedChatRequest) -> Page:
+    """The chat that a conversation_key names, as a page of its own, or one without any. It need not be
+    listed: its first turn may run yet. Makes none, and gives the key to no other. Raises
+    ConversationExpired."""
+    as_of = str(await newest_position(tables))
+    found = await find(tables, request.target)
+    branch = await tables.branch(found.branch) if found is not None else None
+    if found is None or branch is None:
+        return Page((), as_of=as_of)
+    await check_live(tables, found, request.now)
+    return Page(
+        (_apart(Listed(found, branch.length, branch.preview, branch.running is not None)),), as_of=as_of
+    )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from turnledger.model.event import Event, TurnFinished
 from turnledger.server.chat_wire import DONE, as_events
 from turnledger.server.errors import error_body, kind_of
 from turnledger.server.event_stream import error_event, event_bytes
+from turnledger.server.heartbeats import Heartbeats
 from turnledger.server.metrics import Metrics
 from turnledger.server.outlet import Outlet
 
@@ -79,9 +80,18 @@ class Answer:
 class EventAnswer(Answer):
     """What a request is told whose stream are the events of the turn."""
 
-    def __init__(self, outlet: Outlet, metrics: Metrics) -> None:
+    def __init__(self, outlet: Outlet, metrics: Metrics, heartbeats: Heartbeats) -> None:
         super().__init__(outlet, metrics)
+        self._heartbeats = heartbeats
         self._is_finished = False
+
+    def _begin_stream(self) -> None:
+        super()._begin_stream()
+        self._heartbeats.join(self.outlet)
+
+    def close(self) -> None:
+        super().close()
+        self._heartbeats.leave(self.outlet)
 
     def event(self, event: Event) -> None:
         """Answer with one more event."""

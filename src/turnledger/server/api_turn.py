@@ -84,6 +84,8 @@ class ApiTurn(Conversing):
         asked, body, options = self._asked, self._asked.body, self._options()
         if body.instructions is not None:
             options["instructions"] = body.instructions
+        if asked.primer:
+            options["priming"] = asked.primer
         return self._ledger.turn(
             body.input,
             conversation=body.chat,

@@ -12,6 +12,7 @@ from turnledger.errors import TurnledgerError
 from turnledger.model import codec
 from turnledger.model.event import Event
 from turnledger.server.errors import error_body, shutting_down
+from turnledger.server.heartbeats import Heartbeats
 from turnledger.server.outlet import Outlet, cut_of
 from turnledger.server.staying import reason_of
 
@@ -36,9 +37,11 @@ async def send_events(
     send: Send,
     patience: float,
     stay: AbstractContextManager[None] | None = None,
+    heartbeats: Heartbeats | None = None,
 ) -> None:
     """Send the events of a turn; see `send_pieces`."""
-    await send_pieces((event_bytes(event) async for event in events), scope, receive, send, patience, stay)
+    pieces = (event_bytes(event) async for event in events)
+    await send_pieces(pieces, scope, receive, send, patience, stay, heartbeats)
 
 
 async def send_pieces(
@@ -48,15 +51,18 @@ async def send_pieces(
     send: Send,
     patience: float,
     stay: AbstractContextManager[None] | None = None,
+    heartbeats: Heartbeats | None = None,
 ) -> None:
     """Send events until there are no more, or the client goes. What is wrong before the first one is raised;
     after that it stands in the stream, as the event `error`. A slow client reads slowly: no turn waits.
 
     `stay` may cancel this while there are events. It cannot while the last of it is on its way: a client that
-    was shown the door has as long for that as any other."""
+    was shown the door has as long for that as any other. With `heartbeats` it begins without an event, too,
+    once the turn has been quiet for a while."""
     outlet = Outlet(send, receive, cut=cut_of(scope))
+    alive = heartbeats.during(outlet, _HEADERS) if heartbeats is not None else nullcontext()
     try:
-        with stay or nullcontext():
+        with stay or nullcontext(), alive:
             async with outlet.until_gone():
                 async for piece in pieces:
                     if not outlet.has_begun:

@@ -14,6 +14,7 @@ from starlette.types import Scope
 
 from turnledger.model.ids import SystemEntropy
 from turnledger.server.errors import Refused
+from turnledger.server.host_names import HOST
 from turnledger.server.settings import Settings
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
@@ -34,8 +35,6 @@ _ONCE = (b"host", b"origin", b"content-type", b"content-length", b"sec-fetch-sit
 _BODY_TYPES = (b"application/json", b"application/x-ndjson")
 _FORWARDED = frozenset({b"forwarded", b"via"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
-_HOST = re.compile(r"(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::([0-9]{1,5}))?")
-_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 _HEADER_NAMES = re.compile(rb"[A-Za-z0-9_, -]{1,4096}")
 
 
@@ -55,17 +54,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False
-
-
-def is_host_name(text: str) -> bool:
-    """Whether this can stand in a Host header, without a port."""
-    found = _HOST.fullmatch(text.lower())
-    return found is not None and found[2] is None
-
-
-def is_origin(text: str) -> bool:
-    """Whether this is what browsers send as an Origin: scheme, host, and the port unless it is the usual."""
-    return _ORIGIN.fullmatch(text) is not None
 
 
 class Head:
@@ -184,7 +172,7 @@ class Guard:
 
     def _check_host(self, head: Head) -> None:
         if head.host is not None:
-            found = _HOST.fullmatch(head.host.decode("latin-1").lower())
+            found = HOST.fullmatch(head.host.decode("latin-1").lower())
             if found and (found[1] in self._names or (self._takes_addresses and _is_address(found[1]))):
                 return
         raise Refused(

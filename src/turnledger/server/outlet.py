@@ -56,6 +56,8 @@ class Outlet:
         self._receiving: Started[Message] | None = None
         self._on_broken: Callable[[], object] | None = None
         self._is_ended = False
+        self._is_quiet = False
+        """Whether nothing was written since the last beat."""
         self.has_begun = False
         self.is_broken = False
         """Whether the client is gone, or was cut off, before it had everything."""
@@ -108,7 +110,17 @@ class Outlet:
 
     def write(self, body: bytes) -> None:
         """Send a piece of the body."""
+        self._is_quiet = False
         self._put({"type": "http.response.body", "body": body, "more_body": True}, len(body))
+
+    def beat(self, sign: bytes, headers: Headers) -> None:
+        """Send a sign of life if nothing was written since the last call; a client that has not read yet what
+        was sent before needs none."""
+        if self._is_quiet and not self._is_ended and self._sending is None:
+            if not self.has_begun:
+                self.begin(200, headers)
+            self.write(sign)
+        self._is_quiet = True
 
     async def flow(self, body: bytes) -> None:
         """Send a piece of the body, and wait until the client has room for the next."""

@@ -9,6 +9,7 @@ from turnledger.ledger import Ledger
 from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.board import OwnBoard
+from turnledger.server.heartbeats import Heartbeats
 from turnledger.server.keeping import Keeping
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Quotas
@@ -42,6 +43,7 @@ class Service:
         self.titles = Titles(ledger, namer) if namer else None
         """None: chats are called by their first words."""
         self.audience = Audience(self.board)
+        self.heartbeats = Heartbeats()
         self.quotas = Quotas(settings.limits, self.board, self.metrics, ledger.clock)
         self.readiness = Readiness(ledger.probe)
         self.shutting_down = asyncio.Event()

@@ -15,7 +15,7 @@ import msgspec
 
 from turnledger.errors import InvalidInput
 from turnledger.model.printable import plain
-from turnledger.server.guard import is_host_name, is_origin
+from turnledger.server.host_names import is_host_name, is_origin
 from turnledger.server.settings import (
     DEMO,
     ChatSettings,

@@ -55,7 +55,8 @@ _LOOKED_AT = frozenset({*_POLICIES, CONVERSATION, EXPECT, KEEP, SCOPE, KEY, COUN
 
 OF_MOVES = frozenset({BUSY, KEY})
 """Those that something which moves a conversation, and runs no turn, understands."""
-OF_FORKS = frozenset({KEY})
+OF_MAKING = frozenset({KEY})
+"""That of what makes a chat."""
 OF_TURNS = frozenset({BUSY, KEY, EXPECT, b"x-turn-on-stop", b"x-turn-on-failure", b"x-turn-on-disconnect"})
 """Those of a turn whose body names its conversation and says all that is new."""
 

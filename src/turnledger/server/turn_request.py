@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import msgspec
 
-from turnledger.errors import InvalidInput
+from turnledger.errors import InvalidInput, MalformedItems
+from turnledger.model.item import Item
+from turnledger.model.messages import items_of_messages
+from turnledger.model.pairing import left_open
 from turnledger.server.body import decode_body
 from turnledger.server.chat_request import NULL, AskedOfModel, check_keepable, check_tools, fingerprint_of
 from turnledger.server.turn_headers import (
@@ -37,6 +41,7 @@ class TurnBody(msgspec.Struct, forbid_unknown_fields=True):
     conversation_key: str | None = None
     scope: str | None = None
     instructions: Said | None = None
+    primer: Said | None = None
     replaces: str | None = None
     regenerates: bool | str | None = None
     stream: bool | None = None
@@ -55,6 +60,8 @@ class TurnRequest(msgspec.Struct, frozen=True):
     idempotency_key: str | None
     fingerprint: bytes
     """What must be equal for it to be the same request again."""
+    primer: tuple[Item, ...] = ()
+    """What the model is shown before the history, this once."""
     retry: int | None = None
     """Who asks here names an idempotency_key, or asks anew."""
 
@@ -90,7 +97,25 @@ def turn_request(path: str, headers: RawHeaders, raw: bytes) -> TurnRequest:
         policies=policies_of(named),
         idempotency_key=key,
         fingerprint=fingerprint_of(path, "", fields) if key is not None else b"",
+        primer=primer_of(body.primer) if body.primer else (),
     )
+
+
+def primer_of(said: Said) -> tuple[Item, ...]:
+    """A history of the client's own, as items: chat messages with their tool calls, items, or texts, which
+    are a user's. Raises MalformedItems."""
+    items: list[Item] = []
+    try:
+        for are_messages, run in groupby([said] if isinstance(said, str) else said, _is_chat_message):
+            likes: list[Any] = list(run)
+            items += items_of_messages(likes, left_open(items)) if are_messages else map(Item.of, likes)
+    except MalformedItems as problem:
+        raise MalformedItems(f"primer: {problem}") from None
+    return tuple(items)
+
+
+def _is_chat_message(like: str | dict[str, Any]) -> bool:
+    return isinstance(like, dict) and "role" in like and "type" not in like
 
 
 def _takes_a_place(body: TurnBody) -> bool:

@@ -1,5 +1,5 @@
-"""A fault proxy: stands between a client and a server on the loopback, and cuts or stalls their connection
-after exactly so many bytes, or on command.
+"""A fault proxy: stands between a client and a server on the loopback, and cuts, stalls, delays or duplicates
+what they say after exactly so many bytes, or on command.
 
 async with FaultProxy(port) as proxy:
     proxy.plan(Fault(received=300))             # the next connection is cut when its client got 300 bytes
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 _PIECE = 65_536
 _RESET = struct.pack("ii", 1, 0)
 """Linger for no time: a close then resets the connection."""
+_Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True)
@@ -32,13 +33,38 @@ class Fault:
     """Nothing passes any more, either way, and both ends stay connected; else it is cut."""
     resets: bool = False
     """It is cut by a reset, as a dead machine or a strict firewall does: what was on its way may be lost."""
+    pause: float | None = None
+    """Instead, nothing passes for so many seconds, and then everything does: it is late, and comes in two
+    pieces."""
+    duplicates: bool = False
+    """Instead, what the client says reaches the server a second time, over a connection of its own whose
+    answer nobody reads. Where bytes were received, the server has begun to answer it before one more is."""
+
+    @property
+    def ends_it(self) -> bool:
+        """Whether the connection is cut."""
+        return not (self.stalls or self.duplicates or self.pause is not None)
+
+
+@dataclass
+class Exchange:
+    """How many bytes have passed: of a connection, or of one request and its answer."""
+
+    fault: Fault | None = None
+    sent: int = 0
+    received: int = 0
 
 
 class FaultProxy:
-    """Passes connections on to a port of this machine. Each takes the next planned fault, if there is one."""
+    """Passes connections on to a port of this machine. Each takes the next planned fault, if there is one.
 
-    def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
+    With `by_exchange`, each request takes one: what a client sends after an answer has begun is the next
+    request, over whichever connection it comes. Bytes are counted from there."""
+
+    def __init__(self, server_port: int, *, by_exchange: bool = False) -> None:
+        self.server_port = server_port
+        """Where connections are passed on to, from the next one on."""
+        self.by_exchange = by_exchange
         self._plans: deque[Fault | None] = deque()
         self._listening: asyncio.Server | None = None
         self._lines: set[_Line] = set()
@@ -48,16 +74,16 @@ class FaultProxy:
         self.connections = 0
         """How many connections reached the server."""
         self.faults = 0
-        """How many connections were cut or stalled."""
+        """How many connections were cut, stalled, delayed or doubled."""
+        self.exchanges: list[Exchange] = []
+        """What has passed, in the order in which it was begun."""
 
     async def __aenter__(self) -> FaultProxy:
-        self._listening = await asyncio.start_server(self._pass_on, "127.0.0.1", 0)
-        self.port = self._listening.sockets[0].getsockname()[1]
+        await self.accept()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._listening is not None
-        self._listening.close()
+        await self.refuse()
         tasks = [line.task for line in self._lines]
         for task in tasks:
             task.cancel()
@@ -66,6 +92,22 @@ class FaultProxy:
     def plan(self, *faults: Fault | None) -> None:
         """Say what happens to the next connections, one each; None: nothing."""
         self._plans.extend(faults)
+
+    def forget_plans(self) -> None:
+        """Nothing more happens than has."""
+        self._plans.clear()
+
+    async def accept(self) -> None:
+        """Take connections, at the same port as before."""
+        if self._listening is None:
+            self._listening = await asyncio.start_server(self._pass_on, "127.0.0.1", self.port)
+            self.port = self._listening.sockets[0].getsockname()[1]
+
+    async def refuse(self) -> None:
+        """Take no more connections, as a server that is not there. Those that are there stay."""
+        if self._listening is not None:
+            self._listening.close()
+            self._listening = None
 
     def cut(self, *, resets: bool = False) -> None:
         """Cut all connections now."""
@@ -81,11 +123,11 @@ class FaultProxy:
     def resume(self) -> None:
         """Let everything pass again that was stalled, and ends no more by itself."""
         for line in self._lines:
-            line.fault = None
+            line.exchange.fault = None
             line.flows.set()
 
     async def faulted(self, count: int = 1) -> None:
-        """Wait until so many connections were cut or stalled."""
+        """Wait until so many connections were cut, stalled, delayed or doubled."""
         while self.faults < count:
             self._changed.clear()
             await self._changed.wait()
@@ -94,15 +136,19 @@ class FaultProxy:
         self.faults += 1
         self._changed.set()
 
+    def next_exchange(self) -> Exchange:
+        """The next one, with what is planned for it."""
+        self.exchanges.append(Exchange(self._plans.popleft() if self._plans else None))
+        return self.exchanges[-1]
+
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        fault = self._plans.popleft() if self._plans else None
-        line = _Line(self, task, fault)
+        line = _Line(self, task)
         self._lines.add(line)
         writers = [writer]
         try:
-            server = await asyncio.open_connection("127.0.0.1", self._server_port)
+            server = await asyncio.open_connection("127.0.0.1", self.server_port)
             self.connections += 1
             writers.append(server[1])
             await line.carry((reader, writer), server)
@@ -117,20 +163,22 @@ class FaultProxy:
 class _Line:
     """One connection through the proxy."""
 
-    def __init__(self, proxy: FaultProxy, task: asyncio.Task[None], fault: Fault | None) -> None:
+    def __init__(self, proxy: FaultProxy, task: asyncio.Task[None]) -> None:
         self._proxy = proxy
         self.task = task
-        self.fault = fault
+        self.exchange = Exchange() if proxy.by_exchange else proxy.next_exchange()
         self.flows = asyncio.Event()
         self.flows.set()
         self.over = asyncio.Event()
         self.resets = False
+        self._has_begun = not proxy.by_exchange
+        self._said = b""
+        """What the client said in this exchange, if it is to be said twice."""
+        self._copies: list[_Copy] = []
+        self._echo: _Copy | None = None
+        """Where the rest of what the client says in this exchange is said, too."""
 
-    async def carry(
-        self,
-        client: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-        server: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    ) -> None:
+    async def carry(self, client: _Ends, server: _Ends) -> None:
         """Pass bytes both ways until one end closes, or the fault comes."""
         ways = [
             asyncio.create_task(self._pump(client[0], server[1], "sent")),
@@ -143,42 +191,109 @@ class _Line:
             for way in ways:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
+            for copy in self._copies:
+                copy.close()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: str) -> None:
-        passed = 0
         with suppress(OSError):
-            while True:
-                limit = self._limit(way)
-                if limit is not None and passed >= limit:
-                    held = await reader.read(1) if limit == 0 and way == "received" else b""
-                    if await self._fail():
-                        return
-                    writer.write(held)
-                    continue
-                piece = await reader.read(_PIECE if limit is None else limit - passed)
+            if way == "sent" and self._has_begun and self._limit(way) == 0 and await self._fail(way):
+                return
+            while piece := await reader.read(_PIECE):
                 await self.flows.wait()
-                if not piece:
+                if way == "sent":
+                    self._begin_if_new()
+                if not await self._pass(piece, writer, way):
                     return
-                writer.write(piece)
-                passed += len(piece)
-                await writer.drain()
+
+    def _begin_if_new(self) -> None:
+        if self._proxy.by_exchange and (self.exchange.received or not self._has_begun):
+            self._has_begun = True
+            self._said, self._echo = b"", None
+            self.exchange = self._proxy.next_exchange()
+
+    async def _pass(self, piece: bytes, writer: asyncio.StreamWriter, way: str) -> bool:
+        """Pass a piece on, up to where the fault comes; whether there is more to come."""
+        limit = self._limit(way)
+        if limit is not None:
+            room = limit - getattr(self.exchange, way)
+            if len(piece) >= room:
+                await self._write(piece[:room], writer, way)
+                piece = piece[room:]
+                if await self._fail(way):
+                    return False
+        await self._write(piece, writer, way)
+        return True
+
+    async def _write(self, piece: bytes, writer: asyncio.StreamWriter, way: str) -> None:
+        if not piece:
+            return
+        exchange = self.exchange
+        writer.write(piece)
+        setattr(exchange, way, getattr(exchange, way) + len(piece))
+        if way == "sent":
+            if exchange.fault is not None and exchange.fault.duplicates:
+                self._said += piece
+            if self._echo is not None:
+                self._echo.write(piece)
+        await writer.drain()
 
     def _limit(self, way: str) -> int | None:
-        if self.fault is None:
+        fault = self.exchange.fault
+        if fault is None:
             return None
-        return self.fault.sent if way == "sent" else self.fault.received
+        return fault.sent if way == "sent" else fault.received
 
-    async def _fail(self) -> bool:
+    async def _fail(self, way: str) -> bool:
         """The fault comes; whether that is the end."""
-        assert self.fault is not None
-        self.resets = self.fault.resets
-        stalls = self.fault.stalls
-        if stalls:
+        fault = self.exchange.fault
+        assert fault is not None
+        self.resets = fault.resets
+        if fault.ends_it:
+            self._proxy.note_fault()
+            return True
+        if fault.duplicates:
+            await self._duplicate(waits=way == "received")
+        self.exchange.fault = None
+        if fault.pause is not None or fault.stalls:
             self.flows.clear()
         self._proxy.note_fault()
-        if stalls:
-            await self.flows.wait()
-        return not stalls
+        if fault.pause is not None:
+            await asyncio.sleep(fault.pause)
+            self.flows.set()
+        await self.flows.wait()
+        return False
+
+    async def _duplicate(self, *, waits: bool) -> None:
+        copy = _Copy(*await asyncio.open_connection("127.0.0.1", self._proxy.server_port))
+        self._copies.append(copy)
+        copy.write(self._said)
+        if waits:
+            await copy.answered.wait()
+        else:
+            self._echo = copy  # there may be more to say
+
+
+class _Copy:
+    """A second connection that says the same. It is read to its end, and its answer is nobody's."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.answered = asyncio.Event()
+        self._reading = asyncio.create_task(self._read())
+
+    def write(self, piece: bytes) -> None:
+        self._writer.write(piece)
+
+    def close(self) -> None:
+        self._reading.cancel()
+        _close(self._writer, resets=False)
+
+    async def _read(self) -> None:
+        with suppress(OSError):
+            while await self._reader.read(_PIECE):
+                self.answered.set()
+        self.answered.set()
 
 
 def _close(writer: asyncio.StreamWriter, *, resets: bool) -> None:

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from tests.unit.server.processes import started
 from turnledger import Ledger
-from turnledger.cli.doctor import NOT_EXAMINED, as_lines, summary_of
+from turnledger.cli.doctor import as_lines, summary_of
+from turnledger.cli.failures import NEEDS_SERVER, NOT_DONE
 from turnledger.cli.main import app
-from turnledger.cli.serve import NEEDS_SERVER
 from turnledger.model.token import TokenScope
 from turnledger.server import doctor
 from turnledger.server.diagnosis import fail, ok, warn
@@ -90,7 +90,7 @@ def test_without_its_packages_it_says_how_to_install_them() -> None:
     code = "import sys; sys.modules['httptools'] = None; from turnledger.cli import main; main()"
     command = [sys.executable, "-c", code, "doctor"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (NOT_EXAMINED, "", NEEDS_SERVER)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (NOT_DONE, "", NEEDS_SERVER)
 
 
 async def test_beyond_this_machine_it_asks_for_a_token(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.server.processes import started
+from turnledger.cli.failures import NEEDS_SERVER
 from turnledger.cli.main import app
-from turnledger.cli.serve import NEEDS_SERVER
 
 run = CliRunner().invoke
 

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -14,6 +15,7 @@ from starlette.types import Message
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
 from turnledger import Ledger
+from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
@@ -42,15 +44,51 @@ class Place:
         async with asyncio.timeout(10):
             return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
 
+    async def once(self, body: Any, left: asyncio.Event) -> Reply:
+        """Ask for a turn under one key, as a client that leaves when it is told to."""
+        sent, reply = msgspec.json.encode(body), Reply()
+        parts: list[Message] = [{"type": "http.request", "body": sent}]
+        headers = [HOST, JSON, (b"content-length", b"%d" % len(sent)), (b"idempotency-key", b"once")]
+
+        async def receive() -> Message:
+            if not parts:
+                await left.wait()
+            return parts.pop() if parts else {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if not left.is_set():
+                reply.status = reply.status or message["status"]
+                reply.headers = reply.headers or list(message["headers"])
+                reply.body += message.get("body", b"")
+
+        scope = {"type": "http", "method": "POST", "path": "/api/turns", "headers": headers}
+        await self.app({**scope, "query_string": b""}, receive, send)
+        return reply
+
     async def get(self, path: str) -> Any:
         path, _, query = path.partition("?")
         return (await ask(self.app, path, query=query.encode())).json
 
 
+class Listening(DemoModel):
+    """Remembers what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__(sleep=_at_once)
+        self.shown: list[list[tuple[str, str]]] = []
+
+    async def complete(self, asked: Asked) -> bytes:
+        messages = msgspec.json.decode(asked.messages, type=list[dict[str, Any]])
+        self.shown.append([(each["role"], each["content"]) for each in messages])
+        return await super().complete(asked)
+
+
 @asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[Place]:
-    async with await Ledger.open() as ledger:
-        model = DemoModel(sleep=_at_once)
+async def serving(
+    model: DemoModel | None = None, store: str = "memory:", **settings: Any
+) -> AsyncIterator[Place]:
+    async with await Ledger.open(store) as ledger:
+        model = model or DemoModel(sleep=_at_once)
         app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings(**settings))
         yield Place(app, ledger)
 
@@ -258,3 +296,91 @@ async def test_a_client_that_leaves_takes_its_turn_along_if_it_says_so(policy: s
             await app({**scope, "query_string": b""}, receive, send)
         chat = await ledger.conversation(conversation_key="k")
         assert [turn.kind for turn in await chat.turns()] == kinds
+
+
+PRIMER = [{"role": "user", "content": "marzipan?"}, {"role": "assistant", "content": "Yes, marzipan."}]
+PRIMED = [(each["role"], each["content"]) for each in PRIMER]
+
+
+async def test_what_primes_a_turn_is_shown_between_instructions_and_history_in_this_turn_only() -> None:
+    model = Listening()
+    async with serving(model) as place:
+        first = await place.turn("Hello", instructions="Be brief.")
+        chat = first.json["chat"]["id"]
+        await place.turn("And now?", chat=chat, primer=PRIMER)
+        await place.turn("And then?", chat=chat)
+    system = ("system", "Be brief.")
+    assert model.shown[1][:4] == [system, *PRIMED, ("user", "Hello")]
+    assert model.shown[1][-1] == ("user", "And now?")
+    assert model.shown[2][:2] == [system, ("user", "Hello")]
+
+
+async def test_an_edit_and_a_regeneration_are_primed_as_well() -> None:
+    model = Listening()
+    async with serving(model) as place:
+        first = (await place.turn("Hello")).json
+        chat, turn = first["chat"]["id"], first["turn"]["id"]
+        edited = await place.turn("Ahoy", chat=chat, replaces=turn, primer=PRIMER)
+        again = await place.turn(chat=chat, regenerates=True, primer=PRIMER)
+    assert (edited.status, again.status) == (200, 200), again.body
+    assert model.shown[1:] == [[*PRIMED, ("user", "Ahoy")]] * 2
+
+
+def bytes_in(folder: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in folder.iterdir())
+
+
+async def test_what_primes_a_turn_is_nowhere_in_the_store_also_if_the_turn_fails(tmp_path: Path) -> None:
+    key = {"Idempotency-Key": "once"}
+    async with serving(store=f"sqlite:///{tmp_path / 'chats.db'}") as place:
+        said = await place.turn("/count 3", key, primer=PRIMER)  # else the demo model tells what it was shown
+        failed = await place.turn("/fail after 1", chat=said.json["chat"]["id"], primer=PRIMER)
+        assert (said.status, failed.status) == (200, 502)
+    stored = bytes_in(tmp_path)
+    assert (b"/count 3" in stored, b"marzipan" in stored) == (True, False)
+
+
+async def test_another_primer_under_the_same_key_is_another_request() -> None:
+    key = {"Idempotency-Key": "once"}
+    async with serving() as place:
+        first = await place.turn("Hello", key, primer=PRIMER)
+        again = await place.turn("Hello", key, primer=PRIMER)
+        other = await place.turn("Hello", key, primer=PRIMER[:1])
+    assert again.json["turn"] == first.json["turn"]
+    assert (again.header(b"idempotency-replayed"), other.code) == (b"true", "idempotency_mismatch")
+
+
+async def test_a_primer_that_leaves_a_call_open_is_refused_and_makes_no_chat() -> None:
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    async with serving() as place:
+        refused = await place.turn("Hello", primer=[call], conversation_key="k")
+        assert (refused.status, refused.code) == (400, "malformed_items")
+        assert not await place.ledger.is_named("k")
+        large = await place.turn("Hello", primer=["marzipan"] * 10_001)
+        assert (large.status, large.code) == (400, "malformed_items"), large.body
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["both wait", "the first client leaves"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_two_requests_with_one_key_in_the_queue_are_one_turn(leaves: bool, stream: bool) -> None:
+    said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": stream}
+    async with serving() as place, asyncio.timeout(10):
+        left = asyncio.Event()
+        async with place.ledger.turn("Before", conversation_key="k") as before:
+            asked = []
+            for is_last in (False, True):
+                asked.append(asyncio.create_task(place.once(said, asyncio.Event() if is_last else left)))
+                while place.ledger.at_work().waiting < len(asked):
+                    await asyncio.sleep(0)
+                if leaves:
+                    left.set()
+            before.emit("Yes.")
+        first, second = await asyncio.gather(*asked)
+        late = await place.once(said, asyncio.Event())
+        chat = await place.ledger.conversation(conversation_key="k")
+        turns = [str(turn.id) for turn in await chat.turns()]
+        assert (len(turns), await chat.attempts(), place.ledger.at_work().waiting) == (2, [], 0)
+    for reply in (second, late) if leaves else (first, second, late):
+        assert (reply.status, reply.header(b"x-turn-id")) == (200, turns[1].encode()), reply.body
+    assert second.body == late.body if stream else second.json["turn"] == late.json["turn"]
+    assert (first.status, late.header(b"idempotency-replayed")) == (0 if leaves else 200, b"true")

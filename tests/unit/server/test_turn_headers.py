@@ -9,7 +9,7 @@ from turnledger.model.attempt import OnBusy
 from turnledger.server.turn_headers import (
     KEY,
     NO_POLICIES,
-    OF_FORKS,
+    OF_MAKING,
     OF_MOVES,
     OF_TURNS,
     asks_not_to_keep,
@@ -34,7 +34,7 @@ def test_what_is_said_twice_is_refused() -> None:
 @pytest.mark.parametrize(
     ("taken", "refused"),
     [
-        (OF_FORKS, b"x-turn-on-busy"),
+        (OF_MAKING, b"x-turn-on-busy"),
         (OF_MOVES, b"x-turn-on-stop"),
         (OF_MOVES, b"x-conversation-id"),
         (OF_TURNS, b"x-conversation-id"),

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from turnledger.errors import InvalidInput
+from turnledger.errors import InvalidInput, MalformedItems
 from turnledger.server.errors import Refused
 from turnledger.server.turn_headers import OnDisconnect
 from turnledger.server.turn_request import TurnRequest, turn_request
@@ -35,7 +35,8 @@ def test_a_request_is_the_same_however_it_is_delivered_and_its_chat_is_called() 
     key = {"Idempotency-Key": "k"}
     one = asked(key, input="Hi", chat="conv_1").fingerprint
     assert one == asked(key, input="Hi", conversation_key="k", scope="s", stream=True).fingerprint
-    others = [{"input": "Ho"}, {"input": "Hi", "settings": {"n": 1}}, {"input": "Hi", "instructions": ""}]
+    others: list[dict[str, Any]] = [{"input": "Hi", "primer": "Ho"}]
+    others += [{"input": "Ho"}, {"input": "Hi", "settings": {"n": 1}}, {"input": "Hi", "instructions": ""}]
     assert all(asked(key, **other).fingerprint != one for other in others)
     assert asked(input="Hi").fingerprint == b""
 
@@ -77,3 +78,27 @@ def test_what_is_wrong_with_the_settings_is_told_with_its_place(settings: Any, p
     with pytest.raises(Refused, match=f"`{param}`: Expected") as refused:
         asked(input="Hi", settings=settings)
     assert refused.value.param == param
+
+
+def test_a_primer_may_be_chat_messages_items_or_texts() -> None:
+    messages = [
+        {"role": "user", "content": "Weather?"},
+        {"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": "Rain."},
+    ]
+    items = [
+        {"type": "message", "role": "user", "content": "Weather?"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "Rain."},
+    ]
+    kinds = ["message", "function_call", "function_call_output"]
+    for primer in (messages, items, ["Weather?", *messages[1:]], [*items[:2], messages[2]]):
+        assert [item.type for item in asked(input="Hi", primer=primer).primer] == kinds
+    assert [item.text for item in asked(input="Hi", primer="Weather?").primer] == ["Weather?"]
+    assert asked(input="Hi").primer == asked(input="Hi", primer=None).primer == ()
+
+
+@pytest.mark.parametrize("primer", [[{"role": "wizard", "content": "Hi"}], [{"a": 1}], [{"type": "message"}]])
+def test_a_primer_that_no_model_could_read_is_refused(primer: Any) -> None:
+    with pytest.raises(MalformedItems, match=r"^primer: "):
+        asked(input="Hi", primer=primer)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -126,3 +126,90 @@ async def test_a_server_that_is_not_there_is_a_reset() -> None:
         with pytest.raises(ConnectionResetError):
             await told_by(proxy)
         assert proxy.connections == 0
+
+
+async def test_what_is_delayed_comes_later_and_whole() -> None:
+    async with stage() as (_, proxy):
+        proxy.plan(Fault(received=4, pause=0.0))
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"0123456789")
+        assert await reader.readexactly(10) == ANSWER
+        assert proxy.faults == 1
+        writer.close()
+
+
+class Listener:
+    """Answers what comes to an end with the number of its connection, and notes what came on each."""
+
+    def __init__(self) -> None:
+        self.got: list[bytes] = []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = len(self.got)
+        self.got.append(b"")
+        with suppress(ConnectionError):
+            while piece := await reader.read(100):
+                self.got[number] += piece
+                if piece.endswith(b"."):
+                    writer.write(b"answer %d." % number)
+        writer.close()
+
+
+@asynccontextmanager
+async def listening(*, by_exchange: bool = True) -> AsyncIterator[tuple[Listener, FaultProxy]]:
+    listener = Listener()
+    server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with FaultProxy(port, by_exchange=by_exchange) as proxy:
+        yield listener, proxy
+    server.close()
+
+
+@pytest.mark.parametrize("fault", [Fault(received=3, duplicates=True), Fault(sent=2, duplicates=True)])
+async def test_what_is_said_reaches_the_server_twice_and_is_answered_once(fault: Fault) -> None:
+    async with listening() as (listener, proxy):
+        proxy.plan(fault)
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"words.")
+        assert await reader.readexactly(9) == b"answer 0."
+        while len(listener.got) < 2 or listener.got[1] != b"words.":
+            await asyncio.sleep(0)
+        writer.write(b"more.")
+        assert await reader.readexactly(9) == b"answer 0."
+        assert listener.got == [b"words.more.", b"words."]
+        writer.close()
+
+
+async def test_each_request_of_one_connection_takes_a_plan_where_that_is_asked_for() -> None:
+    async with listening() as (listener, proxy):
+        proxy.plan(None, Fault(received=3))
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"first.")
+        assert await reader.readexactly(9) == b"answer 0."
+        writer.write(b"second.")
+        assert await reader.read() == b"ans"
+        assert [(each.sent, each.received) for each in proxy.exchanges] == [(6, 9), (7, 3)]
+        assert listener.got == [b"first.second."]
+        writer.close()
+
+
+async def test_a_request_can_be_cut_before_its_first_byte() -> None:
+    async with listening() as (listener, proxy):
+        proxy.plan(Fault(sent=0))
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"first.")
+        assert await reader.read() == b""
+        assert listener.got in ([], [b""])
+        writer.close()
+
+
+async def test_who_is_refused_can_come_to_the_same_port_later() -> None:
+    async with listening() as (_, proxy):
+        await proxy.refuse()
+        with pytest.raises(ConnectionRefusedError):
+            await asyncio.open_connection("127.0.0.1", proxy.port)
+        await proxy.accept()
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"words.")
+        assert await reader.readexactly(9) == b"answer 0."
+        writer.close()

@@ -38,6 +38,13 @@ BODY: Schema = {
             "instructions": or_null(
                 {**_SAID, "description": "In force from this turn on; an empty text ends those in force."}
             ),
+            "primer": or_null(
+                {
+                    **_SAID,
+                    "description": "A history of your own, shown to the model before the stored one, in this"
+                    " turn only; it is not kept. Each of its calls has its result.",
+                }
+            ),
             "replaces": or_null({**id_of(TurnId), "description": "An edit: the turn whose place it takes."}),
             "regenerates": {
                 "anyOf": [{"type": "boolean"}, id_of(TurnId), {"type": "null"}],
@@ -63,7 +70,7 @@ class Turns(TurnEndpoint[EventAnswer]):
     """The endpoint."""
 
     def _make_answer(self, outlet: Outlet) -> EventAnswer:
-        return EventAnswer(outlet, self._service.metrics)
+        return EventAnswer(outlet, self._service.metrics, self._service.heartbeats)
 
     async def _read(self, scope: Scope, receive: Receive, answer: EventAnswer, place: Place) -> ApiTurn:
         state = scope["state"]

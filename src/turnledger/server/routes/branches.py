@@ -41,7 +41,7 @@ from turnledger.server.schemas import (
     or_null,
 )
 from turnledger.server.service import Service
-from turnledger.server.turn_headers import KEY, OF_FORKS, OF_MOVES, named_among, policies_of, text_of
+from turnledger.server.turn_headers import KEY, OF_MAKING, OF_MOVES, named_among, policies_of, text_of
 from turnledger.server.wire_json import encode
 
 _JSON = "application/json"
@@ -154,7 +154,7 @@ class BranchRoutes:
     async def fork(self, request: Request) -> Response:
         """Make a chat that begins as this one does."""
         asked, who = await self._asked(request, _forks)
-        key = text_of(named_among(request.scope["headers"], OF_FORKS), KEY)
+        key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         chat = await self._chat(request, who)
         self._service.keeping.check(chat.scope)
         made = await chat.fork(

@@ -13,16 +13,17 @@ from starlette.responses import Response
 
 from turnledger.chat import Chat
 from turnledger.engine.asking import METADATA_PAIRS, TAG_LENGTH, TAGS, TEXT_LENGTH
-from turnledger.errors import ConversationUnavailable, RevisionConflict
+from turnledger.errors import ConversationUnavailable, InvalidInput, RevisionConflict
 from turnledger.model.conversation import Conversation
 from turnledger.model.ids import ConversationId
-from turnledger.model.listing import Listed
+from turnledger.model.listing import Listed, Page
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.errors import Refused, error_body
 from turnledger.server.query import choice_of, number_of
+from turnledger.server.routes.branches import ONCE, OTHERWISE, REPLAYED
 from turnledger.server.routes.chats import ETAG, LISTED_CHAT, PAGE, etag_of, listed_shown, without_words
 from turnledger.server.routes.events import POSITION
 from turnledger.server.schemas import (
@@ -38,7 +39,7 @@ from turnledger.server.schemas import (
     or_null,
 )
 from turnledger.server.service import Service
-from turnledger.server.turn_headers import named_among
+from turnledger.server.turn_headers import KEY, OF_MAKING, named_among, text_of
 from turnledger.server.wire_json import encode
 
 _JSON = "application/json"
@@ -133,9 +134,11 @@ class CatalogueRoutes:
         self._service = service
 
     async def listing(self, request: Request) -> Response:
-        """List chats, the last used first."""
+        """List chats, the last used first; or the one that has a conversation_key."""
         query = request.query_params
         who: Principal = request.state.principal
+        if "conversation_key" in query:
+            return await self._shown(await self._named(query, who))
         page = await self._service.ledger.catalogue.list(
             owner=who.owner,
             scope=query.get("scope"),
@@ -147,6 +150,20 @@ class CatalogueRoutes:
             cursor=query.get("cursor"),
             limit=number_of(query.get("limit"), "limit", PAGE),
         )
+        return await self._shown(page)
+
+    async def _named(self, query: Mapping[str, str], who: Principal) -> Page:
+        if others := query.keys() - {"conversation_key", "scope", "limit"}:
+            told = ", ".join(sorted(others))
+            raise InvalidInput(
+                f"{told}: a conversation_key names one chat, whatever is said of it. Leave it out."
+            )
+        number_of(query.get("limit"), "limit", PAGE)
+        return await self._service.ledger.catalogue.named(
+            query["conversation_key"], owner=who.owner, scope=query.get("scope", ""), within=who.within
+        )
+
+    async def _shown(self, page: Page) -> Response:
         as_of = (await self._service.sealing.seal()).close(POSITION, page.as_of)
         shown = {"data": [listed_shown(each) for each in page.chats], "next": page.next, "as_of": as_of}
         return Response(encode(shown), media_type=_JSON)
@@ -154,8 +171,7 @@ class CatalogueRoutes:
     async def make(self, request: Request) -> Response:
         """Make a chat, or find the one that has the conversation_key."""
         asked, who = await self._asked(request, _makes)
-        # An idempotency_key would be taken for a promise; what makes one chat of many is a conversation_key.
-        named_among(request.scope["headers"], frozenset())
+        key = text_of(named_among(request.scope["headers"], OF_MAKING), KEY)
         who.check_chat_scope(asked.scope)
         self._service.keeping.check(asked.scope or who.within.scope or "")
         chat = await self._service.ledger.conversation(
@@ -166,8 +182,12 @@ class CatalogueRoutes:
             title=asked.title,
             metadata=asked.metadata,
             tags=asked.tags or (),
+            idempotency_key=key,
         )
-        return _told(who, await chat.summary(), 201 if chat.is_new else 200)
+        told = _told(who, await chat.summary(), 201 if chat.is_new else 200)
+        if asked.conversation_key is None and not chat.is_new:
+            told.headers["idempotency-replayed"] = "true"
+        return told
 
     async def change(self, request: Request) -> Response:
         """Rename, tag, pin, archive; if it is still at the revision that was read."""
@@ -239,6 +259,11 @@ def _listing(routes: CatalogueRoutes) -> Endpoint:
         summary="List chats, the last used first.",
         tag="chats",
         query={
+            "conversation_key": Parameter(
+                "The one that has this name of your own in the scope, also before its first turn is"
+                " committed, or archived; or none. Nothing but `scope` goes with it.",
+                NAME,
+            ),
             "scope": Parameter("Of this application only; empty: of none.", SCOPE),
             "tag": Parameter("With this tag only.", _TAG),
             "archived": Parameter("Archived ones, the others, or both; `false` by default.", _word(_OR_ANY)),
@@ -248,7 +273,7 @@ def _listing(routes: CatalogueRoutes) -> Endpoint:
             "limit": Parameter(f"So many at most; {PAGE} if it is left out.", PAGE_SIZE),
         },
         content={200: {_JSON: CHATS}},
-        answers={200: "A page of them."},
+        answers={200: "A page of them.", 410: "The chat that has the conversation_key has expired."},
     )
 
 
@@ -260,15 +285,19 @@ def _making(routes: CatalogueRoutes) -> Endpoint:
         needs=TokenScope.CHATS_WRITE,
         summary="Make a chat before its first turn; or find the one that has the conversation_key.",
         tag="chats",
+        headers={"Idempotency-Key": ONCE},
         body=MAKE,
         needs_body=False,
-        answer_headers={"ETag": ETAG},
+        answer_headers={"ETag": ETAG, **REPLAYED},
         content={200: {_JSON: LISTED_CHAT}, 201: {_JSON: LISTED_CHAT}},
         answers={
-            200: "The chat that has the conversation_key already, as it is.",
+            200: "The chat that has the conversation_key already, or was made under the Idempotency-Key; as"
+            " it is.",
             201: "The chat that was made.",
             409: "Chats of this scope are not kept here.",
-            410: "The chat that has the conversation_key has expired.",
+            410: "The chat that has the conversation_key has expired; or the one that was made under the"
+            " Idempotency-Key was deleted since.",
+            422: OTHERWISE,
         },
     )
 

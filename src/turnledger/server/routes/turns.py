@@ -1,4 +1,4 @@
-"""/api/turns/{id}: stop a turn wherever it runs, and follow it by its events."""
+"""/api/turns/{id}: where a turn stands; stop it wherever it runs, and follow it by its events."""
 
 from __future__ import annotations
 
@@ -8,22 +8,36 @@ from starlette.responses import Response
 from starlette.types import Receive, Send
 
 from turnledger.engine.ending import Ended
+from turnledger.engine.standing import QUEUED, Standing
 from turnledger.errors import InvalidInput
-from turnledger.model.attempt import OnStop
-from turnledger.model.ids import TurnId
+from turnledger.model.attempt import AttemptState, OnStop
+from turnledger.model.ids import BranchId, ConversationId, TurnId
 from turnledger.model.token import TokenScope
 from turnledger.server.admission import Principal
 from turnledger.server.body import decode_body, read_small_body
 from turnledger.server.counted_stream import CountedStream
 from turnledger.server.endpoint import Endpoint, Parameter
 from turnledger.server.event_stream import send_events
+from turnledger.server.routes.chats import LISTED_CHAT, listed_shown, turn_shown
+from turnledger.server.routes.chats import TURN as COMMITTED
 from turnledger.server.schemas import FAILURE, STATE, an_object, id_of, one_of, or_null
 from turnledger.server.service import Service
 from turnledger.server.wire_json import encode
 
+_JSON = "application/json"
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
 GONE = {404: "There is no such turn.", 410: "Its conversation was deleted or has expired."}
 ENDED = an_object({"state": or_null(STATE), "committed": {"type": "boolean"}, "failure": or_null(FAILURE)})
+STOP = {**an_object({}, optional={"policy": or_null(one_of(OnStop))}), "additionalProperties": False}
+STANDING = an_object(
+    {
+        "turn": or_null(COMMITTED),
+        "state": {"type": "string", "enum": [QUEUED, *map(str, AttemptState)]},
+        "failure": or_null(FAILURE),
+        "chat": LISTED_CHAT,
+        "branch": or_null({**id_of(BranchId), "description": "The one that it was committed on."}),
+    }
+)
 EVENT_NUMBER = {"type": "string", "pattern": "^[0-9]{1,15}$"}
 
 
@@ -36,57 +50,132 @@ class StopBody(msgspec.Struct, forbid_unknown_fields=True):
 _stop_decoder = msgspec.json.Decoder(StopBody)
 
 
-def endpoints(service: Service) -> list[Endpoint]:
-    """`POST /api/turns/{turn}/stop` and `GET /api/turns/{turn}/events`."""
+class TurnRoutes:
+    """The functions behind the paths."""
 
-    async def stop(request: Request) -> Response:
-        limits, turn = service.settings.limits, request.path_params["turn"]
-        body = await read_small_body(request.scope, request.receive, limits)
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    async def one(self, request: Request) -> Response:
+        """Where a turn stands."""
+        who: Principal = request.state.principal
+        turn = request.path_params["turn"]
+        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        return Response(standing_body(await chat.standing(turn)), media_type=_JSON)
+
+    async def stop(self, request: Request) -> Response:
+        """Stop a turn."""
+        turn = request.path_params["turn"]
+        policy, who = await self._asked(request)
+        chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
+        return Response(ended_body(await chat.stop(turn, policy=policy)), media_type=_JSON)
+
+    async def stop_any(self, request: Request) -> Response:
+        """Stop whichever turn runs in a chat."""
+        policy, who = await self._asked(request)
+        id = request.path_params["chat"]
+        chat = await self._service.ledger.conversation(id, owner=who.owner, within=who.within)
+        return Response(ended_body(await chat.stop(policy=policy)), media_type=_JSON)
+
+    async def _asked(self, request: Request) -> tuple[OnStop | None, Principal]:
+        body = await read_small_body(request.scope, request.receive, self._service.settings.limits)
         policy = decode_body(body, _stop_decoder).policy if body.strip() else None
         # The body may have taken its time, in which the token may have ended.
-        who = await service.admission.admit(request.state.head)
-        chat = await service.ledger.chat_of(turn, owner=who.owner, within=who.within)
-        return Response(ended_body(await chat.stop(turn, policy=policy)), media_type="application/json")
+        return policy, await self._service.admission.admit(request.state.head)
 
-    return [
-        Endpoint(
-            method="POST",
-            path="/api/turns/{turn}/stop",
-            answer=stop,
-            needs=TokenScope.TURNS_RUN,
-            summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
-            tag="turns",
-            in_path=TURN,
-            body={
-                **an_object({}, optional={"policy": or_null(one_of(OnStop))}),
-                "additionalProperties": False,
-            },
-            needs_body=False,
-            content={200: {"application/json": ENDED}},
-            answers={200: "How it ended; `state` is null if there was nothing to stop any more.", **GONE},
-        ),
-        Endpoint(
-            method="GET",
-            path="/api/turns/{turn}/events",
-            answer=TurnEvents(service),
-            needs=TokenScope.CHATS_READ,
-            summary="Follow a turn, or read what it told: each event has its number.",
-            tag="turns",
-            in_path=TURN,
-            headers={
-                "Last-Event-ID": Parameter(
-                    "The number of the last event that was heard: those after it are sent.", EVENT_NUMBER
-                )
-            },
-            is_stream=True,
-            content={200: {"text/event-stream": {}}},
-            answers={
-                200: "The events, up to `turn.finished`, or up to one called `error`; none if the turn was"
-                " withdrawn before it began.",
-                **GONE,
-            },
-        ),
-    ]
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`GET /api/turns/{turn}`, its stop, that of whatever runs in a chat, and the events of a turn."""
+    routes = TurnRoutes(service)
+    return [_standing(routes), _stopping(routes), _stopping_any(routes), _following(service)]
+
+
+def _standing(routes: TurnRoutes) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/api/turns/{turn}",
+        answer=routes.one,
+        needs=TokenScope.CHATS_READ,
+        summary="Where a turn stands, committed or not, and its chat. Waits for nothing.",
+        tag="turns",
+        in_path=TURN,
+        content={200: {_JSON: STANDING}},
+        answers={200: "The turn, if it is committed; else how far it is, or why it failed.", **GONE},
+    )
+
+
+def _stopping(routes: TurnRoutes) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/api/turns/{turn}/stop",
+        answer=routes.stop,
+        needs=TokenScope.TURNS_RUN,
+        summary="Stop a turn, running or queued. Answers when it is final, with the outcome that won.",
+        tag="turns",
+        in_path=TURN,
+        body=STOP,
+        needs_body=False,
+        content={200: {_JSON: ENDED}},
+        answers={200: "How it ended; `state` is null if there was nothing to stop any more.", **GONE},
+    )
+
+
+def _stopping_any(routes: TurnRoutes) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path="/api/chats/{chat}/stop",
+        answer=routes.stop_any,
+        needs=TokenScope.TURNS_RUN,
+        summary="Stop the turn that runs in a chat, whichever it is. Answers when it is final.",
+        tag="turns",
+        in_path={"chat": Parameter("The id of a conversation.", id_of(ConversationId))},
+        body=STOP,
+        needs_body=False,
+        content={200: {_JSON: ENDED}},
+        answers={
+            200: "How it ended; `state` is null if no turn ran there.",
+            404: "There is no such chat.",
+            410: "It was deleted or has expired.",
+        },
+    )
+
+
+def _following(service: Service) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/api/turns/{turn}/events",
+        answer=TurnEvents(service),
+        needs=TokenScope.CHATS_READ,
+        summary="Follow a turn, or read what it told: each event has its number.",
+        tag="turns",
+        in_path=TURN,
+        headers={
+            "Last-Event-ID": Parameter(
+                "The number of the last event that was heard: those after it are sent.", EVENT_NUMBER
+            )
+        },
+        is_stream=True,
+        content={200: {"text/event-stream": {}}},
+        answers={
+            200: "The events, up to `turn.finished`, or up to one called `error`; none if the turn was"
+            " withdrawn before it began. Comments between them tell that it is only quiet.",
+            **GONE,
+        },
+    )
+
+
+def standing_body(standing: Standing) -> bytes:
+    """Where a turn stands, as it is told."""
+    turn = standing.turn
+    return encode(
+        {
+            "turn": turn_shown(turn) if turn is not None else None,
+            "state": standing.state,
+            "failure": standing.failure,
+            "chat": listed_shown(standing.chat),
+            "branch": turn.branch if turn is not None else None,
+        }
+    )
 
 
 def ended_body(ended: Ended | None) -> bytes:
@@ -108,7 +197,7 @@ class TurnEvents(CountedStream):
         try:
             events = chat.events(turn, after=after)
             stay, patience = service.staying.stay(who), service.settings.limits.send_wait
-            await send_events(events, request.scope, receive, send, patience, stay)
+            await send_events(events, request.scope, receive, send, patience, stay, service.heartbeats)
         finally:
             service.audience.leave(turn)
             service.metrics.stream_closed()

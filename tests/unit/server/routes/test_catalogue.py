@@ -49,6 +49,12 @@ class Place:
         async with self.ledger.turn(text, conversation_key=key) as turn:
             turn.emit(f"You said {text}.")
 
+    async def named(self, key: str, **query: str) -> list[dict[str, Any]]:
+        asked = urlencode({"conversation_key": key, **query}).encode()
+        found = await ask(self.app, "/api/chats", headers=[HOST], query=asked)
+        assert found.status == 200, found.body
+        return list(found.json["data"])
+
     async def titles(self, **query: Any) -> list[str]:
         listed = await ask(self.app, "/api/chats", headers=[HOST], query=urlencode(query).encode())
         assert listed.status == 200, listed.body
@@ -256,8 +262,91 @@ async def test_who_renames_a_chat_that_is_deleted_right_then_is_told_that_it_was
         assert restored.json["title"] == "Orders"
 
 
-async def test_what_would_not_make_one_chat_of_two_requests_is_refused() -> None:
+async def test_the_same_request_under_one_idempotency_key_makes_one_chat() -> None:
     async with place() as here:
-        refused = await here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
-        assert (refused.status, "idempotency-key" in refused.json["error"]["message"]) == (400, True)
-        assert await here.titles() == []
+        body = {"title": "Orders", "metadata": {"b": "2", "a": "1"}, "tags": ["shop"]}
+        made = await here.ask("POST", "/api/chats", body, idempotency_key="once")
+        again = await here.ask("POST", "/api/chats", dict(reversed(body.items())), idempotency_key="once")
+        assert (made.status, again.status) == (201, 200)
+        assert (made.header(b"idempotency-replayed"), again.header(b"idempotency-replayed")) == (
+            None,
+            b"true",
+        )
+        assert again.json == made.json
+        assert await here.titles() == ["Orders"]
+
+
+async def test_many_at_once_under_one_idempotency_key_make_one_chat() -> None:
+    async with place() as here:
+        asked = [
+            here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once") for _ in range(8)
+        ]
+        told = await asyncio.gather(*asked)
+        assert sorted(each.status for each in told) == [*[200] * 7, 201]
+        assert (len({each.json["id"] for each in told}), await here.titles()) == (1, ["Orders"])
+
+
+@pytest.mark.parametrize(
+    "other", [{"title": "Others"}, {"title": "Orders", "tags": ["a"]}, {"scope": "shop"}]
+)
+async def test_another_request_under_the_same_idempotency_key_is_refused(other: dict[str, Any]) -> None:
+    async with place() as here:
+        await here.ask("POST", "/api/chats", {"title": "Orders"}, idempotency_key="once")
+        refused = await here.ask("POST", "/api/chats", other, idempotency_key="once")
+        assert (refused.status, refused.code) == (422, "idempotency_mismatch")
+        assert await here.titles() == ["Orders"]
+
+
+async def test_a_chat_that_was_made_and_deleted_is_not_made_again_by_a_late_repetition() -> None:
+    async with place() as here:
+        made = await here.ask("POST", "/api/chats", {}, idempotency_key="once")
+        await here.ask("DELETE", f"/api/chats/{made.json['id']}")
+        late = await here.ask("POST", "/api/chats", {}, idempotency_key="once")
+        assert (late.status, late.code) == (410, "conversation_deleted")
+
+
+async def test_the_chat_of_a_conversation_key_is_no_replay() -> None:
+    async with place() as here:
+        made = await here.make(conversation_key="k")
+        found = await here.ask("POST", "/api/chats", {"conversation_key": "k"}, idempotency_key="once")
+        assert (found.status, found.json["id"]) == (200, made["id"])
+        assert found.header(b"idempotency-replayed") is None
+
+
+async def test_the_chat_of_a_conversation_key_is_found_before_its_first_turn_is_committed() -> None:
+    async with place() as server:
+        assert await server.named("desk 7") == []
+        async with server.ledger.turn("Hi", conversation_key="desk 7") as turn:
+            [running] = await server.named("desk 7")
+            assert await server.titles() == []
+            turn.emit("Hello.")
+        assert (running["id"], running["is_running"], running["turn_count"]) == (
+            str(turn.conversation.id),
+            True,
+            0,
+        )
+        await (await server.ledger.conversation(conversation_key="desk 7")).update(archived=True)
+        [found] = await server.named("desk 7")
+        assert (found["id"], found["archived"], found["turn_count"]) == (running["id"], True, 1)
+
+
+async def test_a_conversation_key_is_looked_up_in_its_scope_alone() -> None:
+    async with place() as server:
+        made = await server.make(conversation_key="k", scope="shop")
+        assert [each["id"] for each in await server.named("k", scope="shop")] == [made["id"]]
+        assert await server.named("k") == await server.named("k", scope="") == []
+
+
+async def test_what_a_deleted_chat_was_called_names_none() -> None:
+    async with place() as server:
+        chat = await server.ledger.conversation(conversation_key="k")
+        await chat.delete()
+        assert await server.named("k") == []
+
+
+@pytest.mark.parametrize("other", ["tag=a", "archived=any", "pinned=true", "deleted=true", "cursor=x"])
+async def test_a_conversation_key_is_not_mixed_with_other_choices(other: str) -> None:
+    async with place() as server:
+        query = b"conversation_key=k&" + other.encode()
+        refused = await ask(server.app, "/api/chats", headers=[HOST], query=query)
+        assert refused.status == 400, refused.body

@@ -1,0 +1,157 @@
+/** A turn that is followed to its end through whatever happens to connections and servers. */
+
+import { errorOf } from "./error-of.js";
+import {
+  NotAdmitted,
+  ServerUnavailable,
+  TurnFailed,
+  TurnledgerError,
+  TurnNotFound,
+} from "./errors.js";
+import { eventsOf } from "./server-sent-events.js";
+import type { TurnEvent } from "./shapes.js";
+import { parsed, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
+
+/** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
+const OF_THE_PROCESS =
+  /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|admission_moved|store_(error|unavailable|full|read_only)|(commit_)?outcome_unknown)$/;
+
+type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
+
+/** A turn on its way, as far as it is known. */
+export interface Followed {
+  /** How it is asked for, the same each time; without it, the turn is only read. */
+  asked?: Promise<Asked>;
+  readonly idempotencyKey?: string;
+  turn: string | null;
+  /** The head of the answer that told of it first. */
+  head: Headers | undefined;
+  /** The number of the last event that was given out. */
+  last: number;
+  text: string;
+  attempt: number;
+  /** Whether the attempt is over and another one has to be asked for. */
+  isVoid: boolean;
+  isFinished: boolean;
+  /** Called when the turn is known, whenever it is another, and at the end. */
+  known(): void;
+}
+
+/** The events of the turn, each once and in order. Ends behind the last one. Of a turn that was asked for here, throws
+ * how it failed, behind the event that tells so. */
+export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal): Events {
+  const tries = new Tries(wire, signal);
+  try {
+    const asked = await followed.asked;
+    while (!followed.isFinished) {
+      const isAsking = asked !== undefined && (followed.turn === null || followed.isVoid);
+      let reply: Reply | undefined;
+      try {
+        reply = await wire.open(isAsking ? asked : reading(followed), signal);
+        if (isAsking && note(followed, reply.headers)) {
+          yield { type: "turn.restarted", turn: followed.turn ?? "", attempt: followed.attempt };
+        }
+        const isWithdrawn = yield* listen(reply, followed, tries, wire.retries.times);
+        if (isWithdrawn || followed.isFinished) return;
+        // A turn that died with its process told more than was written down: reading on finds nothing there.
+        followed.isVoid = true;
+        throw unanswered("The stream ended before the turn did.");
+      } catch (problem) {
+        if (followed.isFinished) throw explained(problem, followed);
+        await tries.pause(cured(problem, followed, isAsking)).catch((last: unknown) => {
+          throw explained(last, followed);
+        });
+      } finally {
+        reply?.close();
+      }
+    }
+  } finally {
+    followed.known();
+  }
+}
+
+/** The events of one connection that were not given out before. Returns whether there are none to wait for. */
+async function* listen(reply: Reply, followed: Followed, tries: Tries, times: number): Events<boolean> {
+  const requestId = reply.headers.get("x-request-id");
+  let isEmpty = true;
+  for await (const { id, type, data } of eventsOf(reply.pieces)) {
+    if (!data) continue;
+    if (type === "error") throw told(data, { requestId }, ServerUnavailable);
+    isEmpty = false;
+    const number = Number(id);
+    if (number <= followed.last) continue;
+    if (number !== followed.last + 1) throw unanswered("Events are missing from the stream.");
+    const event = parsed(data) as TurnEvent;
+    const failure = followed.asked && failureOf(event, requestId);
+    if (failure?.isRetryable && followed.attempt <= times) {
+      followed.isVoid = true;
+      tries.count = followed.attempt - 1; // however much was told in between
+      throw failure; // and what comes next takes its place: nobody is told of this end
+    }
+    followed.last = number;
+    if (event.type === "text.delta") followed.text += event.text;
+    followed.isFinished = event.type === "turn.finished";
+    tries.progress();
+    yield event;
+    if (failure) throw failure;
+    if (followed.isFinished) return false;
+  }
+  return isEmpty && !followed.asked; // it was withdrawn before it began, or all of it was heard before
+}
+
+/** The problem; one of reading that asking again mends is as good as a lost connection. */
+function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown {
+  // Its store lost the turn together with its power; or this caller may run turns, and not read them.
+  const isMendable = problem instanceof TurnNotFound || problem instanceof NotAdmitted;
+  if (isAsking || !followed.asked || !isMendable) return problem;
+  followed.isVoid = true;
+  return unanswered(problem.message);
+}
+
+function reading(followed: Followed): Asked {
+  const headers = { "last-event-id": followed.last ? String(followed.last) : undefined };
+  return { path: `/api/turns/${followed.turn}/events`, headers };
+}
+
+/** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
+function note(followed: Followed, headers: Headers): boolean {
+  const before = followed.turn;
+  followed.head ??= headers;
+  followed.turn = headers.get("x-turn-id") ?? before;
+  followed.isVoid = false;
+  const isAnother = before !== null && before !== followed.turn;
+  const isTold = isAnother && followed.last > 0;
+  if (isAnother) {
+    followed.attempt += 1;
+    followed.last = 0;
+    followed.text = "";
+  }
+  followed.known();
+  return isTold;
+}
+
+/** How the turn failed, if this is the event that tells so. */
+function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError | undefined {
+  if (event.type !== "turn.finished") return undefined;
+  const { state, failure } = event;
+  if (state === "discarded" || (state === "settled" && !failure)) {
+    return errorOf("turn_stopped", "The turn was stopped and discarded.", { requestId });
+  }
+  if (state === "completed" || state === "kept") return undefined;
+  const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
+  const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.test(code));
+  const error = errorOf(code, message, { requestId, isRetryable }, TurnFailed);
+  error.message = message.replace(`${error.name}: `, "");
+  return error;
+}
+
+/** The problem, with what can be done about it. */
+function explained(problem: unknown, followed: Followed): unknown {
+  if (problem instanceof TurnledgerError && followed.idempotencyKey) {
+    problem.idempotencyKey = followed.idempotencyKey;
+    if (problem.isRetryable && !followed.isFinished) {
+      problem.message += " The turn may still be running: ask again with the same idempotencyKey to learn of it.";
+    }
+  }
+  return problem;
+}

@@ -1,0 +1,25 @@
+/** Ids are checked before anything is sent: a wrong one is a mistake of the program, not an unknown chat. */
+
+import { errorOf } from "./error-of.js";
+
+export type IdPrefix = "conv" | "turn" | "branch" | "tok" | "share";
+
+/** Whatever has an id, or the id itself. */
+export type Identified = string | { readonly id: string };
+
+/** The id, if it is one of this kind. Throws InvalidId. */
+export function idOf(prefix: IdPrefix, given: Identified): string {
+  const id = typeof given === "string" ? given : given.id;
+  if (!new RegExp(`^${prefix}_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$`).test(id)) {
+    // A secret that was mistaken for an id is not repeated.
+    const named = /tl[ts]_/.test(id) ? "The text of a token or link" : JSON.stringify(String(id).slice(0, 80));
+    throw errorOf("invalid_id", `${named} is not a valid id of the form ${prefix}_….`);
+  }
+  return id;
+}
+
+/** A name that nobody else has. (`crypto.randomUUID` is not there for pages that came without TLS.) */
+export function freshKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

@@ -1,0 +1,57 @@
+/** What comes bit by bit, until it ends or somebody closes it. */
+
+import { chain } from "./wire.js";
+
+/** Read it with `for await`. Leaving the loop closes it; so does its signal, which throws its reason there. */
+export class Stream<Told> implements AsyncIterableIterator<Told> {
+  /** Whether nothing more is read. */
+  isClosed = false;
+  readonly #controller = new AbortController();
+  readonly #unchain: () => void;
+  readonly #source: AsyncGenerator<Told, void, undefined>;
+  #first: Promise<IteratorResult<Told, void>> | undefined;
+
+  /** `isEager`: it begins now, not when it is first read. */
+  constructor(
+    make: (signal: AbortSignal) => AsyncGenerator<Told, void, undefined>,
+    signal: AbortSignal | undefined,
+    isEager = false,
+  ) {
+    this.#unchain = chain(signal, this.#controller);
+    this.#source = make(this.#controller.signal);
+    if (isEager) {
+      this.#first = this.#source.next();
+      this.#first.catch(() => {}); // who reads it is told
+    }
+  }
+
+  async next(): Promise<IteratorResult<Told, undefined>> {
+    const first = this.#first;
+    this.#first = undefined;
+    try {
+      const { done, value } = await (first ?? this.#source.next());
+      if (!done) return { done, value };
+    } catch (problem) {
+      this.#unchain();
+      if (!this.isClosed) throw problem;
+    }
+    return this.return();
+  }
+
+  async return(): Promise<IteratorResult<Told, undefined>> {
+    this.close();
+    return { done: true, value: undefined };
+  }
+
+  /** Read no more, also if somebody waits for the next. What it tells of goes on. */
+  close(): void {
+    this.isClosed = true;
+    this.#unchain();
+    this.#controller.abort();
+    void this.#source.return().catch(() => {});
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+}

@@ -1,0 +1,69 @@
+/** Tokens: who is let in, and to what. All of this needs a token with `admin`, but for giving up one's own. */
+
+import { camel, camels, snake } from "./casing.js";
+import { idOf } from "./ids.js";
+import { queryOf } from "./chat.js";
+import { Pages } from "./pages.js";
+import type { Token, TokenScope } from "./shapes.js";
+import type { Asked, CallOptions, Wire } from "./wire.js";
+
+/** What a token is to be. What is left out is as the one has it that makes it. */
+export interface NewToken {
+  scopes: readonly TokenScope[];
+  owner?: string;
+  name?: string;
+  chatScope?: string;
+  chat?: string;
+  models?: readonly string[];
+  /** Seconds from now. */
+  expiresIn?: number;
+}
+
+export class Tokens {
+  readonly #wire: Wire;
+
+  constructor(wire: Wire) {
+    this.#wire = wire;
+  }
+
+  /** Make a token. Its text, `token`, is told now and never again, so a request whose answer was lost is not repeated. */
+  async create(options: NewToken & CallOptions): Promise<Token & { readonly token: string }> {
+    const { signal, ...said } = options;
+    return camel(await this.#wire.json(makingOnce("/api/tokens", said), signal));
+  }
+
+  /** The tokens, the newest first. */
+  list({ owner, limit, signal }: CallOptions & { owner?: string; limit?: number } = {}): Pages<Token> {
+    return listed(this.#wire, "/api/tokens", { owner }, limit, signal);
+  }
+
+  /** Who asks, and what he may do. */
+  async self({ signal }: CallOptions = {}): Promise<Partial<Token> & Pick<Token, "owner" | "scopes">> {
+    return camel(await this.#wire.json({ path: "/api/tokens/self" }, signal));
+  }
+
+  /** End a token and all that were made with it; `self`: the one that is asked with. */
+  async revoke(token: string, { signal }: CallOptions = {}): Promise<Token[]> {
+    const path = `/api/tokens/${token === "self" ? token : idOf("tok", token)}`;
+    return camels((await this.#wire.json<{ data: object[] }>({ method: "DELETE", path }, signal)).data);
+  }
+}
+
+export function makingOnce(path: string, said: object): Asked {
+  return { path, said: snake(said), isOnce: true };
+}
+
+/** What is listed by the id of the last one that was told. */
+export function listed<Entry extends { readonly id: string }>(
+  wire: Wire,
+  path: string,
+  said: object,
+  most: number | undefined,
+  signal: AbortSignal | undefined,
+): Pages<Entry> {
+  return new Pages(async (before, limit = 100) => {
+    const asked = { path: path + queryOf({ ...said, before, limit }) };
+    const data = camels<Entry>((await wire.json<{ data: object[] }>(asked, signal)).data);
+    return { data, next: data.length < limit ? null : (data.at(-1)?.id ?? null) };
+  }, most);
+}

@@ -1,0 +1,132 @@
+/** A turn that was asked for, as it is told. */
+
+import { camel } from "./casing.js";
+import { heal, type Followed } from "./healing.js";
+import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
+import { Stream } from "./stream.js";
+import type { Asked, CallOptions, Wire } from "./wire.js";
+
+export interface StopOptions extends CallOptions {
+  /** What becomes of it; else as it was asked for. */
+  policy?: OnStop;
+}
+
+/** Its events, each once and in order, whatever happens to connections. The turn was asked for when this was made. */
+export class TurnStream extends Stream<TurnEvent> {
+  readonly #wire: Wire;
+  readonly #followed: Followed;
+  readonly #isKnown: Promise<void>;
+  #problem: unknown;
+
+  constructor(
+    wire: Wire,
+    idempotencyKey: string,
+    asked: Promise<Asked>,
+    signal: AbortSignal | undefined,
+    found: (chat: string) => void,
+  ) {
+    let known = (): void => {};
+    const isKnown = new Promise<void>((resolve) => (known = resolve));
+    const followed = followedAs({
+      asked,
+      idempotencyKey,
+      known: () => {
+        known();
+        if (this.chatId) found(this.chatId);
+      },
+    });
+    super((ending) => heal(wire, followed, ending), signal, true);
+    this.#wire = wire;
+    this.#followed = followed;
+    this.#isKnown = isKnown;
+  }
+
+  /** The id of the turn; null until the server has begun it. After `turn.restarted` it is another. */
+  get turnId(): string | null {
+    return this.#followed.turn;
+  }
+
+  /** The id of its chat; null until the server has begun the turn. */
+  get chatId(): string | null {
+    return this.#followed.head?.get("x-conversation-id") ?? null;
+  }
+
+  /** What was said so far. */
+  get text(): string {
+    return this.#followed.text;
+  }
+
+  /** The name of this request. Who sends it again under the same name is told of the same turn. */
+  get idempotencyKey(): string {
+    return this.#followed.idempotencyKey as string;
+  }
+
+  override async next(): Promise<IteratorResult<TurnEvent, undefined>> {
+    try {
+      return await super.next();
+    } catch (problem) {
+      this.#problem = problem;
+      throw problem;
+    }
+  }
+
+  /** Stop the turn. Resolves when it is final; null if there was nothing to stop any more. Of a turn that still waits
+   * for others, it waits until that has begun. Read on to hear how it ended. */
+  async stop(options: StopOptions = {}): Promise<Ended | null> {
+    await this.#isKnown;
+    return this.turnId === null ? null : stopAt(this.#wire, `turns/${this.turnId}`, options);
+  }
+
+  /** The turn once it is committed, whether its events were read or not. Throws how it failed. */
+  async answer(): Promise<Answer> {
+    if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, new AbortController().signal));
+    else while (!(await this.next()).done);
+    if (this.#problem) throw this.#problem;
+    const path = `/api/turns/${this.turnId}`;
+    const told = await this.#wire.json<{ turn: object; chat: object; branch: string }>({ path });
+    const committed = camel<Turn>(told.turn);
+    const chat = camel<ChatInfo>(told.chat);
+    const { head } = this.#followed;
+    return {
+      turn: committed,
+      chat,
+      branch: told.branch,
+      state: (head?.get("x-conversation-state") ?? "continued") as Answer["state"],
+      isReplayed: head?.get("idempotency-replayed") === "true",
+      text: textOf(committed.output),
+    };
+  }
+}
+
+/** What is known of a turn that nobody has told of yet. */
+export function followedAs(given: Partial<Followed>): Followed {
+  return {
+    turn: null,
+    head: undefined,
+    last: 0,
+    text: "",
+    attempt: 1,
+    isVoid: false,
+    isFinished: false,
+    known: () => {},
+    ...given,
+  };
+}
+
+/** Stop what is named by the path. */
+export async function stopAt(wire: Wire, path: string, { policy, signal }: StopOptions): Promise<Ended | null> {
+  const asked = { path: `/api/${path}/stop`, said: { policy } };
+  const told = await wire.json<Ended | { state: null }>(asked, signal);
+  return told.state && told;
+}
+
+/** What the assistant says in the items of an answer. */
+export function textOf(items: readonly Item[]): string {
+  return items.map((item) => (item.role === "assistant" ? wordsOf(item) : "")).join("");
+}
+
+/** What a message says. */
+export function wordsOf({ type, content }: Item): string {
+  if (type !== "message" || !content) return "";
+  return typeof content === "string" ? content : content.map((part) => part.text || part["refusal"] || "").join("");
+}

@@ -1,0 +1,329 @@
+/** Requests and their answers: one try, and as many as it takes. */
+
+import { errorOf, type ErrorClass } from "./error-of.js";
+import {
+  ConversationUnavailable,
+  NotAdmitted,
+  ServerUnavailable,
+  TooManyRequests,
+  TurnledgerError,
+  type ErrorFacts,
+} from "./errors.js";
+
+/** How long to wait, in milliseconds. */
+export interface Timeouts {
+  /** For the next byte of an answer, the first one included. A server that has nothing to say says so sooner. */
+  silence: number;
+}
+
+/** How often to try again what failed on its way; progress begins the count anew. */
+export interface Retries {
+  /** At most so often; 0: not at all. */
+  times: number;
+  /** Milliseconds before the first retry, doubled for each further one. */
+  first: number;
+  /** At most so many milliseconds before one. */
+  most: number;
+  /** No retry is begun so many milliseconds after the first failure. */
+  patience: number;
+}
+
+/** What a client is made with. */
+export interface ClientOptions {
+  /** The text of a token; or what gives it, asked for each request, so that a page can renew it. */
+  apiKey?: string | (() => string | Promise<string>);
+  /** Who answers where a request does not say; by default the only one that the server has. */
+  model?: string;
+  timeouts?: Partial<Timeouts>;
+  retries?: Partial<Retries>;
+  /** Instead of the one that is there: for tests, or to add what a proxy of yours asks for. */
+  fetch?: (url: string, request: RequestInit) => Promise<Response>;
+  /** Call back after so many milliseconds, unless what it returns is called before. */
+  timer?: (milliseconds: number, then: () => void) => () => void;
+  /** A number from 0 up to 1. */
+  random?: () => number;
+  /** Milliseconds, since whenever. */
+  now?: () => number;
+}
+
+/** What every verb takes besides its own. */
+export interface CallOptions {
+  /** Ends the call; a turn that runs goes on, unless its `onDisconnect` says otherwise. */
+  signal?: AbortSignal | undefined;
+}
+
+/** One request, as often as it is sent. */
+export interface Asked {
+  /** By default POST where there is something to say, else GET. */
+  readonly method?: "PATCH" | "DELETE" | undefined;
+  readonly path: string;
+  readonly body?: BodyInit;
+  /** The body as a value, to be made JSON. */
+  readonly said?: object | undefined;
+  readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
+  /** Whether it can do harm when it is sent twice. */
+  readonly isOnce?: boolean;
+}
+
+/** The beginning of an answer, and its text as it comes. It is closed when that was read to its end. */
+export interface Reply {
+  readonly headers: Headers;
+  close(): void;
+  readonly pieces: AsyncGenerator<string, void, undefined>;
+}
+
+const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
+const TYPE = "content-type";
+const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
+
+export class Wire {
+  readonly retries: Retries;
+  readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
+  readonly #base: string;
+  #model: Promise<string> | undefined;
+
+  constructor(base: string, options: ClientOptions) {
+    this.#base = base.replace(/\/+$/, "");
+    this.options = { fetch: (...given) => fetch(...given), timer: after, random: Math.random, now: Date.now, ...options };
+    this.retries = { times: 10, first: 100, most: 5_000, patience: 60_000, ...options.retries };
+  }
+
+  /** The model that answers where a request does not say. Throws InvalidInput if there are several. */
+  model(): Promise<string> {
+    const { model } = this.options;
+    this.#model ??= model
+      ? Promise.resolve(model)
+      : this.#onlyModel().catch((problem: unknown) => {
+          this.#model = undefined; // another time it may be known
+          throw problem;
+        });
+    return this.#model;
+  }
+
+  async #onlyModel(): Promise<string> {
+    const { data } = await this.json<{ data: { id: string }[] }>({ path: "/v1/models" });
+    const [only, other] = data;
+    if (only && !other) return only.id;
+    const names = data.slice(0, 20).map((each) => each.id);
+    throw errorOf("invalid_input", `Say which model shall answer, there or to the client: ${names.join(", ")}.`);
+  }
+
+  /** Send it once. Throws the error that the server answers with, ServerUnavailable if none does, and the reason of
+   * the signal. */
+  async open(asked: Asked, signal?: AbortSignal): Promise<Reply> {
+    const controller = new AbortController();
+    const unchain = chain(signal, controller);
+    let disarm = (): void => {};
+    const arm = (): void => {
+      disarm();
+      const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
+      disarm = timer(silence, () => controller.abort(unanswered("The server said nothing for too long.")));
+    };
+    const close = (): void => {
+      disarm();
+      unchain();
+      controller.abort();
+    };
+    const lost = (problem: unknown): unknown => {
+      const { aborted, reason } = controller.signal;
+      close();
+      return aborted ? reason : unanswered(`The server cannot be reached: ${String(problem)}`);
+    };
+    let response: Response;
+    try {
+      const headers = await this.#headers(asked);
+      arm();
+      controller.signal.throwIfAborted();
+      const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
+      const request = { method, headers, body, signal: controller.signal, cache: "no-store" } as const;
+      response = await this.options.fetch(this.#base + path, request);
+      disarm();
+    } catch (problem) {
+      throw lost(problem);
+    }
+    const pieces = (async function* (): Reply["pieces"] {
+      const decoder = new TextDecoder();
+      const reader = response.body?.getReader();
+      try {
+        for (;;) {
+          arm();
+          const piece = await reader?.read();
+          disarm();
+          if (!piece || piece.done) return;
+          yield decoder.decode(piece.value, { stream: true });
+        }
+      } catch (problem) {
+        throw lost(problem);
+      } finally {
+        close();
+      }
+    })();
+    if (!response.ok) throw refusal(response, await joined(pieces));
+    return { headers: response.headers, pieces, close };
+  }
+
+  async #headers(asked: Asked): Promise<Headers> {
+    const headers = new Headers();
+    for (const [name, value] of Object.entries(asked.headers ?? {})) if (value !== undefined) headers.set(name, value);
+    if (typeof asked.body === "string" && !headers.has(TYPE)) headers.set(TYPE, "application/json");
+    const { apiKey } = this.options;
+    const token = typeof apiKey === "function" ? await apiKey() : apiKey;
+    if (token) headers.set("authorization", `Bearer ${token}`);
+    return headers;
+  }
+
+  /** Send it until it is answered, and return what `read` makes of the answer. */
+  async ask<Told>(
+    asked: Asked,
+    signal: AbortSignal | undefined,
+    read: (reply: Reply) => Promise<Told>,
+  ): Promise<Told> {
+    const tries = new Tries(this, signal);
+    for (;;) {
+      try {
+        return await read(await this.open(asked, signal));
+      } catch (problem) {
+        if (asked.isOnce && isLost(problem)) {
+          problem.message += " It may have been done, and is not asked for again.";
+          throw problem;
+        }
+        // What was to be deleted is gone: that was this request, whose answer was lost.
+        if (asked.method === "DELETE" && tries.wasLost && problem instanceof ConversationUnavailable) return {} as Told;
+        await tries.pause(problem);
+      }
+    }
+  }
+
+  /** Ask for a JSON object. */
+  json<Told>({ said, ...asked }: Asked, signal?: AbortSignal): Promise<Told> {
+    const whole = said ? { ...asked, body: JSON.stringify(said) } : asked;
+    return this.ask(whole, signal, async (reply) => parsed(await joined(reply.pieces)) as Told);
+  }
+}
+
+/** The tries of one call since its last progress. */
+export class Tries {
+  /** Whether an answer was lost, so that it may have been done before. */
+  wasLost = false;
+  /** How many went wrong since there was progress. */
+  count = 0;
+  #since: number | undefined;
+  readonly #wire: Wire;
+  readonly #signal: AbortSignal | undefined;
+  readonly #isEndless: boolean;
+
+  constructor(wire: Wire, signal: AbortSignal | undefined, isEndless = false) {
+    this.#wire = wire;
+    this.#signal = signal;
+    this.#isEndless = isEndless;
+  }
+
+  progress(): void {
+    this.count = 0;
+    this.#since = undefined;
+  }
+
+  /** Wait before the next try. Throws the problem if there shall be none, and the reason of the signal. */
+  async pause(problem: unknown): Promise<void> {
+    if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
+    const { times, first, most, patience } = this.#wire.retries;
+    const wait = problem.retryAfter ?? 0;
+    const now = this.#wire.options.now();
+    const count = this.count++;
+    this.#since ??= now;
+    this.wasLost ||= isLost(problem);
+    const random = this.#wire.options.random();
+    // Clients that lost one server at once shall not come back all at once.
+    const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
+    if (!this.#isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
+    await this.#sleep(pause);
+  }
+
+  async #sleep(milliseconds: number): Promise<void> {
+    const signal = this.#signal;
+    let forget = (): void => {};
+    await new Promise<void>((resolve) => {
+      const wake = (): void => resolve();
+      const cancel = this.#wire.options.timer(milliseconds, wake);
+      signal?.addEventListener("abort", wake);
+      forget = () => {
+        cancel();
+        signal?.removeEventListener("abort", wake);
+      };
+    });
+    forget();
+    signal?.throwIfAborted();
+  }
+}
+
+/** Nobody answered, or not to the end. */
+export function unanswered(why: string, facts: ErrorFacts = {}): TurnledgerError {
+  return errorOf("server_unavailable", why, { isRetryable: true, ...facts });
+}
+
+/** Whether it may have been done, though nobody said so. */
+function isLost(problem: unknown): problem is TurnledgerError {
+  return problem instanceof TurnledgerError && problem.isRetryable && problem.status !== 429;
+}
+
+/** The whole of a text that comes in pieces. */
+export async function joined(pieces: AsyncIterable<string>): Promise<string> {
+  let whole = "";
+  for await (const piece of pieces) whole += piece;
+  return whole;
+}
+
+/** The value of a JSON text. Throws ServerUnavailable: it was cut off. */
+export function parsed(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw unanswered("The answer was not whole.");
+  }
+}
+
+/** The error that an answer or an event tells. Within a stream there is no status: the type says whose fault it is. */
+export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): TurnledgerError {
+  let said: { error?: { code?: string | null; message?: string; type?: string; param?: string | null } } = {};
+  try {
+    said = JSON.parse(body) as typeof said;
+  } catch {
+    // Something in between answered, in words of its own.
+  }
+  const { code, message, type, param } = said.error ?? {};
+  const { isRetryable = /^(server|rate_limit)_error$/.test(type ?? ""), status } = facts;
+  return errorOf(
+    code ?? `status_${status}`,
+    message ?? `Something answered with status ${status}. Check the address.`,
+    { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: { ...said, type, param } },
+    otherwise,
+  );
+}
+
+function refusal({ status, headers }: Response, body: string): TurnledgerError {
+  const wait = headers.get("retry-after");
+  const seconds = wait ? Number(wait) : NaN;
+  const isRetryable = TRANSIENT.includes(status) && headers.get("x-should-retry") !== "false";
+  const facts = {
+    status,
+    requestId: headers.get("x-request-id"),
+    retryAfter: seconds >= 0 ? seconds * 1000 : null,
+    isRetryable,
+  };
+  if (status === 401 || status === 403) return told(body, facts, NotAdmitted);
+  if (status === 429) return told(body, facts, TooManyRequests);
+  return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : undefined);
+}
+
+function after(milliseconds: number, then: () => void): () => void {
+  const timer = setTimeout(then, milliseconds);
+  return () => clearTimeout(timer);
+}
+
+/** Let the one end with the other, until what it returns is called. */
+export function chain(signal: AbortSignal | undefined, controller: AbortController): () => void {
+  const abort = (): void => controller.abort(signal?.reason);
+  if (signal?.aborted) abort();
+  signal?.addEventListener("abort", abort);
+  return () => signal?.removeEventListener("abort", abort);
+}

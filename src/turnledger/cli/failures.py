@@ -1,0 +1,76 @@
+"""What goes wrong, in one place for all commands: told on one line with the remedy, and by the exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from turnledger.cli.printing import say
+from turnledger.errors import TurnledgerError
+
+NOT_DONE = 2
+"""Exit code: it could not be done, or not all of it. 0: it was."""
+INTERRUPTED = 130
+"""Exit code: Ctrl-C."""
+NOBODY_READS = 141
+"""Exit code: who read the output has ended, as `head` does; the same that a shell tells of other programs."""
+
+NEEDS_CLI = "The command line needs more packages. Install them with: pip install 'turnledger[cli]'"
+NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
+NEEDS = {
+    **dict.fromkeys(("httpx2", "prompt_toolkit", "rich"), NEEDS_CLI),
+    **dict.fromkeys(
+        ("httptools", "prometheus_client", "starlette", "structlog", "uvicorn", "uvloop"), NEEDS_SERVER
+    ),
+}
+"""What to install, by the package that is not there."""
+
+
+class Told(TyperGroup):
+    """All commands. Whatever one raises ends here."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            done = super().invoke(ctx)
+            sys.stdout.flush()
+        except (TurnledgerError, ModuleNotFoundError, KeyboardInterrupt, OSError) as problem:
+            raise typer.Exit(tell(problem)) from None
+        return done
+
+
+def tell(problem: BaseException) -> int:
+    """Tell what is wrong, and return the exit code. Raises a problem that is a mistake of ours."""
+    if isinstance(problem, TurnledgerError):
+        say(f"{problem.code}: {problem}")
+        return NOT_DONE
+    if isinstance(problem, KeyboardInterrupt):
+        return INTERRUPTED
+    if isinstance(problem, BrokenPipeError):
+        _read_no_more()
+        return NOBODY_READS
+    if isinstance(problem, ModuleNotFoundError):
+        needed = NEEDS.get((problem.name or "").partition(".")[0])
+        if needed is None:
+            raise problem
+        say(needed)
+        return NOT_DONE
+    if isinstance(problem, OSError):
+        where = f" ({problem.filename})" if problem.filename else ""
+        say(f"system_error: {problem.strerror or problem}{where}")
+        return NOT_DONE
+    raise problem
+
+
+def _read_no_more() -> None:
+    """Have what is still to be written go nowhere: Python writes it when it ends, and would complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            os.dup2(nowhere, stream.fileno())
+        except (OSError, ValueError):  # no file of the system, as in a test
+            continue
+    os.close(nowhere)

@@ -1,0 +1,67 @@
+"""What is written, and where: results to standard output, what is said about them to standard error. Nothing
+that people or models wrote reaches a terminal but what can be printed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import typer
+
+from turnledger.model.printable import plain
+
+_BETWEEN_TOKENS = str.maketrans("\n\r\t", "   ")
+
+
+def say(text: str) -> None:
+    """Tell who sits there, beside what is printed."""
+    typer.echo(plain(text), err=True)
+
+
+def tell(text: str) -> None:
+    """Print one line of what was asked for."""
+    typer.echo(plain(text))
+
+
+def is_terminal() -> bool:
+    """Whether somebody looks at the standard output, and no program reads it."""
+    return sys.stdout.isatty()
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for each row, whole, with the cells of a column below each other."""
+    shown = [[plain(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)) for row in shown]
+    return [line.rstrip() for line in lines]
+
+
+def as_json(value: Any) -> str:
+    """A value as JSON, on one line that can be printed: what cannot stands there as `\\u` and its number."""
+    import msgspec
+
+    return printable_json(msgspec.json.encode(value, enc_hook=_encoded).decode())
+
+
+def _encoded(value: Any) -> Any:
+    """What our own types are in JSON: an item is kept as such."""
+    from msgspec import Raw
+
+    from turnledger.model.item import Item
+
+    return Raw(value.raw) if isinstance(value, Item) else str(value)
+
+
+def printable_json(text: str) -> str:
+    """The same JSON, of which everything can be printed: items are kept as they were given, and JSON allows
+    most control characters in a text."""
+    if text.isprintable():
+        return text
+    text = text.translate(_BETWEEN_TOKENS)  # no text has them as they are
+    return "".join(letter if letter.isprintable() else _escaped(letter) for letter in text)
+
+
+def _escaped(letter: str) -> str:
+    units = letter.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))

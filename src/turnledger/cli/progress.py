@@ -1,0 +1,90 @@
+"""How far long work has come: a bar on standard error, if somebody looks there, and only for work that takes
+its time."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+PATIENCE = 0.5
+"""Seconds before a bar appears: what is done by then needs none."""
+
+
+class Progress:
+    """A bar that comes when it takes long, and goes with the work. `total` is what it counts to, None if that
+    is not known."""
+
+    def __init__(
+        self,
+        doing: str,
+        total: int | None = None,
+        *,
+        in_bytes: bool = False,
+        is_shown: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._doing, self._total, self._in_bytes = doing, total, in_bytes
+        self._clock, self._began = clock, clock()
+        self._is_shown = is_shown and sys.stderr.isatty()
+        self._done = 0
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    @property
+    def pace(self) -> float | None:
+        """Seconds after which who only waits should `advance` by nothing, so that a bar appears; None where
+        none will."""
+        return PATIENCE if self._is_shown else None
+
+    def advance(self, by: int) -> None:
+        """So much more is done."""
+        self._done += by
+        if self._bar is not None and self._task is not None:
+            self._bar.update(self._task, completed=self._done)
+        elif self._is_shown and self._clock() - self._began >= PATIENCE:
+            self._begin()
+
+    def tell(self, line: str) -> None:
+        """Print a line to the standard output, above the bar if there is one."""
+        if self._bar is None or not sys.stdout.isatty():
+            typer.echo(line)
+            return
+        from rich.text import Text
+
+        # Both are the same terminal: written past the bar, the line would end up within it.
+        self._bar.console.print(Text(line), soft_wrap=True)
+
+    def _begin(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bar
+
+        counted = DownloadColumn() if self._in_bytes else MofNCompleteColumn()
+        self._bar = Bar(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=None),
+            counted,
+            TimeElapsedColumn(),
+            console=Console(stderr=True, highlight=False, markup=False, emoji=False),
+            transient=True,
+            expand=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
+        self._task = self._bar.add_task(self._doing, total=self._total, completed=self._done)
+        self._bar.start()

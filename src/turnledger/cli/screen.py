@@ -1,0 +1,75 @@
+"""A terminal that somebody looks at: how wide it is, and what stands out there. Texts are given as they are
+to be read; nothing in them is taken for markup, and no line ends in spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from turnledger.cli.records import Column
+
+GAP = 2
+"""Spaces between columns, and before what stands below a line."""
+NARROWEST = 8
+"""Characters of a text in a line, however little room there is."""
+
+
+def open_screen() -> Screen:
+    """The terminal behind the standard output. NO_COLOR and TERM are heard."""
+    return Screen(Console(highlight=False, markup=False, emoji=False))
+
+
+class Screen:
+    """Lines for people."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    @property
+    def width(self) -> int:
+        return self._console.width
+
+    def table(self, columns: Sequence[Column], widths: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
+        """A table with columns of these widths."""
+        self._row(columns, widths, [Text(column.title, "bold") for column in columns])
+        for row in rows:
+            self._row(columns, widths, list(map(Text, row)))
+
+    def paragraph(self, lines: Sequence[str]) -> None:
+        """A first line that stands out, and others below it."""
+        for number, line in enumerate(lines):
+            self.text(Text(line, "" if number else "bold"), GAP if number else 0)
+
+    def text(self, text: Text | str, indent: int = 0) -> None:
+        """A text, which goes on below where the window ends; each line begins so far to the right."""
+        shown = Text(text) if isinstance(text, str) else text
+        for line in self._wrapped(shown, max(self.width - indent, NARROWEST)):
+            self._line(Text(" " * indent).append_text(line))
+
+    def _row(self, columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Text]) -> None:
+        folded = [
+            self._wrapped(cell, width) if column.wraps else [self._shortened(cell, width)]
+            for column, width, cell in zip(columns, widths, cells, strict=True)
+        ]
+        for parts in zip_longest(*folded, fillvalue=Text()):
+            line = Text()
+            for part, width in zip(parts, widths, strict=True):
+                line.append_text(part)
+                line.append(" " * (width - part.cell_len + GAP))
+            self._line(line)
+
+    def _wrapped(self, text: Text, width: int) -> list[Text]:
+        return list(text.wrap(self._console, width, overflow="fold")) or [Text()]
+
+    def _shortened(self, text: Text, width: int) -> Text:
+        text.truncate(width, overflow="ellipsis")
+        return text
+
+    def _line(self, line: Text) -> None:
+        line.rstrip()
+        self._console.print(line, soft_wrap=True)

@@ -1,0 +1,83 @@
+"""The client of a server: it heals what connections and servers break, and never sends a turn twice.
+
+client = Client("http://127.0.0.1:8383")
+chat = client.chats.create()
+for event in chat.send("Hello", stream=True):
+    ...
+"""
+
+from turnledger.client.async_access import AsyncShares, AsyncTokens
+from turnledger.client.async_chat import AsyncChat, AsyncTurnStream
+from turnledger.client.async_client import AsyncChats, AsyncClient
+from turnledger.client.async_wire import AsyncStream
+from turnledger.client.pages import AsyncPages, Pages
+from turnledger.client.retrying import Pacing, Retries, Timeouts
+from turnledger.client.shapes import (
+    Answer,
+    Attempt,
+    Branch,
+    Change,
+    ChatInfo,
+    ChatPage,
+    Deleted,
+    Ended,
+    Hit,
+    Model,
+    Page,
+    Share,
+    Sibling,
+    Token,
+    Turn,
+    TurnEvent,
+    TurnRestarted,
+)
+from turnledger.client.sync_access import Shares, Tokens
+from turnledger.client.sync_chat import Chat, TurnStream
+from turnledger.client.sync_client import Chats, Client
+from turnledger.client.sync_wire import Stream
+from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
+from turnledger.model.transfer_report import ImportReport
+
+__all__ = [
+    "Answer",
+    "AsyncChat",
+    "AsyncChats",
+    "AsyncClient",
+    "AsyncPages",
+    "AsyncShares",
+    "AsyncStream",
+    "AsyncTokens",
+    "AsyncTurnStream",
+    "Attempt",
+    "Branch",
+    "Change",
+    "Chat",
+    "ChatInfo",
+    "ChatPage",
+    "Chats",
+    "Client",
+    "Deleted",
+    "Ended",
+    "Hit",
+    "ImportReport",
+    "ItemDone",
+    "Model",
+    "Pacing",
+    "Page",
+    "Pages",
+    "Retries",
+    "Share",
+    "Shares",
+    "Sibling",
+    "Stream",
+    "TextDelta",
+    "Timeouts",
+    "Token",
+    "Tokens",
+    "Turn",
+    "TurnEvent",
+    "TurnFinished",
+    "TurnRestarted",
+    "TurnStarted",
+    "TurnStream",
+]

@@ -1,0 +1,232 @@
+"""The awaiting edge: runs the steps of the core with httpx2.AsyncClient."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import Any, Generic, Self, TypeVar
+
+import httpx2
+
+from turnledger.client.retrying import Pacing
+from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
+from turnledger.client.wire import (
+    Broken,
+    Doing,
+    Exchange,
+    Forget,
+    Give,
+    Open,
+    Pause,
+    Read,
+    Record,
+    Reply,
+    Request,
+    Step,
+)
+
+Result = TypeVar("Result")
+Given = TypeVar("Given")
+
+
+class AsyncWire:
+    """Connections to one server. Any number of tasks of one loop may use it at once."""
+
+    def __init__(self, address: Address, pacing: Pacing, http: httpx2.AsyncClient | None = None) -> None:
+        self._address = address
+        self._sleep = pacing.sleep
+        self._http = http or httpx2.AsyncClient(limits=LIMITS)
+        self._is_own = http is None
+        self._closed = asyncio.Event()
+
+    async def run(self, doing: Doing[Result]) -> Result:
+        """Do something that gives nothing on its way."""
+        outcome: Any = None
+        while True:
+            try:
+                step = doing.send(outcome)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            outcome = await self.do(step)
+
+    async def do(self, step: Step) -> Any:
+        """Run one step that needs no stream."""
+        match step:
+            case Exchange():
+                return await self._exchange(step.request)
+            case Pause():
+                return await self.pause(step.seconds)
+            case Record() | Forget():
+                return None
+        raise AssertionError(step)
+
+    async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
+        """Send a request; the response is left to be read where it is good."""
+        try:
+            response = await self._http.send(self._build(request), stream=True)
+            if is_stream(response):
+                return reply_of(response), response
+            try:
+                return reply_of(response, await response.aread()), None
+            finally:
+                await response.aclose()
+        except PROBLEMS as problem:
+            return self._broken(problem)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait. Raises RequestFailed if the client is closed meanwhile."""
+        if self._sleep is not None:
+            slept = self._sleep(seconds)
+            if inspect.isawaitable(slept):
+                await slept
+        else:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._closed.wait()
+        if self._closed.is_set():
+            raise closed()
+
+    async def close(self) -> None:
+        """Wake all who wait, and close the connections."""
+        self._closed.set()
+        if self._is_own:
+            await self._http.aclose()
+
+    async def _exchange(self, request: Request) -> Reply | Broken:
+        try:
+            response = await self._http.send(self._build(request))
+            return reply_of(response, response.content)
+        except PROBLEMS as problem:
+            return self._broken(problem)
+
+    def _build(self, request: Request) -> httpx2.Request:
+        if self._closed.is_set():
+            raise closed()
+        arguments = self._address.arguments(request)
+        if request.pieces is not None:
+            arguments["content"] = _awaited(request.pieces())
+        return self._http.build_request(**arguments)
+
+    def _broken(self, problem: Exception) -> Broken:
+        if self._closed.is_set():
+            raise closed() from None
+        return broken_by(problem)
+
+
+class AsyncStream(Generic[Given]):
+    """Something that is told piece by piece: iterate it. One task at a time reads; leave the block, or
+    close it, to let go of its connection."""
+
+    def __init__(self, wire: AsyncWire, steps: Doing[None]) -> None:
+        self._wire = wire
+        self._steps = steps
+        self._response: httpx2.Response | None = None
+        self._chunks: AsyncIterator[bytes] = _nothing()
+        self._given: deque[Given] = deque()
+        self._step: Step | None = next(steps)
+        self._error: BaseException | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Given:
+        while not self._given:
+            if self._step is None:
+                self._end()
+            await self._go()
+        return self._given.popleft()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Read no more. What was asked for goes on, unless it was asked for otherwise."""
+        self._step = None
+        self._given.clear()
+        self._steps.close()
+        await self._let_go()
+
+    async def begin(self) -> Self:
+        """Go on until there is something to read. Raises what stands in the way of that."""
+        while self._step is not None and not isinstance(self._step, Read | Give):
+            await self._go()
+        if self._error is not None:
+            self._end()
+        return self
+
+    async def _go(self) -> None:
+        """Run the step that is next."""
+        step = self._step
+        if step is None:
+            return
+        try:
+            outcome = await self._do(step)
+        except BaseException:
+            await self.close()
+            raise
+        await self._advance(outcome)
+
+    async def _do(self, step: Step) -> Any:
+        match step:
+            case Read():
+                return await self._read()
+            case Give():
+                self._given.extend(step.given)
+                return None
+            case Open():
+                return await self._open(step.request)
+        return await self._wire.do(step)
+
+    async def _advance(self, outcome: Any) -> None:
+        try:
+            self._step = self._steps.send(outcome)
+        except StopIteration:
+            self._step = None
+        except BaseException as problem:
+            self._step, self._error = None, problem
+        if self._step is None:
+            await self._let_go()
+
+    def _end(self) -> None:
+        error, self._error = self._error, None
+        raise error if error is not None else StopAsyncIteration
+
+    async def _open(self, request: Request) -> Reply | Broken:
+        await self._let_go()
+        opened = await self._wire.open(request)
+        if isinstance(opened, Broken):
+            return opened
+        reply, self._response = opened
+        if self._response is not None:
+            is_plain = "content-encoding" not in reply.headers
+            self._chunks = self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
+        return reply
+
+    async def _read(self) -> bytes | Broken:
+        try:
+            return await anext(self._chunks, b"")
+        except PROBLEMS as problem:
+            return broken_by(problem)
+
+    async def _let_go(self) -> None:
+        response, self._response = self._response, None
+        if response is not None:
+            self._chunks = _nothing()
+            await response.aclose()
+
+
+async def _awaited(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    for chunk in list[bytes]():
+        yield chunk

@@ -1,0 +1,53 @@
+"""Files that are told line by line. A file that is cut off is not whole, and cannot be read on."""
+
+from __future__ import annotations
+
+from turnledger.client.problems import told_by
+from turnledger.client.retrying import Trying
+from turnledger.client.wire import READ, Broken, Doing, Give, Open, Pause, Reply, Request
+from turnledger.errors import ServerUnavailable
+
+
+def download(trying: Trying, request: Request) -> Doing[None]:
+    """Give the lines of a file, each with its line end; repeated as long as none was given. Raises
+    ServerUnavailable where it is cut off later."""
+    while True:
+        opened: Reply | Broken = yield Open(request)
+        if isinstance(opened, Reply) and opened.status == 200:
+            broken, count = yield from _lines()
+            if broken is None:
+                return
+            if count:
+                raise ServerUnavailable(
+                    f"The file was cut off after {count} lines: {broken.reason}. It is not whole; ask again."
+                )
+            opened = broken
+        if isinstance(opened, Reply):
+            told = told_by(opened)
+            seconds = trying.pause(told.retry_after) if told.is_passing else None
+            if seconds is None:
+                raise told.error
+        else:
+            seconds = None if opened.is_hopeless else trying.pause()
+            if seconds is None:
+                raise ServerUnavailable(f"No whole answer came from the server: {opened.reason}.")
+        yield Pause(seconds)
+
+
+def _lines() -> Doing[tuple[Broken | None, int]]:
+    count, rest = 0, list[bytes]()
+    while True:
+        chunk: bytes | Broken = yield READ
+        if isinstance(chunk, Broken):
+            return chunk, count
+        if not chunk:
+            if rest:
+                yield Give([b"".join(rest)])
+            return None, count
+        if b"\n" not in chunk:
+            rest.append(chunk)
+            continue
+        lines = b"".join((*rest, chunk)).splitlines(keepends=True)
+        rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
+        count += len(lines)
+        yield Give(lines)

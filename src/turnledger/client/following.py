@@ -1,0 +1,262 @@
+"""Following a turn to its end, whatever happens to connections and servers meanwhile.
+
+A turn is asked for under an idempotency_key, so asking again is always safe: the server attaches the request
+to the turn that runs, replays the one that is committed, or tries again one that failed. Once the turn's id
+is known, its events are read on by their numbers, which is cheaper than asking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from turnledger.client.event_parser import EventParser, SentEvent
+from turnledger.client.problems import OF_THE_PROCESS, Told, failed_with, like, told_by, told_in_stream
+from turnledger.client.retrying import Retries, Trying
+from turnledger.client.shapes import TurnRestarted
+from turnledger.client.wire import READ, Broken, Doing, Forget, Give, Open, Pause, Record, Reply, Request
+from turnledger.errors import RequestFailed, ServerUnavailable, TurnledgerError, TurnNotFound, TurnStopped
+from turnledger.model.attempt import AttemptState, Failure
+from turnledger.model.event import Event, TextDelta, TurnFinished
+from turnledger.model.ids import ConversationId, TurnId
+
+_events = msgspec.json.Decoder[Event](Event)
+_PROCESS_FAILED = "the process that ran the turn ended"
+
+
+class Following:
+    """One turn, followed by one reader. What is known of it may be looked at from other threads."""
+
+    def __init__(
+        self,
+        trying: Trying,
+        retries: Retries,
+        *,
+        ask: Callable[[], Doing[Request]] | None = None,
+        idempotency_key: str | None = None,
+        turn: TurnId | None = None,
+        after: int = 0,
+        on_place: Callable[[ConversationId], None] | None = None,
+    ) -> None:
+        """`ask` makes the request that asks for the turn; without it, the one that is named is only read."""
+        self.idempotency_key = idempotency_key
+        self.turn = turn
+        self.conversation: ConversationId | None = None
+        self.state = "continued"
+        self.is_replayed = False
+        self.finished: TurnFinished | None = None
+        self._trying = trying
+        self._retries = retries
+        self._ask = ask
+        self._request: Request | None = None
+        self._on_place = on_place
+        self._asks = turn is None
+        """Whether to ask next; else to read on."""
+        self._last = after
+        self._attempt = 1
+        self._texts: list[str] = []
+        self._request_id: str | None = None
+        self._may_have_arrived = False
+        self._has_heard = False
+        """Anything new, on the connection that is open."""
+        self._error: TurnledgerError | None = None
+
+    @property
+    def text(self) -> str:
+        """What was told of text so far."""
+        return "".join(self._texts)
+
+    def steps(self) -> Doing[None]:
+        """Follow the turn, and give its events. Raises what became of it other than well, behind them."""
+        if self._ask is not None:
+            self._request = yield from self._ask()
+            if self.idempotency_key is not None:
+                yield Record(self.idempotency_key, self._request)
+        try:
+            yield from self._until_known()
+        except TurnledgerError as problem:
+            # Of what cannot be reached, the end is not known: it is kept for another time.
+            if self.idempotency_key is not None and not isinstance(problem, ServerUnavailable):
+                yield Forget(self.idempotency_key)
+            raise
+        if self.idempotency_key is not None:
+            yield Forget(self.idempotency_key)
+        if self._error is not None:
+            raise self._error
+
+    def _until_known(self) -> Doing[None]:
+        while True:
+            opened: Reply | Broken = yield Open(self._next_request())
+            trouble: Told | Broken | None
+            if isinstance(opened, Broken):
+                self._may_have_arrived |= opened.may_have_arrived
+                trouble = opened
+            elif opened.status == 200:
+                trouble = yield from self._listen(opened)
+            else:
+                trouble = self._refused(told_by(opened))
+            if trouble is None:
+                return
+            yield Pause(self._pause_after(trouble))
+
+    # Asking.
+
+    def _next_request(self) -> Request:
+        if self._asks and self._request is not None:
+            return self._request
+        assert self.turn is not None  # noqa: S101 - there is one to read, or a request that asks for it
+        return Request(
+            method="GET",
+            path=f"/api/turns/{self.turn}/events",
+            headers={"accept": "text/event-stream", "last-event-id": str(self._last)},
+        )
+
+    def _refused(self, told: Told) -> Told:
+        if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
+            self._asks = True  # its store lost it together with its power
+            return Told(told.error, is_passing=True)
+        if not told.is_passing:
+            raise told.error
+        return told
+
+    def _pause_after(self, trouble: Told | Broken) -> float:
+        """How long to wait before the next try. Raises if there is none."""
+        if isinstance(trouble, Broken):
+            seconds = None if trouble.is_hopeless else self._trying.pause()
+            error = self._given_up(trouble.reason)
+        else:
+            seconds = self._trying.pause(trouble.retry_after)
+            error = trouble.error
+            if isinstance(error, ServerUnavailable):
+                error = like(error, self._given_up(str(error)))
+        if seconds is None:
+            raise error
+        return seconds
+
+    def _given_up(self, reason: str) -> TurnledgerError:
+        tries = f", after {self._trying.failed} tries" if self._trying.failed > 1 else ""
+        told = f"No whole answer came from the server{tries}: {reason.rstrip('.')}."
+        if self.idempotency_key is not None:
+            told += f" {self._how_it_stands()} Ask again with the same idempotency_key, and it happens once."
+        return ServerUnavailable(told, idempotency_key=self.idempotency_key)
+
+    def _how_it_stands(self) -> str:
+        if self.turn is not None:
+            return f"The turn {self.turn} may still be running."
+        if self._may_have_arrived:
+            return "The turn may have begun, and may still be running."
+        return "The request never reached it: nothing was run."
+
+    # Listening.
+
+    def _listen(self, opened: Reply) -> Doing[Told | Broken | None]:
+        """Give the events of a stream; return None behind the last one, or what went wrong."""
+        if restarted := self._placed(opened):
+            yield Give((restarted,))
+        parser, self._has_heard = EventParser(), False
+        while True:
+            chunk: bytes | Broken = yield READ
+            if isinstance(chunk, Broken):
+                return chunk
+            if not chunk:
+                return self._ended_early()
+            given: list[Any] = []
+            trouble = self._take(parser.feed(chunk), given)
+            if given:
+                self._has_heard = True
+                self._trying.progress()
+                yield Give(given)
+            if trouble is not None or self.finished is not None:
+                return trouble
+
+    def _placed(self, opened: Reply) -> TurnRestarted | None:
+        """Note where the turn runs; tell if it is another attempt than the one that was followed."""
+        headers = opened.headers
+        self._request_id = headers.get("x-request-id")
+        if not headers.get("content-type", "").startswith("text/event-stream"):
+            raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
+        if not self._asks:
+            return None
+        try:
+            turn = TurnId(headers["x-turn-id"])
+            self.conversation = ConversationId(headers["x-conversation-id"])
+        except KeyError:
+            raise RequestFailed(
+                "What answers at this address is no Turnledger server. Check the address."
+            ) from None
+        if self._on_place is not None:
+            self._on_place(self.conversation)
+        self._asks = False
+        known, self.turn = self.turn, turn
+        if known is None:
+            self.state = headers.get("x-conversation-state", self.state)
+            self.is_replayed = headers.get("idempotency-replayed") == "true"
+        if known in (None, turn) or not self._last:
+            return None
+        self._last = 0
+        self._texts.clear()
+        self._attempt += 1
+        return TurnRestarted(turn=turn, attempt=self._attempt)
+
+    def _take(self, sent: list[SentEvent], given: list[Any]) -> Told | Broken | None:
+        for id, kind, data in sent:
+            if kind == b"error":
+                told = told_in_stream(data, self._request_id)
+                if not told.is_passing:
+                    raise told.error
+                return told
+            if not data:
+                continue
+            number = int(id) if id.isdigit() else 0
+            if number <= self._last:
+                continue
+            if number != self._last + 1:
+                return Broken("events are missing from the stream")
+            try:
+                event = _events.decode(data)
+            except msgspec.ValidationError:
+                self._last = number  # a kind of event that this client does not know yet
+                continue
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                return Broken("an event in the stream is garbled")
+            if type(event) is TextDelta:
+                self._texts.append(event.text)
+            elif type(event) is TurnFinished and (trouble := self._ended(event)) is not None:
+                return trouble
+            self._last = number
+            given.append(event)
+        return None
+
+    # Ending.
+
+    def _ended(self, event: TurnFinished) -> Broken | None:
+        """Note how the turn ended; or return why it is to be asked for again."""
+        failure = event.failure
+        is_failed = event.state in (AttemptState.FAILED, AttemptState.RESUMED)
+        if is_failed and self._may_restart(event.state, failure):
+            self._asks = True
+            return Broken(failure.message if failure else _PROCESS_FAILED)
+        self.finished = event
+        if self._ask is None or event.state in (AttemptState.COMPLETED, AttemptState.KEPT):
+            return None
+        if event.state is AttemptState.DISCARDED or (event.state is AttemptState.SETTLED and not failure):
+            self._error = TurnStopped()
+        else:
+            self._error = failed_with(failure)
+        return None
+
+    def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
+        """Whether nothing of the failure was the model's, so that the same request may go better. A turn that
+        ends its server each time is not asked for for ever, however much it tells in between."""
+        if self._request is None or self._attempt > self._retries.times:
+            return False
+        return state is AttemptState.RESUMED or (failure is not None and failure.code in OF_THE_PROCESS)
+
+    def _ended_early(self) -> Broken | None:
+        if self._request is None and not self._has_heard:
+            return None  # it was withdrawn before it began, or all of it was heard before
+        # A turn that died with its process told more than was written down: reading on finds nothing there.
+        self._asks = self._request is not None
+        return Broken("the stream ended before the turn did")

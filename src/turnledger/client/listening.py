@@ -1,0 +1,88 @@
+"""Listening to what happens to one's chats, for as long as somebody listens."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from turnledger.client.event_parser import EventParser, SentEvent
+from turnledger.client.problems import Told, told_by, told_in_stream
+from turnledger.client.retrying import Retries, Trying
+from turnledger.client.shapes import Change, decoded
+from turnledger.client.wire import READ, Broken, Doing, Give, Open, Pause, Reply, Request
+from turnledger.errors import RequestFailed, ServerUnavailable
+
+
+class Listening:
+    """One listener. It goes on behind the last change that it heard, whatever breaks."""
+
+    def __init__(self, trying: Trying, retries: Retries, after: str | None) -> None:
+        self.position = after
+        self._trying = trying
+        self._retries = retries
+        self._has_heard = False
+
+    def steps(self) -> Doing[None]:
+        """Give the changes, without end. Raises what the server says for good; and ServerUnavailable, if it
+        was never heard."""
+        while True:
+            opened: Reply | Broken = yield Open(self._request())
+            trouble: Told | Broken
+            if isinstance(opened, Broken):
+                trouble = opened
+            elif opened.status == 200:
+                trouble = yield from self._listen(opened)
+            else:
+                trouble = told_by(opened)
+            if isinstance(trouble, Told) and not trouble.is_passing:
+                raise trouble.error
+            yield Pause(self._pause_after(trouble))
+
+    def _request(self) -> Request:
+        headers = {"accept": "text/event-stream"}
+        if self.position:
+            headers["last-event-id"] = self.position
+        return Request(method="GET", path="/api/events", headers=headers)
+
+    def _listen(self, opened: Reply) -> Doing[Told | Broken]:
+        if not opened.headers.get("content-type", "").startswith("text/event-stream"):
+            raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
+        parser, request_id = EventParser(), opened.headers.get("x-request-id")
+        while True:
+            chunk: bytes | Broken = yield READ
+            if isinstance(chunk, Broken):
+                return chunk
+            if not chunk:
+                return Broken("the stream ended")
+            self._trying.progress()
+            self._has_heard = True
+            given: list[Change] = []
+            told = None
+            for event in parser.feed(chunk):
+                if event.kind == b"error":
+                    told = told_in_stream(event.data, request_id)
+                    break
+                if change := self._change_of(event):
+                    given.append(change)
+            if given:
+                yield Give(given)
+            if told is not None:
+                return told
+
+    def _change_of(self, event: SentEvent) -> Change | None:
+        if event.id:
+            self.position = event.id.decode("ascii", "replace")
+        if not event.data:
+            return None  # it only says how far everything was told
+        return replace(decoded(Change, event.data), position=self.position or "")
+
+    def _pause_after(self, trouble: Told | Broken) -> float:
+        is_hopeless = isinstance(trouble, Broken) and trouble.is_hopeless
+        asked = None if isinstance(trouble, Broken) else trouble.retry_after
+        seconds = None if is_hopeless else self._trying.pause(asked)
+        if seconds is not None:
+            return seconds
+        if self._has_heard and self._retries.times and not is_hopeless:
+            return max(self._retries.most, asked or 0.0)  # who listens waits for the server to come back
+        if isinstance(trouble, Told):
+            raise trouble.error
+        raise ServerUnavailable(f"The server was not heard: {trouble.reason}. Check that it runs there.")

@@ -1,0 +1,87 @@
+"""How long to wait for a server, how often to ask it again, and when to give up."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from turnledger.errors import InvalidInput
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """Seconds."""
+
+    connect: float = 5.0
+    """Until there is a connection."""
+    silence: float = 45.0
+    """Without a byte from the server, which says something every 15 seconds while a turn runs."""
+    write: float = 30.0
+    """Without a byte that the server takes."""
+
+    def __post_init__(self) -> None:
+        if min(self.connect, self.silence, self.write) <= 0:
+            raise InvalidInput("Timeouts are seconds above zero.")
+
+
+class Retries(Struct, frozen=True, kw_only=True):
+    """How a request is repeated that got no whole answer, or one that says to try again."""
+
+    times: int = 10
+    """So often at most without any progress; a new event is progress. 0: never."""
+    first: float = 0.1
+    """Seconds before the first repetition; each later pause is twice as long, and a random part shorter."""
+    most: float = 5.0
+    """Seconds that a pause takes at most, unless the server asks for more."""
+    patience: float = 60.0
+    """Seconds from the first failure after which no repetition is begun."""
+
+    def __post_init__(self) -> None:
+        if self.times < 0 or min(self.first, self.most, self.patience) < 0:
+            raise InvalidInput("Retries are counts and seconds, none below zero.")
+
+
+class Pacing(Struct, frozen=True, kw_only=True):
+    """Where time and chance come from. Tests give their own, and never wait."""
+
+    now: Callable[[], float] = time.monotonic
+    chance: Callable[[], float] = random.random
+    sleep: Callable[[float], Awaitable[None] | None] | None = None
+    """None: wait until the time is over, or the client is closed."""
+
+
+class Trying:
+    """Counts the tries of one request, or of one stream."""
+
+    def __init__(self, retries: Retries, pacing: Pacing) -> None:
+        self._retries = retries
+        self._pacing = pacing
+        self._failed = 0
+        self._since = 0.0
+
+    @property
+    def failed(self) -> int:
+        """How many tries went wrong since there was progress."""
+        return self._failed
+
+    def progress(self) -> None:
+        """Something new was heard."""
+        self._failed = 0
+
+    def pause(self, asked: float | None = None) -> float | None:
+        """Count one that went wrong, and return how long to wait before the next one; None: give up. `asked`
+        are the seconds that the server asks for."""
+        now = self._pacing.now()
+        if not self._failed:
+            self._since = now
+        self._failed += 1
+        if self._failed > self._retries.times:
+            return None
+        longest = min(self._retries.most, self._retries.first * 2.0 ** min(self._failed - 1, 30))
+        # Clients that lost one server at once shall not come back all at once.
+        seconds = longest * (0.5 + self._pacing.chance() / 2)
+        if asked is not None:
+            seconds = max(asked, seconds)
+        return None if now - self._since + seconds > self._retries.patience else seconds

@@ -1,0 +1,216 @@
+"""The blocking edge: runs the steps of the core with httpx2.Client."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Generic, Self, TypeVar
+
+import httpx2
+
+from turnledger.client.retrying import Pacing
+from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
+from turnledger.client.wire import (
+    Broken,
+    Doing,
+    Exchange,
+    Forget,
+    Give,
+    Open,
+    Pause,
+    Read,
+    Record,
+    Reply,
+    Request,
+    Step,
+)
+
+Result = TypeVar("Result")
+Given = TypeVar("Given")
+
+
+class SyncWire:
+    """Connections to one server. Any number of threads may use it at once."""
+
+    def __init__(self, address: Address, pacing: Pacing, http: httpx2.Client | None = None) -> None:
+        self._address = address
+        self._sleep = pacing.sleep
+        self._http = http or httpx2.Client(limits=LIMITS)
+        self._is_own = http is None
+        self._closed = threading.Event()
+
+    def run(self, doing: Doing[Result]) -> Result:
+        """Do something that gives nothing on its way."""
+        outcome: Any = None
+        while True:
+            try:
+                step = doing.send(outcome)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            outcome = self.do(step)
+
+    def do(self, step: Step) -> Any:
+        """Run one step that needs no stream."""
+        match step:
+            case Exchange():
+                return self._exchange(step.request)
+            case Pause():
+                return self.pause(step.seconds)
+            case Record() | Forget():
+                return None
+        raise AssertionError(step)
+
+    def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
+        """Send a request; the response is left to be read where it is good."""
+        try:
+            response = self._http.send(self._build(request), stream=True)
+            if is_stream(response):
+                return reply_of(response), response
+            try:
+                return reply_of(response, response.read()), None
+            finally:
+                response.close()
+        except PROBLEMS as problem:
+            return self._broken(problem)
+
+    def pause(self, seconds: float) -> None:
+        """Wait. Raises RequestFailed if the client is closed meanwhile."""
+        if self._sleep is not None:
+            self._sleep(seconds)
+        else:
+            self._closed.wait(seconds)
+        if self._closed.is_set():
+            raise closed()
+
+    def close(self) -> None:
+        """Wake all who wait, and close the connections."""
+        self._closed.set()
+        if self._is_own:
+            self._http.close()
+
+    def _exchange(self, request: Request) -> Reply | Broken:
+        try:
+            response = self._http.send(self._build(request))
+            return reply_of(response, response.content)
+        except PROBLEMS as problem:
+            return self._broken(problem)
+
+    def _build(self, request: Request) -> httpx2.Request:
+        if self._closed.is_set():
+            raise closed()
+        arguments = self._address.arguments(request)
+        if request.pieces is not None:
+            arguments["content"] = request.pieces()
+        return self._http.build_request(**arguments)
+
+    def _broken(self, problem: Exception) -> Broken:
+        if self._closed.is_set():
+            raise closed() from None
+        return broken_by(problem)
+
+
+class Stream(Generic[Given]):
+    """Something that is told piece by piece: iterate it. One thread at a time reads; leave the block, or
+    close it, to let go of its connection."""
+
+    def __init__(self, wire: SyncWire, steps: Doing[None]) -> None:
+        self._wire = wire
+        self._steps = steps
+        self._response: httpx2.Response | None = None
+        self._chunks: Iterator[bytes] = iter(())
+        self._given: deque[Given] = deque()
+        self._step: Step | None = next(steps)
+        self._error: BaseException | None = None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Given:
+        while not self._given:
+            if self._step is None:
+                self._end()
+            self._go()
+        return self._given.popleft()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Read no more. What was asked for goes on, unless it was asked for otherwise."""
+        self._step = None
+        self._given.clear()
+        self._steps.close()
+        self._let_go()
+
+    def begin(self) -> Self:
+        """Go on until there is something to read. Raises what stands in the way of that."""
+        while self._step is not None and not isinstance(self._step, Read | Give):
+            self._go()
+        if self._error is not None:
+            self._end()
+        return self
+
+    def _go(self) -> None:
+        """Run the step that is next."""
+        step = self._step
+        if step is None:
+            return
+        try:
+            outcome = self._do(step)
+        except BaseException:
+            self.close()
+            raise
+        self._advance(outcome)
+
+    def _do(self, step: Step) -> Any:
+        match step:
+            case Read():
+                return self._read()
+            case Give():
+                self._given.extend(step.given)
+                return None
+            case Open():
+                return self._open(step.request)
+        return self._wire.do(step)
+
+    def _advance(self, outcome: Any) -> None:
+        try:
+            self._step = self._steps.send(outcome)
+        except StopIteration:
+            self._step = None
+        except BaseException as problem:
+            self._step, self._error = None, problem
+        if self._step is None:
+            self._let_go()
+
+    def _end(self) -> None:
+        error, self._error = self._error, None
+        raise error if error is not None else StopIteration
+
+    def _open(self, request: Request) -> Reply | Broken:
+        self._let_go()
+        opened = self._wire.open(request)
+        if isinstance(opened, Broken):
+            return opened
+        reply, self._response = opened
+        if self._response is not None:
+            is_plain = "content-encoding" not in reply.headers
+            self._chunks = self._response.iter_raw() if is_plain else self._response.iter_bytes()
+        return reply
+
+    def _read(self) -> bytes | Broken:
+        try:
+            return next(self._chunks, b"")
+        except PROBLEMS as problem:
+            return broken_by(problem)
+
+    def _let_go(self) -> None:
+        response, self._response = self._response, None
+        if response is not None:
+            self._chunks = iter(())
+            response.close()

@@ -1,0 +1,105 @@
+"""What both edges tell httpx2, and hear from it, alike."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+
+from turnledger.client.retrying import Timeouts
+from turnledger.client.wire import Broken, Reply, Request
+from turnledger.errors import InvalidInput, RequestFailed, TurnledgerError
+
+_NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
+_HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
+PROBLEMS = (httpx2.RequestError, httpx2.StreamError)
+"""What httpx2 raises where a request got no whole answer."""
+LIMITS = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=30.0)
+"""Nobody waits for the connection of another: each stream has its own. Idle ones are dropped before servers
+drop them."""
+
+
+class Address:
+    """Where the server is, and what every request to it carries."""
+
+    def __init__(self, base_url: str, api_key: str | None, timeouts: Timeouts) -> None:
+        self.base_url = _checked(base_url)
+        self._headers = {"user-agent": "turnledger-python", "accept-encoding": "identity"}
+        if api_key is not None:
+            self._headers["authorization"] = f"Bearer {_checked_api_key(api_key)}"
+        self._timeout = httpx2.Timeout(
+            connect=timeouts.connect, read=timeouts.silence, write=timeouts.write, pool=timeouts.connect
+        )
+
+    def __repr__(self) -> str:
+        return f"Address({self.base_url!r})"  # the api_key is not shown
+
+    def arguments(self, request: Request) -> dict[str, Any]:
+        """How httpx2 builds this request."""
+        arguments: dict[str, Any] = {
+            "method": request.method,
+            "url": self.base_url + request.path,
+            "headers": {**self._headers, **request.headers},
+            "timeout": self._timeout,
+        }
+        if request.query:
+            arguments["params"] = list(request.query)
+        if request.body is not None:
+            arguments["content"] = request.body
+        return arguments
+
+
+def _checked(base_url: str) -> str:
+    try:
+        url = httpx2.URL(base_url)
+    except (httpx2.InvalidURL, TypeError) as problem:
+        raise InvalidInput(f"base_url is not an address: {problem}.") from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise InvalidInput("base_url is the address of a server, as in http://127.0.0.1:8383.")
+    if url.userinfo or url.query or url.fragment:
+        raise InvalidInput("base_url is an address alone. What lets you in is the api_key.")
+    return str(url).rstrip("/")
+
+
+def _checked_api_key(api_key: str) -> str:
+    if not api_key.isascii() or not api_key.isprintable() or not api_key.strip() or " " in api_key:
+        raise InvalidInput("api_key is the text of a token, in one line. Check that it was copied whole.")
+    return api_key
+
+
+def reply_of(response: httpx2.Response, body: bytes = b"") -> Reply:
+    headers: Mapping[str, str] = response.headers
+    return Reply(response.status_code, headers, body)
+
+
+def is_stream(response: httpx2.Response) -> bool:
+    """Whether the body is left to be read piece by piece."""
+    return response.status_code == 200
+
+
+def broken_by(problem: Exception) -> Broken:
+    """What is left of a request that httpx2 gave up."""
+    words = str(problem) or type(problem).__name__
+    return Broken(
+        words[:1].lower() + words[1:].rstrip("."),
+        may_have_arrived=not isinstance(problem, _NEVER_LEFT),
+        is_hopeless=isinstance(problem, _HOPELESS) or _is_untrusted(problem),
+    )
+
+
+def _is_untrusted(problem: BaseException | None) -> bool:
+    """Whether the server's certificate was refused: the next one is the same."""
+    while problem is not None:
+        if isinstance(problem, ssl.SSLCertVerificationError):
+            return True
+        problem = problem.__cause__ or problem.__context__
+    return False
+
+
+def closed() -> TurnledgerError:
+    """What is raised where the client was closed."""
+    error = RequestFailed("The client was closed. What it had asked for may still be running.")
+    error.code = "client_closed"  # type: ignore[misc]
+    return error

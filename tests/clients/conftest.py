@@ -1,0 +1,37 @@
+"""What the tests of clients share: the places, and a driver for each client."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+pytest.register_assert_rewrite("tests.clients.playing", "tests.clients.scenario")
+
+from tests.clients.drivers.all_drivers import started  # noqa: E402
+from tests.clients.drivers.driver import Driver  # noqa: E402
+from tests.clients.places import ProcessPlace, ServedPlace, process_place, served_place  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def served() -> AsyncIterator[ServedPlace]:
+    """One server for all tests of a module."""
+    async with served_place() as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+async def killable(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ProcessPlace]:
+    """One that can be killed."""
+    async with process_place(tmp_path_factory.mktemp("server")) as place:
+        yield place
+
+
+@pytest.fixture(scope="module", params=["python", "async", "typescript"])
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Driver]:
+    """The driver of each client."""
+    async with started(request.param) as driver:
+        yield driver

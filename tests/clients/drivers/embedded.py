@@ -1,0 +1,425 @@
+"""The driver without a wire: a ledger in the process of the test, with the demo model."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from turnledger import Ledger
+from turnledger.chat import Chat
+from turnledger.engine.block import TurnBlock
+from turnledger.engine.ending import Ended
+from turnledger.engine.outcome import committed
+from turnledger.errors import TurnAttached, TurnledgerError, TurnReplayed, TurnStopped
+from turnledger.model.event import Event, TextDelta, TurnFinished
+from turnledger.model.ids import ConversationId
+from turnledger.model.turn import Turn
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.demo import DemoModel
+from turnledger.server.routes.chats import about, listed_shown
+from turnledger.server.wire_json import encode
+
+OF_TURNS = ("instructions", "idempotency_key", "on_busy", "on_stop", "on_failure")
+
+
+@dataclass
+class NamedChat:
+    """A chat that a scenario named: by an id, or by a conversation_key until that is known."""
+
+    ledger: Ledger
+    id: str | None = None
+    conversation_key: str | None = None
+    scope: str = ""
+
+    async def opened(self) -> Chat:
+        if self.id is not None:
+            return await self.ledger.conversation(self.id)
+        return await self.ledger.conversation(
+            conversation_key=self.conversation_key, scope=self.scope, create=False
+        )
+
+
+@dataclass
+class Stream:
+    """A turn that is followed."""
+
+    chat: NamedChat
+    turn: str
+
+
+@dataclass
+class Run:
+    """A turn that a command asks for."""
+
+    tell: Tell
+    named: str | None
+    events: list[Any] = field(default_factory=list)
+    state: str = "continued"
+    is_replayed: bool = False
+
+    def hear(self, event: Event) -> None:
+        self.events.append(event_shown(event))
+        self.tell(self.events[-1])
+
+
+class EmbeddedDriver(Driver):
+    """Plays what needs no wire."""
+
+    name = "embedded"
+    is_embedded = True
+
+    def __init__(self, ledger: Ledger, model: DemoModel) -> None:
+        self._ledger = ledger
+        self._model = model
+        self._named: dict[str, Any] = {}
+        self._running: dict[int, asyncio.Task[Any]] = {}
+
+    async def do(self, command: Command, tell: Tell) -> Any:
+        return plain(await self._do(command, tell))
+
+    async def _do(self, command: Command, tell: Tell) -> Any:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running[command.id] = task
+        verb = getattr(self, "_" + command.do.replace(".", "_"), None)
+        try:
+            assert verb is not None, f"there is no verb {command.do}"
+            on = self._named.get(command.on)
+            if command.do in ("chat.send", "chat.edit", "chat.regenerate"):
+                return await verb(on, Run(tell, command.named), **command.arguments)
+            if command.do == "client.events":
+                return await verb(tell, **command.arguments)
+            if command.do.startswith(("chat.", "stream.")):
+                return self._keep(command, await verb(on, **command.arguments))
+            return self._keep(command, await verb(**command.arguments))
+        except TurnledgerError as problem:
+            raise refused(problem) from problem
+        except (AssertionError, TypeError, AttributeError) as problem:
+            raise broke(problem) from problem
+        finally:
+            del self._running[command.id]
+
+    def _keep(self, command: Command, result: Any) -> Any:
+        if not isinstance(result, NamedChat):
+            return result
+        assert command.named is not None, f"{command.do} makes a chat: name it"
+        self._named[command.named] = result
+        return {"id": result.id}
+
+    async def close(self) -> None:
+        pass
+
+    # Chats.
+
+    async def _client(self, **_: Any) -> None:
+        pass
+
+    async def _chats_create(self, *, scope: str = "", **details: Any) -> NamedChat:
+        chat = await self._ledger.conversation(scope=scope, **details)
+        return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
+
+    async def _chats_open(
+        self, *, id: str | None = None, conversation_key: str | None = None, scope: str = ""
+    ) -> NamedChat:
+        checked = ConversationId(id) if id is not None else None
+        return NamedChat(self._ledger, checked, conversation_key, scope)
+
+    async def _chats_reset(self, *, conversation_key: str, replaces: str, scope: str = "") -> NamedChat:
+        chat = await self._ledger.reset(conversation_key, scope=scope, replaces=replaces)
+        return NamedChat(self._ledger, chat.id, chat.conversation_key, scope)
+
+    async def _chats_list(self, *, q: str | None = None, limit: int | None = None, **asked: Any) -> list[Any]:
+        if q is not None:
+            hits = await self._ledger.search(q, scope=asked.get("scope"))
+            opened = [await self._ledger.conversation(hit.conversation.id) for hit in hits.hits]
+            return [plain(listed_shown(await chat.summary())) for chat in opened]
+        shown: list[Any] = []
+        cursor: str | None = None
+        while True:
+            page = await self._ledger.catalogue.list(cursor=cursor, **asked)
+            shown += [plain(listed_shown(each)) for each in page.chats]
+            if page.next is None or (limit is not None and len(shown) >= limit):
+                return shown[:limit]
+            cursor = page.next
+
+    async def _chats_search(self, *, q: str, **asked: Any) -> list[Any]:
+        page = await self._ledger.search(q, **asked)
+        return [
+            {
+                "chat": hit.conversation.id,
+                "turn": hit.turn,
+                "snippet": hit.snippet,
+                "marks": plain(hit.marks),
+            }
+            for hit in page.hits
+        ]
+
+    async def _client_events(self, tell: Tell, *, count: int, after: str | None = None) -> list[Any]:
+        told: list[Any] = []
+        async for change in self._ledger.changes(after=after):
+            told.append(
+                {
+                    "type": str(change.kind),
+                    "position": str(change.position),
+                    "chat": change.conversation,
+                    "turn": change.turn,
+                }
+            )
+            tell(told[-1])
+            if len(told) == count:
+                break
+        return told
+
+    async def _client_models(self) -> list[str]:
+        return [each["id"] for each in await self._model.models()]
+
+    async def _cancel(self, *, command: int) -> None:
+        self._running[command].cancel()
+
+    # Turns.
+
+    async def _chat_send(self, chat: NamedChat, run: Run, *, input: Any, **options: Any) -> Any:
+        return await self._turn(chat, run, input, **options)
+
+    async def _chat_edit(self, chat: NamedChat, run: Run, *, turn: str, input: Any, **options: Any) -> Any:
+        return await self._turn(chat, run, input, replaces=turn, **options)
+
+    async def _chat_regenerate(
+        self, chat: NamedChat, run: Run, *, turn: str | None = None, **options: Any
+    ) -> Any:
+        return await self._turn(chat, run, (), regenerates=True if turn is None else turn, **options)
+
+    async def _turn(
+        self,
+        chat: NamedChat,
+        run: Run,
+        input: Any,
+        *,
+        replaces: str | None = None,
+        regenerates: str | bool = False,
+        stream: bool = False,
+        model: str = "demo",
+        settings: dict[str, Any] | None = None,
+        primer: Any = (),
+        must_exist: bool = False,
+        on_disconnect: str | None = None,
+        **options: Any,
+    ) -> Any:
+        assert options.keys() <= set(OF_TURNS), options
+        named: dict[str, Any] = (
+            {"conversation": chat.id}
+            if chat.id is not None
+            else {"conversation_key": chat.conversation_key, "scope": chat.scope}
+        )
+        try:
+            block = self._ledger.turn(
+                input,
+                **named,
+                create=not must_exist,
+                replaces=replaces,
+                regenerates=regenerates,
+                priming=primer,
+                attach=True,
+                on_event=run.hear,
+                **options,
+            )
+            runner = ChatRunner(self._model, {"model": model, **(settings or {})})
+            turn = await self._run(chat, run, block, runner)
+        except TurnledgerError as problem:
+            raise refused(problem, run.events if stream else None) from problem
+        answer = {
+            "turn": turn_shown(turn),
+            "chat": chat.id,
+            "branch": turn.branch,
+            "state": run.state,
+            "is_replayed": run.is_replayed,
+            "text": turn.text,
+        }
+        return {"events": run.events, "answer": answer} if stream else answer
+
+    async def _run(self, chat: NamedChat, run: Run, block: TurnBlock, runner: ChatRunner) -> Turn:
+        try:
+            async with block as running:
+                run.state = str(running.began)
+                self._begun(chat, run, running.conversation.id, running.id)
+                await runner(running)
+            return committed(Ended(running.state, running.turn))
+        except TurnStopped as stopped:
+            if stopped.turn is None:
+                raise
+            return stopped.turn
+        except TurnReplayed as replay:
+            run.is_replayed = True
+            self._begun(chat, run, replay.conversation, replay.turn.id)
+            await self._follow(chat, run, replay.turn.id)
+            return replay.turn
+        except TurnAttached as attached:
+            self._begun(chat, run, attached.conversation, attached.turn)
+            await self._follow(chat, run, attached.turn)
+            return committed(await (await chat.opened()).outcome(attached.turn))
+
+    def _begun(self, chat: NamedChat, run: Run, conversation: str, turn: str) -> None:
+        chat.id = conversation
+        if run.named is not None:
+            self._named[run.named] = Stream(chat, turn)
+
+    async def _follow(self, chat: NamedChat, run: Run, turn: str) -> None:
+        async for event in (await chat.opened()).events(turn):
+            run.hear(event)
+
+    async def _stream_stop(self, stream: Stream, *, policy: str | None = None) -> Any:
+        return await self._chat_stop(stream.chat, turn=stream.turn, policy=policy)
+
+    async def _chat_stop(self, chat: NamedChat, *, turn: str | None = None, policy: str | None = None) -> Any:
+        ended = await (await chat.opened()).stop(turn, policy=policy)
+        return None if ended is None else {"state": str(ended.state), "committed": ended.turn is not None}
+
+    async def _chat_events(self, chat: NamedChat, *, turn: str, after: int = 0) -> Any:
+        events = (await chat.opened()).events(turn, after=after)
+        return {"events": [event_shown(event) async for event in events]}
+
+    # One chat.
+
+    async def _chat_id(self, chat: NamedChat) -> Any:
+        return {"id": chat.id}
+
+    async def _chat_info(self, chat: NamedChat) -> Any:
+        return await info(await chat.opened())
+
+    async def _chat_read(
+        self, chat: NamedChat, *, before: int | None = None, limit: int = 50, branch: str | None = None
+    ) -> Any:
+        opened = await chat.opened()
+        turns = await opened.turns(before=before, limit=limit, branch=branch)
+        return {
+            "chat": await info(opened),
+            "turns": [turn_shown(turn) for turn in turns],
+            "before": turns[0].number if turns and turns[0].number > 1 else None,
+            "attempts": [
+                {"id": a.id, "state": str(a.state), "failure": a.failure.code if a.failure else None}
+                for a in (each.attempt for each in await opened.attempts(limit=limit))
+            ],
+        }
+
+    async def _chat_turns(self, chat: NamedChat) -> Any:
+        turns = await (await chat.opened()).turns(limit=1000)  # no scenario has more
+        return [turn_shown(turn) for turn in reversed(turns)]
+
+    async def _chat_update(self, chat: NamedChat, **changes: Any) -> Any:
+        opened = await chat.opened()
+        await opened.update(**changes)
+        return await info(opened)
+
+    async def _chat_rename(self, chat: NamedChat, *, title: str) -> Any:
+        return await self._chat_update(chat, title=title)
+
+    async def _chat_pin(self, chat: NamedChat, *, on: bool = True) -> Any:
+        return await self._chat_update(chat, pinned=on)
+
+    async def _chat_archive(self, chat: NamedChat, *, on: bool = True) -> Any:
+        return await self._chat_update(chat, archived=on)
+
+    async def _chat_fork(
+        self, chat: NamedChat, *, at: str | None = None, title: str | None = None
+    ) -> NamedChat:
+        made = await (await chat.opened()).fork(at, title=title)
+        return NamedChat(self._ledger, made.id, None, made.scope)
+
+    async def _chat_switch(self, chat: NamedChat, *, branch: str) -> Any:
+        opened = await chat.opened()
+        await opened.switch(branch)
+        return await info(opened)
+
+    async def _chat_undo(self, chat: NamedChat, *, turn: str | None = None, forget: bool = False) -> Any:
+        opened = await chat.opened()
+        await opened.undo(turn, forget=forget)
+        return await info(opened)
+
+    async def _chat_branches(self, chat: NamedChat) -> Any:
+        return [
+            {
+                "id": line.branch.id,
+                "is_current": line.is_current,
+                "turns": line.branch.length,
+                "shared": line.branch.start,
+            }
+            for line in await (await chat.opened()).branches()
+        ]
+
+    async def _chat_siblings(self, chat: NamedChat, *, turn: str) -> Any:
+        return [
+            {
+                "turn": turn_shown(each.turn),
+                "branch": each.branch,
+                "is_current": each.turn.id == turn,
+            }
+            for each in await (await chat.opened()).siblings(turn)
+        ]
+
+    async def _chat_delete(self, chat: NamedChat, *, purge: bool = False) -> None:
+        assert chat.id is not None
+        await self._ledger.delete(chat.id, purge=purge)
+
+    async def _chat_restore(self, chat: NamedChat) -> Any:
+        assert chat.id is not None
+        return plain(about((await self._ledger.restore(chat.id)).as_opened))
+
+    async def _chat_export(self, chat: NamedChat, *, format: str = "jsonl") -> list[str]:
+        assert chat.id is not None
+        if format == "markdown":
+            return [line async for line in self._ledger.transfer.markdown(chat.id)]
+        return [line.decode().rstrip("\n") async for line in self._ledger.transfer.export(chat.id)]
+
+
+async def info(chat: Chat) -> Any:
+    """A chat as a list shows it."""
+    return plain(listed_shown(await chat.summary()))
+
+
+def turn_shown(turn: Turn) -> dict[str, Any]:
+    """A turn as scenarios see it."""
+    said = [item.text for item in turn.input if item.role == "user"]
+    return {
+        "id": turn.id,
+        "number": turn.number,
+        "kind": str(turn.kind),
+        "input": "\n".join(said),
+        "text": turn.text,
+    }
+
+
+def event_shown(event: Event) -> list[Any]:
+    """An event as scenarios see it."""
+    shown: list[Any] = [str(event.__struct_config__.tag), event.number]
+    if isinstance(event, TextDelta):
+        shown.append(event.text)
+    elif isinstance(event, TurnFinished):
+        shown.append(str(event.state))
+    return shown
+
+
+def plain(value: Any) -> Any:
+    """The same as what JSON makes of it."""
+    return msgspec.json.decode(encode(value))
+
+
+def refused(problem: TurnledgerError, events: list[Any] | None = None) -> Refused:
+    """An error as scenarios see it."""
+    error = {
+        "code": problem.code,
+        "status": getattr(problem, "status", None),
+        "message": str(problem),
+        "request_id": getattr(problem, "request_id", None),
+    }
+    return Refused(error, events)
+
+
+def broke(problem: BaseException) -> Refused:
+    """What is wrong with the driver, not with what it drives."""
+    told = "".join(traceback.format_exception(problem))
+    return Refused({"code": "driver_broke", "status": None, "message": told, "request_id": None})

@@ -1,0 +1,337 @@
+"""The drivers of the Python client: one for each of its edges, whose methods have the same names."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import traceback
+from abc import abstractmethod
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from turnledger.client import AsyncClient, Client, Retries, Timeouts
+from turnledger.errors import TurnledgerError
+from turnledger.model.event import TextDelta, TurnFinished
+
+OF_TURNS = frozenset({"chat.send", "chat.edit", "chat.regenerate"})
+MAKERS = frozenset({"chats.create", "chats.open", "chats.reset", "chat.fork"})
+NO_REQUEST = frozenset({"chats.open"})
+
+
+class PythonDriver(Driver):
+    """What both edges have in common: everything but how a method is called."""
+
+    def __init__(self) -> None:
+        self._named: dict[str, Any] = {}
+        self._clients: list[Any] = []
+        self._running: dict[int, Callable[[], None]] = {}
+        self._cancelled: set[int] = set()
+
+    @abstractmethod
+    def _new_client(self, **options: Any) -> Any: ...
+
+    @abstractmethod
+    async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a method of a client's that asks a server."""
+
+    @abstractmethod
+    async def _each(self, iterable: Any, take: Callable[[Any], bool | None]) -> None:
+        """Take all that there is, or until it is enough."""
+
+    @abstractmethod
+    def _canceller(self, command: Command) -> Callable[[], None]: ...
+
+    async def do(self, command: Command, tell: Tell) -> Any:
+        events: list[Any] = []
+        self._running[command.id] = self._canceller(command)
+        try:
+            return plain(await self._do(command, tell, events))
+        except TurnledgerError as problem:
+            raise self._refused(command, problem, events) from problem
+        except asyncio.CancelledError:
+            if command.id not in self._cancelled:
+                raise
+            raise Refused(error("cancelled", "it was cancelled"), events) from None
+        except Exception as problem:
+            if command.id in self._cancelled:
+                raise Refused(error("cancelled", repr(problem)), events) from None
+            raise Refused(error("driver_broke", "".join(traceback.format_exception(problem)))) from problem
+        finally:
+            del self._running[command.id]
+
+    def _refused(self, command: Command, problem: TurnledgerError, events: list[Any]) -> Refused:
+        if command.id in self._cancelled:
+            return Refused(error("cancelled", str(problem)), events)
+        told = {
+            "code": problem.code,
+            "status": getattr(problem, "status", None),
+            "message": str(problem),
+            "request_id": getattr(problem, "request_id", None),
+        }
+        return Refused(told, events if command.arguments.get("stream") else None)
+
+    async def _do(self, command: Command, tell: Tell, events: list[Any]) -> Any:
+        verb, on, given = command.do, self._named.get(command.on), dict(command.arguments)
+        if verb == "client":
+            await self._make_client(command.named or "client", given)
+            return None
+        if verb == "cancel":
+            self._cancelled.add(given["command"])
+            self._running[given["command"]]()
+            return None
+        if verb in OF_TURNS:
+            return await self._turn(command, on, given, tell, events)
+        if verb == "client.events":
+            return await self._changes(on, tell, **given)
+        if verb in MAKERS:
+            group = on.chats if verb.startswith("chats.") else on
+            method = getattr(group, verb.partition(".")[2])
+            made = method(**given) if verb in NO_REQUEST else await self._call(method, **given)
+            self._named[command.named or ""] = made
+            return {"id": made.id}
+        return await self._other(verb, on, given)
+
+    async def _make_client(self, name: str, given: dict[str, Any]) -> None:
+        if name in self._named:
+            await self._close_client(self._named[name])
+        for option, kind in (("timeouts", Timeouts), ("retries", Retries)):
+            if option in given:
+                given[option] = kind(**given[option])
+        self._named[name] = self._new_client(**given)
+        self._clients.append(self._named[name])
+
+    async def _close_client(self, client: Any) -> None:
+        if client in self._clients:
+            self._clients.remove(client)
+            await self._call(client.close)
+
+    async def _turn(
+        self, command: Command, chat: Any, given: dict[str, Any], tell: Tell, events: list[Any]
+    ) -> Any:
+        method = getattr(chat, command.do.partition(".")[2])
+        if not given.get("stream"):
+            return answer(await self._call(method, **given))
+        stream = await self._open(method, given)
+        if command.named:
+            self._named[command.named] = stream
+        self._running[command.id] = self._stream_canceller(command, stream)
+
+        def take(event: Any) -> None:
+            events.append(event_shown(event))
+            tell(events[-1])
+
+        await self._each(stream, take)
+        return {"events": events, "answer": answer(await self._call(stream.answer))}
+
+    @abstractmethod
+    async def _open(self, method: Callable[..., Any], given: dict[str, Any]) -> Any: ...
+
+    @abstractmethod
+    def _stream_canceller(self, command: Command, stream: Any) -> Callable[[], None]: ...
+
+    async def _changes(self, client: Any, tell: Tell, *, count: int, after: str | None = None) -> list[Any]:
+        told: list[Any] = []
+
+        def take(change: Any) -> bool:
+            shown = {name: getattr(change, name) for name in ("type", "position", "chat", "turn")}
+            told.append(plain(shown))
+            tell(told[-1])
+            return len(told) < count
+
+        await self._each(await self._call(client.events, after=after), take)
+        return told
+
+    async def _other(self, verb: str, on: Any, given: dict[str, Any]) -> Any:
+        kind, _, name = verb.partition(".")
+        if verb == "chat.id":
+            return {"id": on.id}
+        if verb == "client.models":
+            return [model if isinstance(model, str) else model.id for model in await self._call(on.models)]
+        method = getattr(on.chats if kind == "chats" else on, name)
+        if name in ("list", "search", "turns", "export", "branches", "events"):
+            found: list[Any] = []
+            opened = await self._call(method, **given) if name == "events" else method(**given)
+            await self._each(opened, found.append)
+            shown = [SHOWN.get(verb, plain)(each) for each in found]
+            return {"events": shown} if name == "events" else shown
+        result = await self._call(method, **given)
+        if name == "siblings":
+            return [SHOWN[verb](each) for each in result]
+        return SHOWN.get(verb, plain)(result)
+
+    async def close(self) -> None:
+        for client in list(self._clients):
+            await self._close_client(client)
+
+
+class SyncDriver(PythonDriver):
+    """The synchronous client: each command in a thread."""
+
+    name = "python"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._threads = ThreadPoolExecutor(64)
+
+    def _new_client(self, **options: Any) -> Any:
+        return Client(**options)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await self._in_thread(lambda: method(*arguments, **named))
+
+    async def _open(self, method: Callable[..., Any], given: dict[str, Any]) -> Any:
+        return await self._call(method, **given)
+
+    async def _each(self, iterable: Any, take: Callable[[Any], bool | None]) -> None:
+        loop = asyncio.get_running_loop()
+        enough = threading.Event()
+
+        def taken(each: Any) -> None:
+            if take(each) is False:
+                enough.set()
+
+        def work() -> None:
+            for each in iterable:
+                if loop.is_closed():
+                    return
+                asyncio.run_coroutine_threadsafe(_later(taken, each), loop).result()
+                if enough.is_set():
+                    break
+            if hasattr(iterable, "close"):
+                iterable.close()
+
+        await self._in_thread(work)
+
+    def _canceller(self, command: Command) -> Callable[[], None]:
+        def refuse() -> None:
+            raise AssertionError(f"{command.do} in a thread cannot be cancelled, unless it streams")
+
+        return refuse
+
+    def _stream_canceller(self, command: Command, stream: Any) -> Callable[[], None]:
+        return lambda: stream.close()
+
+    async def close(self) -> None:
+        await super().close()
+        self._threads.shutdown(wait=False)
+
+
+class AsyncDriver(PythonDriver):
+    """The asynchronous client: each command in a task."""
+
+    name = "async"
+
+    def _new_client(self, **options: Any) -> Any:
+        return AsyncClient(**options)
+
+    async def _call(self, method: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return await method(*arguments, **named)
+
+    async def _open(self, method: Callable[..., Any], given: dict[str, Any]) -> Any:
+        return await method(**given)
+
+    async def _each(self, iterable: Any, take: Callable[[Any], bool | None]) -> None:
+        async for each in iterable:
+            if take(each) is False:
+                break
+        if hasattr(iterable, "aclose"):
+            await iterable.aclose()
+
+    def _canceller(self, command: Command) -> Callable[[], None]:
+        task = asyncio.current_task()
+        assert task is not None
+        return lambda: task.cancel() and None  # type: ignore[func-returns-value]
+
+    def _stream_canceller(self, command: Command, stream: Any) -> Callable[[], None]:
+        return self._canceller(command)
+
+
+async def _later(take: Callable[[Any], Any], each: Any) -> None:
+    take(each)
+
+
+def error(code: str, message: str) -> dict[str, Any]:
+    return {"code": code, "status": None, "message": message, "request_id": None}
+
+
+def turn(value: Any) -> dict[str, Any]:
+    """A turn as scenarios see it."""
+    return {
+        "id": str(value.id),
+        "number": value.number,
+        "kind": str(value.kind),
+        "input": "\n".join(item.text for item in value.input if item.role == "user"),
+        "text": value.text,
+    }
+
+
+def answer(value: Any) -> dict[str, Any]:
+    return {
+        "turn": turn(value.turn),
+        "chat": str(value.chat.id),
+        "branch": str(value.branch),
+        "state": value.state,
+        "is_replayed": value.is_replayed,
+        "text": value.text,
+    }
+
+
+def event_shown(event: Any) -> list[Any]:
+    """An event as scenarios see it."""
+    kind = str(event.__struct_config__.tag)
+    if kind == "turn.restarted":
+        return [kind, 0]
+    shown: list[Any] = [kind, event.number]
+    if isinstance(event, TextDelta):
+        shown.append(event.text)
+    elif isinstance(event, TurnFinished):
+        shown.append(str(event.state))
+    return shown
+
+
+def page(value: Any) -> dict[str, Any]:
+    return {
+        "chat": plain(value.chat),
+        "turns": [turn(each) for each in value.turns],
+        "before": value.before,
+        "attempts": [
+            {"id": str(a.id), "state": str(a.state), "failure": a.failure.code if a.failure else None}
+            for a in value.attempts
+        ],
+    }
+
+
+def hit(value: Any) -> dict[str, Any]:
+    shown = {"chat": value.chat.id, "turn": value.turn, "snippet": value.snippet, "marks": value.marks}
+    return dict(plain(shown))
+
+
+def sibling(value: Any) -> dict[str, Any]:
+    return {"turn": turn(value.turn), "branch": str(value.branch), "is_current": value.is_current}
+
+
+def line(value: Any) -> str:
+    return str(value.decode() if isinstance(value, bytes) else value).rstrip("\n")
+
+
+SHOWN: dict[str, Callable[[Any], Any]] = {
+    "chat.read": page,
+    "chat.turns": turn,
+    "chat.events": event_shown,
+    "chat.siblings": sibling,
+    "chat.export": line,
+    "chats.search": hit,
+    "chat.delete": lambda _: None,
+}
+
+
+def plain(value: Any) -> Any:
+    """The same as what JSON makes of it."""
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=str))

@@ -1,0 +1,185 @@
+"""Where scenarios are played: on a ledger itself, or on a server behind a wire that breaks on command."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.clients.nursery import Nursery
+from tests.crash.served import Served, served
+from turnledger import Ledger
+from turnledger.engine.system_clock import SystemClock
+from turnledger.runners.demo import DemoModel
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fault_proxy import Fault, FaultProxy
+
+
+class MovingClock(SystemClock):
+    """The time, by a clock that moves on with each look: what came later also says so."""
+
+    _last_ms = 0
+
+    def now_ms(self) -> int:
+        self._last_ms = max(super().now_ms(), self._last_ms + 1)
+        return self._last_ms
+
+
+class Place(ABC):
+    """What stands between the client and the ledger, and can be broken."""
+
+    base_url = ""
+
+    @abstractmethod
+    async def begin(self) -> None:
+        """Everything is whole again: another scenario begins."""
+
+    @abstractmethod
+    async def queued(self, count: int) -> None:
+        """Wait until so many turns wait for others."""
+
+    async def faults(self, faults: list[dict[str, Any] | None]) -> None:
+        """Plan what happens to the next requests."""
+        raise AssertionError("there is no wire here")
+
+    async def wire(self, what: str) -> None:
+        """Do something to all connections."""
+        raise AssertionError("there is no wire here")
+
+    async def faulted(self, count: int) -> None:
+        """Wait until so many requests were broken."""
+        raise AssertionError("there is no wire here")
+
+    async def server(self, what: str) -> None:
+        """Do something to the server."""
+        raise AssertionError("there is no server here that can be killed")
+
+
+class EmbeddedPlace(Place):
+    """A ledger in this process. There is nothing in between that could break."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    async def begin(self) -> None:
+        pass
+
+    async def queued(self, count: int) -> None:
+        while self._ledger.at_work().waiting != count:
+            await asyncio.sleep(0)
+
+
+class ProxiedPlace(Place):
+    """A server behind a fault proxy, whose plans are for requests, whichever connection they come by."""
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self.proxy = proxy
+        self.base_url = f"http://127.0.0.1:{proxy.port}"
+        self._faults_before = 0
+
+    async def begin(self) -> None:
+        self.proxy.forget_plans()
+        await self.proxy.accept()
+        self.proxy.resume()
+        self._faults_before = self.proxy.faults
+
+    async def faults(self, faults: list[dict[str, Any] | None]) -> None:
+        self.proxy.plan(*(None if each is None else msgspec.convert(each, Fault) for each in faults))
+
+    async def faulted(self, count: int) -> None:
+        await self.proxy.faulted(self._faults_before + count)
+
+    async def wire(self, what: str) -> None:
+        if what in ("refuse", "accept"):
+            await (self.proxy.refuse() if what == "refuse" else self.proxy.accept())
+        elif what in ("cut", "reset"):
+            self.proxy.cut(resets=what == "reset")
+        elif what == "stall":
+            self.proxy.stall()
+        else:
+            assert what == "resume", f"what is it to {what} a wire?"
+            self.proxy.resume()
+
+
+class ServedPlace(ProxiedPlace):
+    """A server in the loop of the test."""
+
+    def __init__(self, serving: Served, proxy: FaultProxy) -> None:
+        super().__init__(proxy)
+        self.serving = serving
+
+    async def queued(self, count: int) -> None:
+        while self.serving.ledger.at_work().waiting != count:
+            await asyncio.sleep(0.001)
+
+
+class ProcessPlace(ProxiedPlace):
+    """A server that is a process, and can be killed. It comes back on its file, behind the same proxy."""
+
+    def __init__(self, proxy: FaultProxy, folder: Path) -> None:
+        super().__init__(proxy)
+        self.store = f"sqlite:///{folder / 'chats.db'}"
+        self._nursery = Nursery(folder)
+        self._pid: int | None = None
+
+    async def begin(self) -> None:
+        await super().begin()
+        if self._pid is None:
+            await self.server("start")
+
+    async def queued(self, count: int) -> None:
+        raise AssertionError("nobody looks inside a process")
+
+    async def server(self, what: str) -> None:
+        if what == "start":
+            assert self._pid is None, "it runs"
+            self._pid, url = await self._nursery.born(self.store)
+            self.proxy.server_port = int(url.rpartition(":")[2])
+            return
+        pid, self._pid = self._pid, None
+        assert pid is not None, "it does not run"
+        code = await self._nursery.end(pid, {"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
+        assert code == (0 if what == "end" else -signal.SIGKILL), self._nursery.errors.read_text()
+
+    async def close(self) -> None:
+        if self._pid is not None:
+            await self.server("kill")
+        self._nursery.close()
+
+
+@asynccontextmanager
+async def served_place() -> AsyncIterator[ServedPlace]:
+    """A server with the demo model, in this loop."""
+    async with (
+        served(DemoModel(pace=0), store=MemoryStore(), clock=MovingClock()) as serving,
+        FaultProxy(serving.port, by_exchange=True) as proxy,
+    ):
+        place = ServedPlace(serving, proxy)
+        try:
+            yield place
+        finally:
+            await serving.stop_everything()
+
+
+@asynccontextmanager
+async def process_place(folder: Path) -> AsyncIterator[ProcessPlace]:
+    """A server that can be killed."""
+    async with FaultProxy(0, by_exchange=True) as proxy:
+        place = ProcessPlace(proxy, folder)
+        try:
+            yield place
+        finally:
+            await place.close()
+
+
+@asynccontextmanager
+async def embedded_place() -> AsyncIterator[tuple[Ledger, EmbeddedPlace]]:
+    """A ledger in this loop."""
+    async with await Ledger.over(MemoryStore(), clock=MovingClock()) as ledger:
+        yield ledger, EmbeddedPlace(ledger)

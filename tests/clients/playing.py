@@ -1,0 +1,260 @@
+"""The runner: plays a scenario on a driver, and looks whether everything was as it says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from tests.clients.drivers.driver import Command, Driver, Refused
+from tests.clients.matching import mismatch, resolved
+from tests.clients.places import Place
+from tests.clients.scenario import Scenario, Step
+
+PATIENCE = 30.0
+"""Seconds after which a step that waits has failed."""
+CLIENT: dict[str, Any] = {
+    "model": "demo",
+    "timeouts": {"connect": 5, "silence": 10, "write": 10},
+    "retries": {"times": 10, "first": 0.002, "most": 0.05, "patience": 20},
+}
+"""What scenarios find, unless they say otherwise: nobody wants to wait in a test."""
+_numbers = count(1)
+
+
+class NotAsWritten(AssertionError):
+    """Something came other than the scenario says."""
+
+
+@dataclass
+class Started:
+    """A command whose reply may still be on its way."""
+
+    command: Command
+    events: list[Any] = field(default_factory=list)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[Any] | None = None
+
+    def hear(self, event: Any) -> None:
+        self.events.append(event)
+        self.heard.set()
+
+    async def until(self, is_so: Callable[[list[Any]], bool]) -> None:
+        """Wait until what was heard makes it true; raises what the command does if it ends before."""
+        assert self.task is not None
+        self.task.add_done_callback(lambda _: self.heard.set())
+        while not is_so(self.events):
+            self.heard.clear()
+            if self.task.done():
+                raise NotAsWritten(f"it ended after {self.events!r}: {self.task.exception()}")
+            await self.heard.wait()
+
+
+class Play:
+    """One scenario on one driver."""
+
+    def __init__(self, scenario: Scenario, driver: Driver, place: Place) -> None:
+        self._scenario = scenario
+        self._driver = driver
+        self._place = place
+        unique = f"{driver.name}-{next(_numbers)}"
+        self.remembered: dict[str, Any] = {
+            "scope": f"scope-{unique}",
+            "unique": f"word-{unique}",
+            "base_url": place.base_url,
+        }
+        self._started: dict[str, Started] = {}
+        self._all: list[Started] = []
+        self._step: Any = None
+
+    async def run(self) -> None:
+        """Play it, unless its driver cannot. Raises NotAsWritten with the step at which it went wrong."""
+        if self._driver.name in self._scenario.exceptions:
+            return
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await self._prepare()
+                await self._steps(self._scenario.steps)
+                await self._rest()
+        except TimeoutError:
+            raise NotAsWritten(f"it took too long, at {self._step}") from None
+        finally:
+            for started in self._all:
+                if started.task is not None and not started.task.done():
+                    started.task.cancel()
+            await asyncio.gather(*(each.task for each in self._all if each.task), return_exceptions=True)
+
+    async def _prepare(self) -> None:
+        await self._place.begin()
+        client = {"base_url": self._place.base_url, **CLIENT, **self._scenario.client}
+        await self._command({"do": "client", "with": client, "as": "client"})
+        if self._scenario.chat is not None:
+            details = {"scope": "$scope", **self._scenario.chat}
+            await self._command({"do": "chats.create", "with": details, "as": "chat"})
+
+    async def _rest(self) -> None:
+        """What must be so whatever the steps were."""
+        for started in self._all:
+            assert started.task is not None
+            assert started.task.done(), f"nobody waited for {started.command}"
+            if started.command.do.startswith("chat."):
+                check_stream(started, started.task)
+
+    async def _steps(self, steps: list[Step]) -> None:
+        for step in steps:
+            self._step = step
+            try:
+                await self._play(step)
+            except (NotAsWritten, KeyError, IndexError) as problem:
+                raise NotAsWritten(f"{problem}\n    at {step}") from problem
+
+    async def _play(self, step: Step) -> None:
+        known: Mapping[str, Callable[[Step], Awaitable[None]]] = {
+            "do": self._do,
+            "start": self._start,
+            "await": self._await,
+            "parallel": self._parallel,
+            "repeat": self._repeat,
+            "cancel": self._cancel,
+            "history": self._history,
+            "same": self._same,
+            "differ": self._differ,
+            "faults": lambda step: self._place.faults(step["faults"]),
+            "wire": lambda step: self._place.wire(step["wire"]),
+            "faulted": lambda step: self._place.faulted(step["faulted"]),
+            "queued": lambda step: self._place.queued(step["queued"]),
+            "server": lambda step: self._place.server(step["server"]),
+        }
+        kinds = known.keys() & step.keys()
+        assert len(kinds) == 1, f"what kind of step is this? {step}"
+        await known[kinds.pop()](step)
+
+    def _begin(self, step: Step) -> Started:
+        unknown = step.keys() - {"do", "on", "with", "as", "expect", "error"}
+        assert not unknown, f"{unknown} in {step}"
+        arguments = resolved(step.get("with", {}), self.remembered)
+        on = step.get("on") or ("chat" if step["do"].startswith("chat.") else "client")
+        command = Command(next(_numbers), step["do"], arguments, on, step.get("as"))
+        started = Started(command)
+        started.task = asyncio.create_task(self._driver.do(command, started.hear))
+        self._all.append(started)
+        return started
+
+    async def _command(self, step: Step) -> None:
+        started = self._begin(step)
+        await self._reply(started, step)
+
+    async def _do(self, step: Step) -> None:
+        await self._command(step)
+
+    async def _start(self, step: Step) -> None:
+        asked = step["start"]
+        started = self._started[asked["as"]] = self._begin(asked)
+        heard = step.get("heard")
+        if isinstance(heard, int):
+            await started.until(lambda events: len(events) >= heard)
+        elif heard is not None:
+            await started.until(lambda events: any(event[: len(heard)] == heard for event in events))
+
+    async def _await(self, step: Step) -> None:
+        started = self._started.pop(step["await"])
+        await self._reply(started, {"as": step["await"], **step})
+
+    async def _reply(self, started: Started, step: Step) -> None:
+        """Wait for what comes of a command, and hold it against what is written."""
+        assert started.task is not None
+        wanted = resolved(step.get("error"), self.remembered)
+        try:
+            result = await asyncio.shield(started.task)
+        except Refused as refusal:
+            pattern = {"code": wanted} if isinstance(wanted, str) else wanted
+            if pattern is None:
+                raise NotAsWritten(f"it was refused: {refusal}") from refusal
+            self._hold(pattern, refusal.error)
+            if step.get("as"):
+                self.remembered[step["as"]] = {"error": refusal.error, "events": refusal.events}
+            return
+        if wanted is not None:
+            raise NotAsWritten(f"it came to {result!r}, not to {wanted!r}")
+        if step.get("as"):
+            self.remembered[step["as"]] = result
+        if "expect" in step:
+            self._hold(resolved(step["expect"], self.remembered), result)
+
+    async def _parallel(self, step: Step) -> None:
+        async with asyncio.TaskGroup() as group:
+            for steps in step["parallel"]:
+                group.create_task(self._steps(steps))
+
+    async def _cancel(self, step: Step) -> None:
+        command = Command(next(_numbers), "cancel", {"command": self._started[step["cancel"]].command.id})
+        await self._driver.do(command, lambda _: None)
+
+    async def _repeat(self, step: Step) -> None:
+        for _ in range(step["repeat"]):
+            await self._steps(step["steps"])
+
+    async def _history(self, step: Step) -> None:
+        command = Command(next(_numbers), "chat.turns", {}, step["history"])
+        turns = await self._driver.do(command, lambda _: None)
+        told = [[turn["input"], turn["text"]] for turn in reversed(turns)]
+        self._hold(resolved(step["is"], self.remembered), told)
+
+    async def _same(self, step: Step) -> None:
+        values = resolved(step["same"], self.remembered)
+        if any(value != values[0] for value in values):
+            raise NotAsWritten(f"they are not the same: {values}")
+
+    async def _differ(self, step: Step) -> None:
+        values = resolved(step["differ"], self.remembered)
+        if any(value in values[:place] for place, value in enumerate(values)):
+            raise NotAsWritten(f"some of them are the same: {values}")
+
+    def _hold(self, pattern: Any, value: Any) -> None:
+        if (problem := mismatch(pattern, value)) is not None:
+            raise NotAsWritten(problem)
+
+
+def check_stream(started: Started, task: asyncio.Task[Any]) -> None:
+    """Whether each event of a stream came once and in order, up to the last."""
+    problem = task.exception()
+    if problem is None:
+        result = task.result()
+        if not isinstance(result, dict) or "events" not in result:
+            return
+        events = result["events"]
+    elif isinstance(problem, Refused) and problem.events is not None:
+        events = problem.events
+    else:
+        return
+    if started.events and started.events != events:
+        raise NotAsWritten(f"as they came: {started.events}; at the end: {events}")
+    after = int(started.command.arguments.get("after", 0))
+    part = check_numbers(events, after)
+    if problem is not None:
+        return
+    if not part or part[-1][0] != "turn.finished":
+        raise NotAsWritten(f"the stream has no end: {events}")
+    answer = task.result().get("answer")
+    text = "".join(event[2] for event in part if event[0] == "text.delta")
+    if answer is not None and text != answer["text"]:
+        raise NotAsWritten(f"the events say {text!r}, the answer {answer['text']!r}")
+
+
+def check_numbers(events: list[Any], after: int = 0) -> list[Any]:
+    """The events since the last restart, if their numbers are those that they must have. Raises
+    NotAsWritten."""
+    part: list[Any] = []
+    for event in events:
+        if event[0] == "turn.restarted":
+            part, after = [], 0
+            continue
+        if event[1] != after + len(part) + 1:
+            raise NotAsWritten(f"event {event} came after {len(part)} others: {events}")
+        part.append(event)
+    finished = [event for event in part if event[0] == "turn.finished"]
+    if len(finished) > 1 or (finished and part[-1] != finished[0]):
+        raise NotAsWritten(f"there is more behind the last event: {events}")
+    return part

@@ -1,0 +1,121 @@
+"""A recipe as its reader uses it: the files that it shows, and its commands in the order in which they stand.
+
+A block of `py` that begins with a comment such as `# app.py` is that file. Of a `console` block, lines that
+begin with `$` are commands, and what follows is what they print, where `…` may be anything.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docs" / "recipes"
+FILE = re.compile(r"```py\n# (\S+\.py)\n(.*?)```", re.DOTALL)
+CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+COMMAND = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+SETTINGS = re.compile(r"```toml\n(.*?)```", re.DOTALL)
+AT_WORK = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One page, written out into a folder. `moved` says where its addresses are, in a test."""
+
+    name: str
+    folder: Path
+    moved: Mapping[str, str]
+
+    @property
+    def page(self) -> str:
+        text = (FOLDER / f"{self.name}.md").read_text()
+        for address, now in self.moved.items():
+            text = text.replace(address, now)
+        return text
+
+    @property
+    def commands(self) -> list[tuple[str, str]]:
+        return COMMAND.findall("".join(CONSOLE.findall(self.page)))
+
+    @property
+    def settings(self) -> str:
+        return "".join(SETTINGS.findall(self.page))
+
+    def write(self) -> None:
+        """Save its files, as the reader does."""
+        for name, code in FILE.findall(self.page):
+            (self.folder / name).write_text(code)
+
+    def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        silenced = re.sub(r"^curl ", "curl --silent ", command)
+        return subprocess.run(
+            ["bash", "-c", silenced],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def check(self) -> int:
+        """Save its files, run its commands, and compare what they print; how many there were."""
+        self.write()
+        for command, printed in self.commands:
+            done = self.run(command)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            expected = r"[^\n]*".join(map(re.escape, printed.strip().split("…")))
+            assert re.fullmatch(expected, done.stdout.strip()), (command, done.stdout)
+        return len(self.commands)
+
+
+def environment() -> dict[str, str]:
+    """The one in which `python` and its programs are those of the tests."""
+    tools = Path(sys.executable).parent
+    return {
+        **os.environ,
+        "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+@contextmanager
+def at_work(folder: Path, *command: str, is_killed: bool = False, **environ: str) -> Iterator[str]:
+    """Run a web application with `python -m`; where it says that it is. When the block is left it is told to
+    end, or killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        cwd=folder,
+        env={**environment(), **environ},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield _address(process)
+        finally:
+            if not is_killed:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+            process.kill()
+
+
+def _address(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    told = ""
+    for line in process.stderr:
+        told += line
+        found = AT_WORK.search(line)
+        if found is not None:
+            threading.Thread(target=process.stderr.read, daemon=True).start()  # so that it never blocks
+            return found[0]
+    raise AssertionError(told)
