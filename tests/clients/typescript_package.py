@@ -1,4 +1,4 @@
-"""The TypeScript client as tests need it: its dependencies installed, and itself built, if that is to be done."""
+"""The TypeScript client as tests need it: its tools installed, and itself built, where that is to be done."""
 
 from __future__ import annotations
 
