@@ -19,7 +19,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types layers serve bench simulate lock clean
+.PHONY: help setup test lint format types layers serve bench simulate reference lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -52,6 +52,9 @@ bench: setup ## Run the benchmarks (ARGS=)
 
 simulate: setup ## Run the simulator (ARGS=)
 	$(BIN)/python -m turnledger.testing.simulation $(ARGS)
+
+reference: setup ## Write the reference pages anew, from the code (ARGS=--check only looks)
+	$(BIN)/python -m tools.reference $(ARGS)
 
 lock: $(UV) ## Write the lock files anew (LOCK_ARGS=--upgrade for newer versions)
 	$(COMPILE) --output-file requirements.lock

@@ -1,4 +1,4 @@
-"""The TypeScript client as tests need it: its tools installed, and itself built, where that is to be done."""
+"""The TypeScript client as it is tested: installed, built when its sources are newer than what was built."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from openai import AsyncOpenAI, OpenAI
 
-from tests.compat.served import PATIENCE, Served
+from tests.compat.served import NO_TLS, PATIENCE, Served
 
 MOMENT = 0.25
 """Seconds after which a client gives up that is to give up, long enough for its request to have arrived on a
@@ -48,7 +48,7 @@ class Line:
 
 class Transport(httpx2.HTTPTransport):
     def __init__(self, line: Line) -> None:
-        super().__init__()
+        super().__init__(verify=NO_TLS)
         self._line = line
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -61,7 +61,7 @@ class Transport(httpx2.HTTPTransport):
 
 class AsyncTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, line: Line) -> None:
-        super().__init__()
+        super().__init__(verify=NO_TLS)
         self._line = line
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:

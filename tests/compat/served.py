@@ -9,6 +9,7 @@ with serving(["Hel", "lo"]) as served:
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -19,7 +20,7 @@ import httpx2
 import msgspec
 import uvicorn
 import uvloop
-from openai import AsyncOpenAI, OpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient, DefaultHttpxClient, OpenAI
 
 from turnledger.chat import Chat
 from turnledger.engine.limits import Limits
@@ -45,6 +46,9 @@ Raw: TypeAlias = AbstractContextManager[httpx2.Response]
 PATIENCE = 20.0
 """Seconds after which a test that waits has failed."""
 MODEL = "scripted"
+NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""For clients, which would read the certificates of all authorities before they ask for `http://`: that takes
+them longer than most tests."""
 
 
 class MovableClock(SystemClock):
@@ -74,13 +78,14 @@ class Served:
 
     def client(self, conversation: str | None = None, **headers: str) -> OpenAI:
         """The official client, without retries of its own. Headers are named with underscores."""
-        client = OpenAI(**self._options(conversation, headers))
+        client = OpenAI(http_client=DefaultHttpxClient(verify=NO_TLS), **self._options(conversation, headers))
         self._closing.callback(client.close)
         return client
 
     def async_client(self, conversation: str | None = None, **headers: str) -> AsyncOpenAI:
         """The asynchronous official client, to be closed by its test: `async with`."""
-        return AsyncOpenAI(**self._options(conversation, headers))
+        http_client = DefaultAsyncHttpxClient(verify=NO_TLS)
+        return AsyncOpenAI(http_client=http_client, **self._options(conversation, headers))
 
     def _options(self, conversation: str | None, headers: Mapping[str, str]) -> dict[str, Any]:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -98,7 +103,9 @@ class Served:
     def http(self) -> httpx2.Client:
         """A plain HTTP client, for what the official one has no method. It leaves no connections open."""
         limits = httpx2.Limits(max_keepalive_connections=0)
-        client = httpx2.Client(base_url=self.url, timeout=PATIENCE, trust_env=False, limits=limits)
+        client = httpx2.Client(
+            base_url=self.url, timeout=PATIENCE, trust_env=False, limits=limits, verify=NO_TLS
+        )
         self._closing.callback(client.close)
         return client
 
@@ -265,7 +272,8 @@ async def _serve(
 async def _answer_requests(
     served: Served, listening: Any, started: Callable[[], None], ended: asyncio.Event
 ) -> None:
-    """What uvicorn does between its signals, without its ten looks a second at whether there was one."""
+    """What uvicorn does between its signals, without its ten looks a second at whether there was one, and the
+    tenth of a second that it takes to end."""
     config = uvicorn.Config(
         served.app,
         loop="none",
@@ -284,5 +292,10 @@ async def _answer_requests(
     await ended.wait()
     # Whoever still waits for a gate that nobody releases would hold up the end of the test.
     await served.app.drain(0.0)
-    server.force_exit = True
-    await server.shutdown(sockets=[listening])
+    for listener in server.servers:
+        listener.close()
+    state = server.server_state
+    for connection in list(state.connections):
+        connection.transport.abort()
+    while state.connections or state.tasks:
+        await asyncio.sleep(0)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,8 +87,9 @@ def environment() -> dict[str, str]:
 
 
 @contextmanager
-def at_work(folder: Path, *command: str, **environ: str) -> Iterator[str]:
-    """Run a web application with `python -m`, until the block is left; where it says that it is."""
+def at_work(folder: Path, *command: str, is_killed: bool = False, **environ: str) -> Iterator[str]:
+    """Run a web application with `python -m`; where it says that it is. When the block is left it is told to
+    end, or killed."""
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=folder,
@@ -101,11 +102,11 @@ def at_work(folder: Path, *command: str, **environ: str) -> Iterator[str]:
         try:
             yield _address(process)
         finally:
-            process.terminate()
-            try:
-                process.wait(20)
-            except subprocess.TimeoutExpired:
-                process.kill()
+            if not is_killed:
+                process.terminate()
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(20)
+            process.kill()
 
 
 def _address(process: subprocess.Popen[str]) -> str:

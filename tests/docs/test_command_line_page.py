@@ -41,7 +41,7 @@ def test_its_commands_print_what_it_says(tmp_path: Path) -> None:
     script = tmp_path / "turnledger.sh"
     script.write_text(f'turnledger() {{ "{sys.executable}" -m turnledger "$@"; }}\n')
     commands = COMMAND.findall(CONSOLE)
-    assert len(commands) == 5
+    assert len(commands) == 7
     for command, printed in commands:
         done = subprocess.run(
             ["bash", "-c", f". {script}\n{command}"],
@@ -57,8 +57,8 @@ def test_its_commands_print_what_it_says(tmp_path: Path) -> None:
 
 def test_every_command_and_flag_is_named() -> None:
     group = typer.main.get_command(app).commands["chats"]  # type: ignore[attr-defined]
-    named = ("list", "search", "show", "rename", "delete", "restore")
+    named = ("list", "search", "show", "rename", "pin", "archive", "delete", "restore")
     for name in named:
         assert f"turnledger chats {name}" in PAGE
         flags = {flag for parameter in group.commands[name].params for flag in parameter.opts if "--" in flag}
-        assert [flag for flag in flags - {"--config"} if f"`{flag}`" not in PAGE] == []
+        assert [flag for flag in flags if f"`{flag}`" not in PAGE] == []

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from tests.docs.recipe import FOLDER, Recipe, at_work
+from tests.docs.recipe import FOLDER, Recipe, at_work, environment
 from tests.unit.server.processes import ServerProcess, started
 
 TURNLEDGER = "http://127.0.0.1:8383"
@@ -60,6 +63,44 @@ def hear_a_failure(client: httpx2.Client) -> None:
         assert broken.status_code == 200
         with pytest.raises(httpx2.RemoteProtocolError):
             broken.read()
+
+
+@CURL
+def test_a_flask_application_uses_the_blocking_client(server: ServerProcess, tmp_path: Path) -> None:
+    moved = {TURNLEDGER: server.url}
+    recipe = Recipe("flask", tmp_path, moved)
+    assert "flask --app web run\n" in recipe.page
+    recipe.write()
+    with at_work(tmp_path, "flask", "--app", "web", "run", "--port", "0") as url:
+        assert Recipe("flask", tmp_path, {**moved, "http://127.0.0.1:5000": url}).check() == 5
+        with httpx2.Client(base_url=url, headers={"X-User": "grace"}, trust_env=False) as grace:
+            with grace.stream("POST", "/chats/long", json={"text": "/stall after 2"}) as stalled:
+                told = stalled.iter_lines()
+                assert [next(told), next(told)] == ['{"text": "You"}', '{"text": " said"}']
+                assert grace.post("/chats/long/stop").json() == {"state": "kept"}
+                assert next(told).startswith('{"turn": "turn_')
+            assert grace.get("/chats/long").json() == [["/stall after 2", "You said"]]
+
+
+def test_a_worker_answers_each_job_once(server: ServerProcess, tmp_path: Path) -> None:
+    recipe = Recipe("background-worker", tmp_path, {TURNLEDGER: server.url})
+    assert recipe.check() == 6
+    assert recipe.run("python add.py alan '/count 40'").stdout == "job 4\n"
+    with httpx2.Client(base_url=server.url, trust_env=False) as client:
+        worker = subprocess.Popen([sys.executable, "worker.py"], cwd=tmp_path, env=environment())
+        with worker:
+            while not running_in(client, "tickets"):
+                assert worker.poll() is None
+            worker.kill()
+        done = recipe.run("python worker.py")
+        assert re.search(r"^4 (answered|was answered before): 1 2 3 .* 40$", done.stdout, re.MULTILINE), done
+        listed = client.get("/api/chats", params={"scope": "tickets"}).json()["data"]
+        assert {chat["conversation_key"]: chat["turn_count"] for chat in listed} == {"ada": 2, "alan": 1}
+
+
+def running_in(client: httpx2.Client, scope: str) -> bool:
+    listed = client.get("/api/chats", params={"scope": scope, "conversation_key": "alan"}).json()["data"]
+    return any(chat["is_running"] for chat in listed)
 
 
 def test_no_recipe_is_left_out() -> None:

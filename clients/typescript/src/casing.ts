@@ -8,6 +8,10 @@ export function camel<Shape>(fields: unknown): Shape {
   return renamed(fields as Fields, /_([a-z])/g, (_, letter) => letter.toUpperCase()) as Shape;
 }
 
+export function camels<Shape>(all: readonly unknown[]): Shape[] {
+  return all.map((each) => camel<Shape>(each));
+}
+
 /** `turnCount` becomes `turn_count`; what is undefined is left out when it is made JSON. */
 export function snake(fields: object): Fields {
   return renamed(fields as Fields, /[A-Z]/g, (letter) => "_" + letter.toLowerCase());

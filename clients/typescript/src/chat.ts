@@ -1,13 +1,13 @@
 /** One chat: its turns, its branches, and what people say of it. */
 
-import { camel, snake } from "./casing.js";
-import { ConversationNotFound, errorOf, InvalidInput } from "./errors.js";
+import { camel, camels, snake } from "./casing.js";
+import { errorOf } from "./error-of.js";
+import { ConversationNotFound } from "./errors.js";
 import { heal } from "./healing.js";
 import { freshKey, idOf, type Identified } from "./ids.js";
 import { Pages } from "./pages.js";
 import type {
   Answer,
-  Attempt,
   Branch,
   ChatInfo,
   ChatPage,
@@ -23,7 +23,7 @@ import type {
 } from "./shapes.js";
 import { lineCutter } from "./server-sent-events.js";
 import { Stream } from "./stream.js";
-import { endOf, followedAs, stopping, stopTurn, TurnStream } from "./turn-stream.js";
+import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
 import { type Asked, type CallOptions, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
@@ -65,34 +65,28 @@ export interface ChatChanges {
   archived?: boolean;
 }
 
-/** Which chat: by its id, or by whichever has a conversationKey. */
-export interface ChatName {
-  id?: string | undefined;
-  conversationKey?: string | null | undefined;
-  scope?: string | null | undefined;
-}
+/** Which chat: by its id, or whichever has a conversationKey in a scope. */
+export type ChatName = { id: string } | { conversationKey: string; scope?: string };
 
 /** Made by `client.chats`. Any number may be made of one chat; they hold nothing but its name. */
 export class Chat {
   readonly conversationKey: string | null;
   readonly scope: string | null;
   readonly #wire: Wire;
-  readonly #modelFor: () => Promise<string>;
   readonly #goesByKey: boolean;
   #id: string | null;
 
   /** Throws InvalidId, or InvalidInput if it names nothing. */
-  constructor(wire: Wire, modelFor: () => Promise<string>, name: ChatName, goesByKey: boolean) {
-    const { id, conversationKey, scope } = name;
-    if (id === undefined && !conversationKey) {
-      throw errorOf("invalid_input", "Name the chat: its id, or a conversationKey.", {}, InvalidInput);
+  constructor(wire: Wire, name: Partial<Pick<ChatInfo, "id" | "conversationKey" | "scope">>) {
+    const { id, conversationKey = null, scope = null } = name;
+    this.#goesByKey = id === undefined;
+    if (this.#goesByKey && !conversationKey) {
+      throw errorOf("invalid_input", "Name the chat: its id, or a conversationKey.");
     }
     this.#wire = wire;
-    this.#modelFor = modelFor;
     this.#id = id === undefined ? null : idOf("conv", id);
-    this.#goesByKey = goesByKey;
-    this.conversationKey = conversationKey ?? null;
-    this.scope = scope ?? null;
+    this.conversationKey = conversationKey;
+    this.scope = scope;
   }
 
   /** Null until it is known, of a chat that was opened by its conversationKey: then, where the last turn went. */
@@ -134,14 +128,13 @@ export class Chat {
   }
 
   /** Stop a turn, or whichever runs in this chat. Resolves when it is final; null if there was nothing to stop. */
-  async stop(options: CallOptions & { turn?: Identified; policy?: OnStop } = {}): Promise<Ended | null> {
-    const { turn, policy, signal } = options;
-    if (turn) return stopTurn(this.#wire, idOf("turn", turn), options);
+  async stop(options: StopOptions & { turn?: Identified } = {}): Promise<Ended | null> {
+    const { turn, signal } = options;
     try {
-      const path = `/api/chats/${await this.#known(signal)}/stop`;
-      return endOf(await this.#wire.json(stopping(path, policy), signal));
+      const path = turn ? `turns/${idOf("turn", turn)}` : `chats/${await this.#known(signal)}`;
+      return await stopAt(this.#wire, path, options);
     } catch (problem) {
-      if (this.#id === null && problem instanceof ConversationNotFound) return null; // its first turn has not begun
+      if (!turn && this.#id === null && problem instanceof ConversationNotFound) return null; // nothing was sent there
       throw problem;
     }
   }
@@ -155,20 +148,17 @@ export class Chat {
   #ask(said: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
     const { stream, signal, idempotencyKey = freshKey() } = options;
     const { model, instructions, primer, settings } = options;
+    const headers: Record<string, string | undefined> = onceUnder(idempotencyKey);
+    for (const policy of ["Busy", "Stop", "Failure", "Disconnect"] as const) {
+      headers[`x-turn-on-${policy}`] = options[`on${policy}`];
+    }
+    if (options.mustExist) headers["x-conversation-expect"] = "continued";
     const body = async (): Promise<Asked> => ({
-      method: "POST",
       path: "/api/turns",
-      headers: {
-        "idempotency-key": encodeURIComponent(idempotencyKey),
-        "x-turn-on-busy": options.onBusy,
-        "x-turn-on-stop": options.onStop,
-        "x-turn-on-failure": options.onFailure,
-        "x-turn-on-disconnect": options.onDisconnect,
-        "x-conversation-expect": options.mustExist ? "continued" : undefined,
-      },
+      headers,
       // Made once: whatever happens, the same bytes are sent.
       body: JSON.stringify({
-        model: model ?? (await this.#modelFor()),
+        model: model ?? (await this.#wire.model()),
         ...said,
         instructions,
         primer,
@@ -201,15 +191,8 @@ export class Chat {
   ): Promise<ChatPage> {
     const { before: end, limit = 50, branch, signal } = options;
     const query = queryOf({ before: end, limit, branch: branch && idOf("branch", branch) });
-    const path = `/api/chats/${await this.#known(signal)}${query}`;
-    const told = await this.#wire.json<Told>({ method: "GET", path }, signal);
-    const { turns, before, attempts, ...chat } = told;
-    return {
-      chat: camel(chat),
-      turns: turns.map((each) => camel<Turn>(each)),
-      before,
-      attempts: attempts.map((each) => camel<Attempt>(each)),
-    };
+    const { turns, before, attempts, ...chat } = await this.#json<Told>(signal, undefined, query);
+    return { chat: camel(chat), turns: camels(turns), before, attempts: camels(attempts) };
   }
 
   /** All its turns, the newest first, read page by page. */
@@ -221,22 +204,17 @@ export class Chat {
   }
 
   /** Its branches, the last made first. */
-  branches(options: CallOptions = {}): Pages<Branch> {
+  branches({ signal }: CallOptions = {}): Pages<Branch> {
     return new Pages(async (before, limit) => {
-      const path = `/api/chats/${await this.#known(options.signal)}/branches${queryOf({ before, limit })}`;
-      const told = await this.#wire.json<Listed>({ method: "GET", path }, options.signal);
-      return { ...told, data: told.data.map((each) => camel<Branch>(each)) };
+      const told = await this.#json<Listed>(signal, undefined, "/branches" + queryOf({ before, limit }));
+      return { ...told, data: camels(told.data) };
     });
   }
 
   /** The turns that were made in the place of one that it shows, itself included, the first made first. */
   async siblings(turn: Identified, { signal }: CallOptions = {}): Promise<Sibling[]> {
-    const path = `/api/chats/${await this.#known(signal)}/turns/${idOf("turn", turn)}/siblings`;
-    const told = await this.#wire.json<Listed>({ method: "GET", path }, signal);
-    return told.data.map((each) => {
-      const sibling = camel<Sibling>(each);
-      return { ...sibling, turn: camel(sibling.turn) };
-    });
+    const told = await this.#json<Listed>(signal, undefined, `/turns/${idOf("turn", turn)}/siblings`);
+    return camels<Sibling>(told.data).map((each) => ({ ...each, turn: camel(each.turn) }));
   }
 
   /** The chat as the lines of a file: for `client.importChats`, or Markdown for people. One that is cut off while it is
@@ -254,9 +232,8 @@ export class Chat {
    * `details.chat` is how it is by now. */
   async update(changes: ChatChanges, options: CallOptions & { revision?: number } = {}): Promise<ChatInfo> {
     const { revision, signal } = options;
-    const headers = { "if-match": revision === undefined ? undefined : `"${revision}"` };
-    const path = `/api/chats/${await this.#known(signal)}`;
-    return camel(await this.#wire.json({ method: "PATCH", path, headers, body: JSON.stringify(changes) }, signal));
+    const headers = { "if-match": revision === undefined ? revision : `"${revision}"` };
+    return camel(await this.#json(signal, "PATCH", "", changes, headers));
   }
 
   rename(title: string | null, options?: CallOptions & { revision?: number }): Promise<ChatInfo> {
@@ -277,57 +254,57 @@ export class Chat {
   async fork(
     options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {},
   ): Promise<Chat> {
-    const { at, title, signal } = options;
-    const told = await this.#move("fork", { turn: at && idOf("turn", at), title }, options, signal);
-    return new Chat(this.#wire, this.#modelFor, told, false);
+    const { at, title } = options;
+    const told = await this.#move("/fork", { turn: at && idOf("turn", at), title }, options);
+    return new Chat(this.#wire, told);
   }
 
   /** Show another branch. */
   switch(branch: Identified, options: MoveOptions = {}): Promise<ChatInfo> {
-    return this.#move("switch", { branch: idOf("branch", branch) }, options, options.signal);
+    return this.#move("/switch", { branch: idOf("branch", branch) }, options);
   }
 
   /** Take back the last turn. Name it, and of two who do so at once one is told HistoryDiverged. */
   undo(options: MoveOptions & { turn?: Identified; forget?: boolean } = {}): Promise<ChatInfo> {
     const { turn, forget } = options;
-    return this.#move("undo", { turn: turn && idOf("turn", turn), forget }, options, options.signal);
+    return this.#move("/undo", { turn: turn && idOf("turn", turn), forget }, options);
   }
 
-  async #move(verb: string, said: object, options: MoveOptions, signal?: AbortSignal): Promise<ChatInfo> {
-    const headers = { ...onceUnder(options.idempotencyKey), "x-turn-on-busy": options.onBusy };
-    const path = `/api/chats/${await this.#known(signal)}/${verb}`;
-    return camel(await this.#wire.json({ method: "POST", path, headers, body: JSON.stringify(said) }, signal));
+  async #move(verb: string, said: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
+    return camel(await this.#json(signal, undefined, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy }));
   }
 
   // Its end.
 
   /** Delete it, so that it can be restored for a while; or for good. */
   async delete({ purge, signal }: CallOptions & { purge?: boolean } = {}): Promise<void> {
-    const path = `/api/chats/${await this.#known(signal)}${queryOf({ purge })}`;
-    await this.#wire.json({ method: "DELETE", path, isGone: true }, signal);
+    await this.#json(signal, "DELETE", queryOf({ purge }));
   }
 
   /** Bring it back. */
   async restore({ signal }: CallOptions = {}): Promise<ChatInfo> {
-    const path = `/api/chats/${await this.#known(signal)}/restore`;
-    return camel(await this.#wire.json({ method: "POST", path }, signal));
+    return camel(await this.#json(signal, undefined, "/restore", {}));
+  }
+
+  async #json<Shape>(
+    signal: AbortSignal | undefined,
+    method: Asked["method"] | undefined,
+    rest: string,
+    said?: object,
+    headers?: Asked["headers"],
+  ): Promise<Shape> {
+    const path = `/api/chats/${await this.#known(signal)}${rest}`;
+    return this.#wire.json({ method, path, headers, said }, signal);
   }
 
   /** Its id, looked up where only the conversationKey is known. */
   async #known(signal: AbortSignal | undefined): Promise<string> {
     if (this.#id !== null) return this.#id;
     const query = queryOf(snake({ conversationKey: this.conversationKey, scope: this.scope ?? undefined }));
-    const told = await this.#wire.json<{ data: { id: string }[] }>({ method: "GET", path: "/api/chats" + query }, signal);
-    const found = told.data[0];
-    if (!found) {
-      throw errorOf(
-        "conversation_not_found",
-        "There is no conversation with that conversationKey.",
-        {},
-        ConversationNotFound,
-      );
-    }
-    return (this.#id = found.id);
+    const told = await this.#wire.json<{ data: { id: string }[] }>({ path: "/api/chats" + query }, signal);
+    const message = "There is no conversation with that conversationKey.";
+    if (!told.data[0]) throw errorOf("conversation_not_found", message);
+    return (this.#id = told.data[0].id);
   }
 }
 
@@ -350,8 +327,7 @@ interface Told {
 
 /** What stands behind the path; what is undefined is left out. */
 export function queryOf(fields: object): string {
-  const said = Object.entries(fields).filter(([, value]) => value !== undefined);
-  return said.length ? "?" + new URLSearchParams(said as [string, string][]) : "";
+  return "?" + new URLSearchParams(Object.entries(fields).filter(([, value]) => value !== undefined));
 }
 
 /** The header that makes a request happen once, under this name or a fresh one. */
@@ -365,7 +341,7 @@ export async function* linesOf(
   path: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<string, void, undefined> {
-  const reply = await wire.ask({ method: "GET", path }, signal, async (opened) => opened);
+  const reply = await wire.ask({ path }, signal, async (opened) => opened);
   const cut = lineCutter();
   for await (const piece of reply.pieces) yield* cut(piece);
   const [rest] = cut("\n");

@@ -1,8 +1,7 @@
 /** The client: a server, and how to reach it. */
 
-import { camel, snake } from "./casing.js";
+import { camel, camels, snake } from "./casing.js";
 import { Chat, linesOf, onceUnder, queryOf, type ChatName } from "./chat.js";
-import { errorOf, InvalidInput, RequestFailed } from "./errors.js";
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";
 import { eventsOf } from "./server-sent-events.js";
@@ -25,15 +24,7 @@ export class Client {
     const wire = (this.#wire = new Wire(baseUrl, options));
     this.tokens = new Tokens(wire);
     this.shares = new Shares(wire);
-    let only: Promise<string> | undefined;
-    this.chats = new Chats(wire, () => {
-      if (options.model) return Promise.resolve(options.model);
-      only ??= this.#onlyModel().catch((problem: unknown) => {
-        only = undefined;
-        throw problem;
-      });
-      return only;
-    });
+    this.chats = new Chats(wire);
   }
 
   /** What happens to the chats, as it happens, from now on or behind a position. It reconnects by itself, for ever;
@@ -44,7 +35,7 @@ export class Client {
 
   /** The models that may be asked. */
   async models({ signal }: CallOptions = {}): Promise<Model[]> {
-    return (await this.#wire.json<{ data: Model[] }>({ method: "GET", path: "/v1/models" }, signal)).data;
+    return (await this.#wire.json<{ data: Model[] }>({ path: "/v1/models" }, signal)).data;
   }
 
   /** All chats, or those of a scope, as the lines of a file. */
@@ -57,17 +48,10 @@ export class Client {
     lines: string | Blob | readonly string[],
     { scope, signal }: CallOptions & { scope?: string } = {},
   ): Promise<ImportReport[]> {
-    const body = typeof lines === "string" || lines instanceof Blob ? lines : lines.join("\n");
+    const body = Array.isArray(lines) ? lines.join("\n") : (lines as string | Blob);
     const headers = { "content-type": "application/x-ndjson" };
-    const asked = { method: "POST", path: "/api/import" + queryOf({ scope }), headers, body } as const;
+    const asked = { path: "/api/import" + queryOf({ scope }), headers, body };
     return this.#wire.ask(asked, signal, reportsOf);
-  }
-
-  async #onlyModel(): Promise<string> {
-    const names = (await this.models()).map((model) => model.id);
-    if (names.length === 1) return names[0] as string;
-    const message = `Say which model shall answer, there or to the client: ${names.slice(0, 20).join(", ") || "none"}.`;
-    throw errorOf("invalid_input", message, {}, InvalidInput);
   }
 }
 
@@ -98,49 +82,45 @@ export interface NewChat {
 
 export class Chats {
   readonly #wire: Wire;
-  readonly #modelFor: () => Promise<string>;
 
-  constructor(wire: Wire, modelFor: () => Promise<string>) {
+  constructor(wire: Wire) {
     this.#wire = wire;
-    this.#modelFor = modelFor;
   }
 
   /** Make a chat, once; or find the one that has the conversationKey. */
   async create(options: NewChat & CallOptions & { idempotencyKey?: string } = {}): Promise<Chat> {
     const { signal, idempotencyKey, ...said } = options;
-    const body = JSON.stringify(snake(said));
-    const asked = { method: "POST", path: "/api/chats", headers: onceUnder(idempotencyKey), body } as const;
+    const asked = { path: "/api/chats", headers: onceUnder(idempotencyKey), said: snake(said) };
     return this.#chat(await this.#wire.json(asked, signal));
   }
 
   /** A chat that is there, by its id or by its conversationKey. Asks nobody. Throws InvalidId. */
   open(name: string | ChatName): Chat {
-    const given = typeof name === "string" ? { id: name } : name;
-    if (given.id !== undefined && (given.conversationKey || given.scope)) {
-      const message = "Name the chat by its id alone, or by a conversationKey and its scope.";
-      throw errorOf("invalid_input", message, {}, InvalidInput);
-    }
-    return new Chat(this.#wire, this.#modelFor, given, given.id === undefined);
+    return new Chat(this.#wire, typeof name === "string" ? { id: name } : name);
   }
 
   /** The chats, the last used first; with `q`, those that were found. */
   list(options: ListOptions = {}): Pages<ChatInfo> {
     const { q, scope, tag, archived = false, pinned = null, deleted, limit: most, signal } = options;
-    if (q !== undefined) return this.#found({ ...options, q, archived, pinned });
-    return new Pages((cursor, limit) => {
-      const [are, arePinned] = [archived, pinned].map((flag) => flag ?? "any");
-      const said = { scope, tag, archived: are, pinned: arePinned, deleted: deleted || undefined, cursor, limit };
-      return this.#page<ChatInfo>("/api/chats" + queryOf(said), signal);
+    return new Pages(async (cursor, limit) => {
+      if (q === undefined) {
+        const flags = { archived: archived ?? "any", pinned: pinned ?? "any", deleted: deleted || undefined };
+        return this.#page("/api/chats" + queryOf({ scope, tag, ...flags, cursor, limit }), signal);
+      }
+      const page = await this.#hits({ q, scope, cursor, limit }, signal);
+      const data = page.data.map(({ chat, snippet, marks }) => ({ ...chat, snippet, marks }));
+      const isWanted = (chat: ChatInfo): boolean =>
+        (tag === undefined || chat.tags.includes(tag)) &&
+        (archived ?? chat.archived) === chat.archived &&
+        (pinned ?? chat.pinned) === chat.pinned;
+      return { ...page, data: data.filter(isWanted) };
     }, most);
   }
 
   /** Where words stand: titles first, then the newest message, one hit for each chat. */
   search(q: string, options: CallOptions & { scope?: string; limit?: number } = {}): Pages<Hit> {
     const { scope, limit: most, signal } = options;
-    return new Pages(async (cursor, limit) => {
-      const page = await this.#page<Hit>("/api/search" + queryOf({ q, scope, cursor, limit }), signal);
-      return { ...page, data: page.data.map((hit) => ({ ...hit, chat: camel<ChatInfo>(hit.chat) })) };
-    }, most);
+    return new Pages((cursor, limit) => this.#hits({ q, scope, cursor, limit }, signal), most);
   }
 
   /** Give a conversationKey to a fresh chat, if it still names the one that is replaced. */
@@ -148,37 +128,22 @@ export class Chats {
     conversationKey: string,
     { replaces, scope, signal }: CallOptions & { replaces: string; scope?: string },
   ): Promise<Chat> {
-    const body = JSON.stringify(snake({ conversationKey, replaces: idOf("conv", replaces), scope }));
-    return this.#chat(await this.#wire.json({ method: "POST", path: "/api/chats/reset", body }, signal));
+    const said = snake({ conversationKey, replaces: idOf("conv", replaces), scope });
+    return this.#chat(await this.#wire.json({ path: "/api/chats/reset", said }, signal));
   }
 
-  #found(wanted: ListOptions & { q: string }): Pages<ChatInfo> {
-    const { q, tag, archived, pinned, limit, ...options } = wanted;
-    const hits = this.search(q, options);
-    const found = async function* (): AsyncGenerator<Page<ChatInfo>> {
-      for await (const page of hits.pages()) {
-        const chats = page.data
-          .map(({ chat, snippet, marks }) => ({ ...chat, snippet, marks }))
-          .filter((chat) => (tag === undefined || chat.tags.includes(tag)) && [null, chat.archived].includes(archived ?? null))
-          .filter((chat) => [null, chat.pinned].includes(pinned ?? null));
-        yield { ...page, data: chats };
-      }
-    };
-    let pages: AsyncGenerator<Page<ChatInfo>>;
-    return new Pages(async (cursor) => {
-      if (cursor === undefined) pages = found();
-      const { value } = await pages.next();
-      return value ?? { data: [], next: null };
-    }, limit);
+  async #hits(said: object, signal: AbortSignal | undefined): Promise<Page<Hit>> {
+    const page = await this.#page<Hit>("/api/search" + queryOf(said), signal);
+    return { ...page, data: page.data.map((hit) => ({ ...hit, chat: camel(hit.chat) })) };
   }
 
   async #page<Entry>(path: string, signal: AbortSignal | undefined): Promise<Page<Entry>> {
-    const page = camel<Page<object>>(await this.#wire.json({ method: "GET", path }, signal));
-    return { ...page, data: page.data.map((each) => camel<Entry>(each)) };
+    const page = camel<Page<object>>(await this.#wire.json({ path }, signal));
+    return { ...page, data: camels(page.data) };
   }
 
   #chat(told: object): Chat {
-    return new Chat(this.#wire, this.#modelFor, camel<ChatInfo>(told), false);
+    return new Chat(this.#wire, camel<ChatInfo>(told));
   }
 }
 
@@ -193,9 +158,9 @@ async function* changes(
     let reply: Reply | undefined;
     try {
       const headers = { "last-event-id": position };
-      reply = await wire.open({ method: "GET", path: "/api/events", headers }, signal);
+      reply = await wire.open({ path: "/api/events", headers }, signal);
       for await (const { id, type, data } of eventsOf(reply.pieces)) {
-        if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") }, RequestFailed);
+        if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") });
         tries.progress();
         position = id || position;
         if (data) yield { ...camel<Change>(parsed(data)), position: id };
@@ -211,6 +176,6 @@ async function* changes(
 async function reportsOf(reply: Reply): Promise<ImportReport[]> {
   const lines = (await joined(reply.pieces)).trim().split("\n");
   const last = lines.pop() as string;
-  if (!("done" in (parsed(last) as object))) throw told(last, {}, RequestFailed);
+  if (!("done" in (parsed(last) as object))) throw told(last, {});
   return lines.map((line) => camel<ImportReport>(parsed(line)));
 }

@@ -3,7 +3,7 @@
  * the class, or on `code`.
  */
 
-/** What is known of an error besides its words. */
+/** What is known of an error besides its code and its words. */
 export interface ErrorFacts {
   status?: number | null;
   requestId?: string | null;
@@ -16,29 +16,24 @@ export interface ErrorFacts {
 /** Turnledger could not do what was asked. */
 export class TurnledgerError extends Error {
   /** The word that programs match on, as the server says it. */
-  readonly code: string;
+  declare readonly code: string;
   /** The HTTP status; null where no server spoke, or where it spoke within a stream. */
-  readonly status: number | null;
+  declare readonly status: number | null;
   /** Under which the server's log tells more; null where no server spoke. */
-  readonly requestId: string | null;
+  declare readonly requestId: string | null;
   /** What else the answer said: `param` and `type`; of a revision conflict, the `chat` as it is by now. */
-  readonly details: Readonly<Record<string, unknown>>;
+  declare readonly details: Readonly<Record<string, unknown>>;
   /** Whether the same request may succeed later. By then the client has tried as often as it may. */
-  readonly isRetryable: boolean;
+  declare readonly isRetryable: boolean;
   /** Milliseconds after which it is worth another try, where the server says so. */
-  readonly retryAfter: number | null;
+  declare readonly retryAfter: number | null;
   /** Ask again with it, and what was done is not done twice; null where there is none. */
-  idempotencyKey: string | null;
+  declare idempotencyKey: string | null;
 
   constructor(code: string, message: string, facts: ErrorFacts = {}) {
     super(message);
-    this.code = code;
-    this.status = facts.status ?? null;
-    this.requestId = facts.requestId ?? null;
-    this.details = facts.details ?? {};
-    this.isRetryable = facts.isRetryable ?? false;
-    this.retryAfter = facts.retryAfter ?? null;
-    this.idempotencyKey = facts.idempotencyKey ?? null;
+    const unknown = { status: null, requestId: null, details: {}, isRetryable: false, retryAfter: null };
+    Object.assign(this, unknown, { idempotencyKey: null, code }, facts);
   }
 }
 
@@ -132,84 +127,3 @@ export class NotAdmitted extends RequestFailed {}
 export class TooManyRequests extends RequestFailed {}
 /** It cannot be reached, is about to end, or gave no whole answer, after all retries. */
 export class ServerUnavailable extends RequestFailed {}
-
-export type ErrorClass = new (code: string, message: string, facts?: ErrorFacts) => TurnledgerError;
-
-/** The class of an error by its code: in a function, so that who bundles no client bundles no tree. */
-const classes = (): Record<string, ErrorClass> => ({
-  InvalidInput,
-  InvalidId,
-  NoNewInput,
-  MissingToolResults,
-  MalformedItems,
-  EmptyTurn,
-  IdempotencyMismatch,
-  ConversationUnavailable,
-  ConversationNotFound,
-  ConversationDeleted,
-  ConversationExpired,
-  HistoryUnavailable,
-  TurnNotFound,
-  BranchNotFound,
-  HistoryDiverged,
-  ConversationBusy,
-  QueueFull,
-  WaitEnded,
-  StorageFull,
-  TooManyReaders,
-  RevisionConflict,
-  TokenRefused,
-  TokenNotFound,
-  TokenEnded,
-  TokenTooWide,
-  TooManyTokens,
-  ShareRefused,
-  ShareNotFound,
-  LinkNotValid,
-  TooManyShares,
-  TooManyVisitors,
-  AdmissionMoved,
-  TurnEnded,
-  TurnReplayed,
-  TurnAttached,
-  TurnFailed,
-  TurnStopped,
-  Superseded,
-  ModelError,
-  ModelUnavailable,
-  ModelTimeout,
-  ModelRefused,
-  MalformedAnswer,
-  StoreError,
-  StoreUnavailable,
-  StoreFull,
-  StoreReadOnly,
-  StoreCorrupt,
-  NotAStore,
-  StoreTooNew,
-  UnsafeSqlite,
-  OutcomeUnknown,
-  CommitOutcomeUnknown,
-  LedgerClosed,
-  RequestFailed,
-  NotAdmitted,
-  TooManyRequests,
-  ServerUnavailable,
-});
-
-/** The error of a code: of its class, or of `otherwise` where this version knows none of that code. */
-export function errorOf(
-  code: string,
-  message: string,
-  facts: ErrorFacts,
-  otherwise: ErrorClass,
-): TurnledgerError {
-  const all = classes();
-  const called = code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase());
-  const kind = (Object.hasOwn(all, called) && all[called]) || otherwise;
-  // Bundlers shorten the names of classes, which people read in logs.
-  const name = Object.keys(all).find((each) => all[each] === kind) ?? called;
-  const error = new kind(code, message, facts);
-  error.name = name;
-  return error;
-}

@@ -1,16 +1,15 @@
 /** A turn that is followed to its end through whatever happens to connections and servers. */
 
+import { errorOf } from "./error-of.js";
 import {
-  errorOf,
   NotAdmitted,
   ServerUnavailable,
   TurnFailed,
   TurnledgerError,
   TurnNotFound,
-  TurnStopped,
 } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
-import type { Answer, TurnEvent } from "./shapes.js";
+import type { TurnEvent } from "./shapes.js";
 import { parsed, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
 
 /** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
@@ -25,9 +24,8 @@ export interface Followed {
   asked?: Promise<Asked>;
   readonly idempotencyKey?: string;
   turn: string | null;
-  chat: string | null;
-  state: Answer["state"];
-  isReplayed: boolean;
+  /** The head of the answer that told of it first. */
+  head: Headers | undefined;
   /** The number of the last event that was given out. */
   last: number;
   text: string;
@@ -112,16 +110,14 @@ function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown
 
 function reading(followed: Followed): Asked {
   const headers = { "last-event-id": followed.last ? String(followed.last) : undefined };
-  return { method: "GET", path: `/api/turns/${followed.turn}/events`, headers };
+  return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
 function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
+  followed.head ??= headers;
   followed.turn = headers.get("x-turn-id") ?? before;
-  followed.chat = headers.get("x-conversation-id") ?? followed.chat;
-  if (before === null) followed.state = (headers.get("x-conversation-state") ?? "continued") as Answer["state"];
-  if (before === null) followed.isReplayed = headers.get("idempotency-replayed") === "true";
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;
@@ -139,7 +135,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   if (event.type !== "turn.finished") return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
-    return errorOf("turn_stopped", "The turn was stopped and discarded.", { requestId }, TurnStopped);
+    return errorOf("turn_stopped", "The turn was stopped and discarded.", { requestId });
   }
   if (state === "completed" || state === "kept") return undefined;
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};

@@ -1,6 +1,6 @@
 /** Ids are checked before anything is sent: a wrong one is a mistake of the program, not an unknown chat. */
 
-import { errorOf, InvalidId } from "./errors.js";
+import { errorOf } from "./error-of.js";
 
 export type IdPrefix = "conv" | "turn" | "branch" | "tok" | "share";
 
@@ -13,7 +13,7 @@ export function idOf(prefix: IdPrefix, given: Identified): string {
   if (!new RegExp(`^${prefix}_[0-9a-f]{12}7[0-9a-f]{3}[89ab][0-9a-f]{15}$`).test(id)) {
     // A secret that was mistaken for an id is not repeated.
     const named = /tl[ts]_/.test(id) ? "The text of a token or link" : JSON.stringify(String(id).slice(0, 80));
-    throw errorOf("invalid_id", `${named} is not a valid id of the form ${prefix}_….`, {}, InvalidId);
+    throw errorOf("invalid_id", `${named} is not a valid id of the form ${prefix}_….`);
   }
   return id;
 }

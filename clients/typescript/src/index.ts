@@ -9,7 +9,8 @@ export type {
 } from "./chat.js";
 export { Chats, Client } from "./client.js";
 export type { ListOptions, NewChat } from "./client.js";
-export * from "./errors.js";
+export * as errors from "./errors.js";
+export { TurnledgerError } from "./errors.js";
 export type { Identified } from "./ids.js";
 export { Pages } from "./pages.js";
 export type { Page } from "./pages.js";

@@ -48,7 +48,6 @@ export class Shares {
   /** Follow a link: exchange its code for a token, once for each visitor, however often that is asked for. Take the code
    * from the fragment of the address, and remove it there before anything else. */
   async exchange(code: string, { nonce = freshKey(), signal }: CallOptions & { nonce?: string } = {}): Promise<Visit> {
-    const asked = { method: "POST", path: "/api/shares/exchange", body: JSON.stringify({ code, nonce }) } as const;
-    return camel(await this.#wire.json(asked, signal));
+    return camel(await this.#wire.json({ path: "/api/shares/exchange", said: { code, nonce } }, signal));
   }
 }

@@ -4,11 +4,12 @@ import { chain } from "./wire.js";
 
 /** Read it with `for await`. Leaving the loop closes it; so does its signal, which throws its reason there. */
 export class Stream<Told> implements AsyncIterableIterator<Told> {
+  /** Whether nothing more is read. */
+  isClosed = false;
   readonly #controller = new AbortController();
   readonly #unchain: () => void;
   readonly #source: AsyncGenerator<Told, void, undefined>;
   #first: Promise<IteratorResult<Told, void>> | undefined;
-  #isClosed = false;
 
   /** `isEager`: it begins now, not when it is first read. */
   constructor(
@@ -31,12 +32,10 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
       const { done, value } = await (first ?? this.#source.next());
       if (!done) return { done, value };
     } catch (problem) {
-      if (!this.#isClosed) throw problem;
-    } finally {
-      if (this.#isClosed) this.#unchain();
+      this.#unchain();
+      if (!this.isClosed) throw problem;
     }
-    this.#unchain();
-    return { done: true, value: undefined };
+    return this.return();
   }
 
   async return(): Promise<IteratorResult<Told, undefined>> {
@@ -46,14 +45,10 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
 
   /** Read no more, also if somebody waits for the next. What it tells of goes on. */
   close(): void {
-    this.#isClosed = true;
+    this.isClosed = true;
     this.#unchain();
     this.#controller.abort();
     void this.#source.return().catch(() => {});
-  }
-
-  get isClosed(): boolean {
-    return this.#isClosed;
   }
 
   [Symbol.asyncIterator](): this {

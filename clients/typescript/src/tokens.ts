@@ -1,6 +1,6 @@
 /** Tokens: who is let in, and to what. All of this needs a token with `admin`, but for giving up one's own. */
 
-import { camel, snake } from "./casing.js";
+import { camel, camels, snake } from "./casing.js";
 import { idOf } from "./ids.js";
 import { queryOf } from "./chat.js";
 import { Pages } from "./pages.js";
@@ -39,19 +39,18 @@ export class Tokens {
 
   /** Who asks, and what he may do. */
   async self({ signal }: CallOptions = {}): Promise<Partial<Token> & Pick<Token, "owner" | "scopes">> {
-    return camel(await this.#wire.json({ method: "GET", path: "/api/tokens/self" }, signal));
+    return camel(await this.#wire.json({ path: "/api/tokens/self" }, signal));
   }
 
   /** End a token and all that were made with it; `self`: the one that is asked with. */
   async revoke(token: string, { signal }: CallOptions = {}): Promise<Token[]> {
     const path = `/api/tokens/${token === "self" ? token : idOf("tok", token)}`;
-    const told = await this.#wire.json<{ data: object[] }>({ method: "DELETE", path }, signal);
-    return told.data.map((each) => camel<Token>(each));
+    return camels((await this.#wire.json<{ data: object[] }>({ method: "DELETE", path }, signal)).data);
   }
 }
 
 export function makingOnce(path: string, said: object): Asked {
-  return { method: "POST", path, body: JSON.stringify(snake(said)), isOnce: true };
+  return { path, said: snake(said), isOnce: true };
 }
 
 /** What is listed by the id of the last one that was told. */
@@ -63,8 +62,8 @@ export function listed<Entry extends { readonly id: string }>(
   signal: AbortSignal | undefined,
 ): Pages<Entry> {
   return new Pages(async (before, limit = 100) => {
-    const asked = { method: "GET", path: path + queryOf({ ...said, before, limit }) } as const;
-    const data = (await wire.json<{ data: object[] }>(asked, signal)).data.map((each) => camel<Entry>(each));
+    const asked = { path: path + queryOf({ ...said, before, limit }) };
+    const data = camels<Entry>((await wire.json<{ data: object[] }>(asked, signal)).data);
     return { data, next: data.length < limit ? null : (data.at(-1)?.id ?? null) };
   }, most);
 }

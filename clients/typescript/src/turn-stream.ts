@@ -6,6 +6,11 @@ import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./s
 import { Stream } from "./stream.js";
 import type { Asked, CallOptions, Wire } from "./wire.js";
 
+export interface StopOptions extends CallOptions {
+  /** What becomes of it; else as it was asked for. */
+  policy?: OnStop;
+}
+
 /** Its events, each once and in order, whatever happens to connections. The turn was asked for when this was made. */
 export class TurnStream extends Stream<TurnEvent> {
   readonly #wire: Wire;
@@ -27,7 +32,7 @@ export class TurnStream extends Stream<TurnEvent> {
       idempotencyKey,
       known: () => {
         known();
-        if (followed.chat) found(followed.chat);
+        if (this.chatId) found(this.chatId);
       },
     });
     super((ending) => heal(wire, followed, ending), signal, true);
@@ -43,7 +48,7 @@ export class TurnStream extends Stream<TurnEvent> {
 
   /** The id of its chat; null until the server has begun the turn. */
   get chatId(): string | null {
-    return this.#followed.chat;
+    return this.#followed.head?.get("x-conversation-id") ?? null;
   }
 
   /** What was said so far. */
@@ -67,9 +72,9 @@ export class TurnStream extends Stream<TurnEvent> {
 
   /** Stop the turn. Resolves when it is final; null if there was nothing to stop any more. Of a turn that still waits
    * for others, it waits until that has begun. Read on to hear how it ended. */
-  async stop(options: CallOptions & { policy?: OnStop } = {}): Promise<Ended | null> {
+  async stop(options: StopOptions = {}): Promise<Ended | null> {
     await this.#isKnown;
-    return this.turnId === null ? null : stopTurn(this.#wire, this.turnId, options);
+    return this.turnId === null ? null : stopAt(this.#wire, `turns/${this.turnId}`, options);
   }
 
   /** The turn once it is committed, whether its events were read or not. Throws how it failed. */
@@ -77,12 +82,19 @@ export class TurnStream extends Stream<TurnEvent> {
     if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, new AbortController().signal));
     else while (!(await this.next()).done);
     if (this.#problem) throw this.#problem;
-    const { turn, state, isReplayed } = this.#followed;
-    const path = `/api/turns/${turn}`;
-    const told = await this.#wire.json<{ turn: object; chat: object; branch: string }>({ method: "GET", path });
+    const path = `/api/turns/${this.turnId}`;
+    const told = await this.#wire.json<{ turn: object; chat: object; branch: string }>({ path });
     const committed = camel<Turn>(told.turn);
     const chat = camel<ChatInfo>(told.chat);
-    return { turn: committed, chat, branch: told.branch, state, isReplayed, text: textOf(committed.output) };
+    const { head } = this.#followed;
+    return {
+      turn: committed,
+      chat,
+      branch: told.branch,
+      state: (head?.get("x-conversation-state") ?? "continued") as Answer["state"],
+      isReplayed: head?.get("idempotency-replayed") === "true",
+      text: textOf(committed.output),
+    };
   }
 }
 
@@ -90,9 +102,7 @@ export class TurnStream extends Stream<TurnEvent> {
 export function followedAs(given: Partial<Followed>): Followed {
   return {
     turn: null,
-    chat: null,
-    state: "continued",
-    isReplayed: false,
+    head: undefined,
     last: 0,
     text: "",
     attempt: 1,
@@ -103,21 +113,11 @@ export function followedAs(given: Partial<Followed>): Followed {
   };
 }
 
-/** Stop a turn by its id. */
-export async function stopTurn(
-  wire: Wire,
-  turn: string,
-  { policy, signal }: CallOptions & { policy?: OnStop | undefined },
-): Promise<Ended | null> {
-  return endOf(await wire.json(stopping(`/api/turns/${turn}/stop`, policy), signal));
-}
-
-export function stopping(path: string, policy: OnStop | undefined): Asked {
-  return { method: "POST", path, body: JSON.stringify({ policy }) };
-}
-
-export function endOf(told: Ended | { state: null }): Ended | null {
-  return told.state === null ? null : told;
+/** Stop what is named by the path. */
+export async function stopAt(wire: Wire, path: string, { policy, signal }: StopOptions): Promise<Ended | null> {
+  const asked = { path: `/api/${path}/stop`, said: { policy } };
+  const told = await wire.json<Ended | { state: null }>(asked, signal);
+  return told.state && told;
 }
 
 /** What the assistant says in the items of an answer. */

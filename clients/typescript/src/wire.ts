@@ -1,14 +1,12 @@
 /** Requests and their answers: one try, and as many as it takes. */
 
+import { errorOf, type ErrorClass } from "./error-of.js";
 import {
   ConversationUnavailable,
-  errorOf,
   NotAdmitted,
-  RequestFailed,
   ServerUnavailable,
   TooManyRequests,
   TurnledgerError,
-  type ErrorClass,
   type ErrorFacts,
 } from "./errors.js";
 
@@ -56,14 +54,15 @@ export interface CallOptions {
 
 /** One request, as often as it is sent. */
 export interface Asked {
-  readonly method: "GET" | "POST" | "PATCH" | "DELETE";
+  /** By default POST where there is something to say, else GET. */
+  readonly method?: "PATCH" | "DELETE" | undefined;
   readonly path: string;
-  readonly body?: BodyInit | undefined;
-  readonly headers?: Readonly<Record<string, string | undefined>>;
+  readonly body?: BodyInit;
+  /** The body as a value, to be made JSON. */
+  readonly said?: object | undefined;
+  readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
   /** Whether it can do harm when it is sent twice. */
   readonly isOnce?: boolean;
-  /** Whether it is done when there is nothing left to do it to, after an answer was lost. */
-  readonly isGone?: boolean;
 }
 
 /** The beginning of an answer, and its text as it comes. It is closed when that was read to its end. */
@@ -74,30 +73,39 @@ export interface Reply {
 }
 
 const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
+const TYPE = "content-type";
 const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
 
 export class Wire {
   readonly retries: Retries;
-  readonly options: ClientOptions;
+  readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
   readonly #base: string;
-  readonly #silence: number;
+  #model: Promise<string> | undefined;
 
   constructor(base: string, options: ClientOptions) {
     this.#base = base.replace(/\/+$/, "");
-    this.options = options;
-    this.#silence = options.timeouts?.silence ?? 45_000;
+    this.options = { fetch: (...given) => fetch(...given), timer: after, random: Math.random, now: Date.now, ...options };
     this.retries = { times: 10, first: 100, most: 5_000, patience: 60_000, ...options.retries };
   }
 
-  /** Call back after a while; call what it returns to prevent that. */
-  after(milliseconds: number, then: () => void): () => void {
-    if (this.options.timer) return this.options.timer(milliseconds, then);
-    const timer = setTimeout(then, milliseconds);
-    return () => clearTimeout(timer);
+  /** The model that answers where a request does not say. Throws InvalidInput if there are several. */
+  model(): Promise<string> {
+    const { model } = this.options;
+    this.#model ??= model
+      ? Promise.resolve(model)
+      : this.#onlyModel().catch((problem: unknown) => {
+          this.#model = undefined; // another time it may be known
+          throw problem;
+        });
+    return this.#model;
   }
 
-  now(): number {
-    return (this.options.now ?? Date.now)();
+  async #onlyModel(): Promise<string> {
+    const { data } = await this.json<{ data: { id: string }[] }>({ path: "/v1/models" });
+    const [only, other] = data;
+    if (only && !other) return only.id;
+    const names = data.slice(0, 20).map((each) => each.id);
+    throw errorOf("invalid_input", `Say which model shall answer, there or to the client: ${names.join(", ")}.`);
   }
 
   /** Send it once. Throws the error that the server answers with, ServerUnavailable if none does, and the reason of
@@ -108,7 +116,8 @@ export class Wire {
     let disarm = (): void => {};
     const arm = (): void => {
       disarm();
-      disarm = this.after(this.#silence, () => controller.abort(unanswered("The server said nothing for too long.")));
+      const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
+      disarm = timer(silence, () => controller.abort(unanswered("The server said nothing for too long.")));
     };
     const close = (): void => {
       disarm();
@@ -118,15 +127,16 @@ export class Wire {
     const lost = (problem: unknown): unknown => {
       const { aborted, reason } = controller.signal;
       close();
-      return aborted ? reason : unanswered(`The server cannot be reached, or broke off: ${String(problem)}`);
+      return aborted ? reason : unanswered(`The server cannot be reached: ${String(problem)}`);
     };
     let response: Response;
     try {
       const headers = await this.#headers(asked);
       arm();
       controller.signal.throwIfAborted();
-      const request = { method: asked.method, headers, body: asked.body ?? null, signal: controller.signal };
-      response = await (this.options.fetch ?? fetch)(this.#base + asked.path, { ...request, cache: "no-store" });
+      const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
+      const request = { method, headers, body, signal: controller.signal, cache: "no-store" } as const;
+      response = await this.options.fetch(this.#base + path, request);
       disarm();
     } catch (problem) {
       throw lost(problem);
@@ -155,7 +165,7 @@ export class Wire {
   async #headers(asked: Asked): Promise<Headers> {
     const headers = new Headers();
     for (const [name, value] of Object.entries(asked.headers ?? {})) if (value !== undefined) headers.set(name, value);
-    if (typeof asked.body === "string" && !headers.has("content-type")) headers.set("content-type", "application/json");
+    if (typeof asked.body === "string" && !headers.has(TYPE)) headers.set(TYPE, "application/json");
     const { apiKey } = this.options;
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
     if (token) headers.set("authorization", `Bearer ${token}`);
@@ -173,16 +183,21 @@ export class Wire {
       try {
         return await read(await this.open(asked, signal));
       } catch (problem) {
-        if (asked.isOnce && isLost(problem)) throw doubtful(problem);
-        if (asked.isGone && tries.wasLost && problem instanceof ConversationUnavailable) return undefined as Told;
+        if (asked.isOnce && isLost(problem)) {
+          problem.message += " It may have been done, and is not asked for again.";
+          throw problem;
+        }
+        // What was to be deleted is gone: that was this request, whose answer was lost.
+        if (asked.method === "DELETE" && tries.wasLost && problem instanceof ConversationUnavailable) return {} as Told;
         await tries.pause(problem);
       }
     }
   }
 
   /** Ask for a JSON object. */
-  json<Told>(asked: Asked, signal?: AbortSignal): Promise<Told> {
-    return this.ask(asked, signal, async (reply) => parsed(await joined(reply.pieces)) as Told);
+  json<Told>({ said, ...asked }: Asked, signal?: AbortSignal): Promise<Told> {
+    const whole = said ? { ...asked, body: JSON.stringify(said) } : asked;
+    return this.ask(whole, signal, async (reply) => parsed(await joined(reply.pieces)) as Told);
   }
 }
 
@@ -213,11 +228,11 @@ export class Tries {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
     const { times, first, most, patience } = this.#wire.retries;
     const wait = problem.retryAfter ?? 0;
-    const now = this.#wire.now();
+    const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
     this.wasLost ||= isLost(problem);
-    const random = (this.#wire.options.random ?? Math.random)();
+    const random = this.#wire.options.random();
     // Clients that lost one server at once shall not come back all at once.
     const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
     if (!this.#isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
@@ -226,37 +241,29 @@ export class Tries {
 
   async #sleep(milliseconds: number): Promise<void> {
     const signal = this.#signal;
-    let wake = (): void => {};
-    try {
-      await new Promise<void>((resolve) => {
-        const cancel = this.#wire.after(milliseconds, resolve);
-        wake = () => {
-          cancel();
-          resolve();
-        };
-        signal?.addEventListener("abort", wake);
-      });
-    } finally {
-      signal?.removeEventListener("abort", wake);
-    }
+    let forget = (): void => {};
+    await new Promise<void>((resolve) => {
+      const wake = (): void => resolve();
+      const cancel = this.#wire.options.timer(milliseconds, wake);
+      signal?.addEventListener("abort", wake);
+      forget = () => {
+        cancel();
+        signal?.removeEventListener("abort", wake);
+      };
+    });
+    forget();
     signal?.throwIfAborted();
   }
 }
 
 /** Nobody answered, or not to the end. */
 export function unanswered(why: string, facts: ErrorFacts = {}): TurnledgerError {
-  return errorOf("server_unavailable", why, { isRetryable: true, ...facts }, ServerUnavailable);
+  return errorOf("server_unavailable", why, { isRetryable: true, ...facts });
 }
 
 /** Whether it may have been done, though nobody said so. */
-function isLost(problem: unknown): boolean {
+function isLost(problem: unknown): problem is TurnledgerError {
   return problem instanceof TurnledgerError && problem.isRetryable && problem.status !== 429;
-}
-
-function doubtful(problem: unknown): unknown {
-  const { message, status, requestId } = problem as TurnledgerError;
-  const told = `${message} It is not known whether it was done, and it is not asked for again.`;
-  return unanswered(told, { status, requestId, isRetryable: false });
 }
 
 /** The whole of a text that comes in pieces. */
@@ -271,12 +278,12 @@ export function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw unanswered("The server's answer was not whole.");
+    throw unanswered("The answer was not whole.");
   }
 }
 
 /** The error that an answer or an event tells. Within a stream there is no status: the type says whose fault it is. */
-export function told(body: string, facts: ErrorFacts, otherwise: ErrorClass): TurnledgerError {
+export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): TurnledgerError {
   let said: { error?: { code?: string | null; message?: string; type?: string; param?: string | null } } = {};
   try {
     said = JSON.parse(body) as typeof said;
@@ -287,7 +294,7 @@ export function told(body: string, facts: ErrorFacts, otherwise: ErrorClass): Tu
   const { isRetryable = /^(server|rate_limit)_error$/.test(type ?? ""), status } = facts;
   return errorOf(
     code ?? `status_${status}`,
-    message ?? `The server answered with status ${status}, in no words of Turnledger. Check the address.`,
+    message ?? `Something answered with status ${status}. Check the address.`,
     { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: { ...said, type, param } },
     otherwise,
   );
@@ -305,7 +312,12 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
   };
   if (status === 401 || status === 403) return told(body, facts, NotAdmitted);
   if (status === 429) return told(body, facts, TooManyRequests);
-  return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : RequestFailed);
+  return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : undefined);
+}
+
+function after(milliseconds: number, then: () => void): () => void {
+  const timer = setTimeout(then, milliseconds);
+  return () => clearTimeout(timer);
 }
 
 /** Let the one end with the other, until what it returns is called. */

@@ -13,7 +13,7 @@ from turnledger.model.item import Item
 from turnledger.model.printable import plain
 from turnledger.model.turn import TurnKind
 
-COLUMNS = (Column("LAST USED"), Column("TURNS"), Column("ID"), Column("TITLE", least=16))
+COLUMNS = (Column("LAST USED"), Column("TURNS", is_spare=True), Column("ID"), Column("TITLE", least=20))
 
 
 class Line(NamedTuple):
@@ -31,7 +31,7 @@ def record_of(chat: ListedChat) -> Record:
     """A chat in a list."""
     marks = [name for name in ("pinned", "archived") if getattr(chat, name)]
     marks += ["running"] if chat.is_running else []
-    title = " ".join([chat.title or chat.preview or "-", *(f"[{mark}]" for mark in marks)])
+    title = " ".join([*(f"[{mark}]" for mark in marks), chat.title or chat.preview or "-"])
     used = date_of(chat.touched_at)
     turns = f"{chat.turn_count} turn{'' if chat.turn_count == 1 else 's'}"
     return Record((used, str(chat.turn_count), chat.id, title), (title, chat.id, f"{used}, {turns}"))

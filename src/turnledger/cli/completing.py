@@ -21,7 +21,7 @@ WORDS = 40
 # Some shells evaluate what they are offered, and models write titles: whatever means anything to a shell is
 # left out of them, and a conversation_key that has it is not offered.
 _NOT_SAFE = re.compile(r"[^\w .,!?-]")
-_SAFE_NAME = re.compile(r"[\w.@%+/-]+")
+_SAFE_NAME = re.compile(r"[\w.@%+/][\w.@%+/-]*")
 
 
 def chats_beginning_with(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
@@ -66,7 +66,7 @@ def _listed(params: dict[str, Any], deleted: bool) -> tuple[ListedChat, ...]:
 
 
 def _names(chat: ListedChat, *, keys: bool) -> list[tuple[str, str]]:
-    words = " ".join(_NOT_SAFE.sub(" ", chat.title or chat.preview).split())[:WORDS] or "-"
+    words = " ".join(_NOT_SAFE.sub(" ", chat.title or chat.preview).split())[:WORDS].strip() or "-"
     named = [(chat.id, words)]
     if keys and chat.conversation_key is not None and _SAFE_NAME.fullmatch(chat.conversation_key):
         named.append((chat.conversation_key, words))

@@ -15,6 +15,7 @@ from turnledger.cli.check import check
 from turnledger.cli.doctor import doctor
 from turnledger.cli.failures import Told
 from turnledger.cli.serve import serve
+from turnledger.cli.talking.command import chat
 from turnledger.cli.tokens import tokens
 from turnledger.cli.transfer import export, import_chats
 
@@ -45,6 +46,7 @@ def turnledger(
 
 
 app.command()(serve)
+app.command()(chat)
 app.command()(check)
 app.command()(doctor)
 for change in (rename, pin, archive, delete, restore):

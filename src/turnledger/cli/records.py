@@ -21,6 +21,8 @@ class Column(NamedTuple):
     least: int | None = None
     wraps: bool = False
     """Whether what does not fit goes on below; else it ends in an ellipsis."""
+    is_spare: bool = False
+    """Whether it is left out where that makes room for the others."""
 
 
 class Record(NamedTuple):
@@ -46,12 +48,16 @@ def _on_screen(columns: Sequence[Column], records: Sequence[Record]) -> None:
 
     screen = open_screen()
     shown = [[plain(cell) for cell in record.cells] for record in records]
-    widths = widths_of(columns, shown, screen.width)
-    if widths is None:
-        for record in records:
-            screen.paragraph([plain(line) for line in record.lines])
-    else:
-        screen.table(columns, widths, shown)
+    needed = [at for at, column in enumerate(columns) if not column.is_spare]
+    for chosen in (range(len(columns)), needed):
+        some = [columns[at] for at in chosen]
+        rows = [[row[at] for at in chosen] for row in shown]
+        widths = widths_of(some, rows, screen.width)
+        if widths is not None:
+            screen.table(some, widths, rows)
+            return
+    for record in records:
+        screen.paragraph([plain(line) for line in record.lines])
 
 
 def widths_of(columns: Sequence[Column], rows: Sequence[Sequence[str]], window: int) -> list[int] | None:

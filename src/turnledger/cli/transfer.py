@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
@@ -158,9 +160,29 @@ def _told(report: ImportReport) -> str:
 
 
 def _pieces(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
-    while piece := file.read(PIECE):
+    # As much as there is: who writes into a pipe may write no more until he is told of what he wrote.
+    read: Callable[[int], bytes] = getattr(file, "read1", file.read)
+    while True:
+        with _ended_by_ctrl_c():
+            piece = read(PIECE)
+        if not piece:
+            return
         yield piece
         progress.advance(len(piece))
+
+
+@contextmanager
+def _ended_by_ctrl_c() -> Iterator[None]:
+    """Have Ctrl-C end what waits in here. An event loop takes it for a wish that it comes back to, and it
+    would not come back."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from types import FrameType
 
 import uvicorn
@@ -32,6 +32,8 @@ FLUSHING = 1.0
 """Seconds that clients have to read the last of their answers."""
 LINGERING = 2.0
 """Seconds that clients have for a last request on their connection to a worker whose place another took."""
+DATE_EVERY = 1.0
+"""Seconds between looks at the clock for the date that answers carry."""
 
 Announce = Callable[[str, list[str]], None]
 """Called with the server's URL and the names of its models once it can be asked."""
@@ -111,7 +113,8 @@ async def serve_app(app: App, listening: socket.socket, announce: Callable[[str]
 
 
 class Server(uvicorn.Server):
-    """uvicorn, but for how it ends."""
+    """uvicorn, but for how it ends: that looks ten times a second whether it was told to, and then waits a
+    tenth of a second for nothing in particular."""
 
     def __init__(self, app: App, on_start: Callable[[], None]) -> None:
         config = uvicorn.Config(
@@ -131,13 +134,12 @@ class Server(uvicorn.Server):
         self._app = app
         self._on_start = on_start
         self._loop = asyncio.get_running_loop()
+        self._is_over = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
     async def answer_at(self, listening: socket.socket) -> None:
         """Answer requests until told to end, and all of them have ended."""
         await self.serve(sockets=[listening])
-        if self._ending is not None:
-            await self._ending
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await self.listen(sockets)
@@ -147,6 +149,25 @@ class Server(uvicorn.Server):
     async def listen(self, sockets: list[socket.socket] | None) -> None:
         """Take connections from now on."""
         await super().startup(sockets)
+
+    async def main_loop(self) -> None:
+        """Keep the date that answers carry, until no more of them are to be given."""
+        while not self._is_over.is_set():
+            await self.on_tick(0)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DATE_EVERY):
+                    await self._is_over.wait()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections, and let go of each that is open once it has its answer."""
+        for taking in (*self.servers, *(sockets or ())):
+            taking.close()
+        for connection in list(self.server_state.connections):
+            connection.shutdown()
+        if self._ending is not None:
+            await self._ending
+        for server in self.servers:
+            await server.wait_closed()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # A signal may come between any two instructions; what it asks for is done between two callbacks.
@@ -175,7 +196,7 @@ class Server(uvicorn.Server):
 
     def end(self) -> None:
         """Take no more requests, and end when the open ones have."""
-        self.should_exit = True
+        self._is_over.set()
         if self._ending is None:
             log.info("shutting_down", grace=self._app.service.settings.grace)
             self._ending = self._loop.create_task(self._end())
@@ -199,7 +220,7 @@ class Server(uvicorn.Server):
             if isinstance(connection, BoundedHttp) and connection.is_answering:
                 connection.shutdown()  # once it has its answer
         await self._closed(LINGERING)
-        self.should_exit = True
+        self._is_over.set()
         await self._end()
 
     async def _end(self) -> None:
@@ -207,7 +228,6 @@ class Server(uvicorn.Server):
             log.error("requests_do_not_end")
         await self._closed(FLUSHING)
         # Whoever has not read his answer by now holds up nobody any longer.
-        self.force_exit = True
         for connection in list(self.server_state.connections):
             connection.transport.abort()
 

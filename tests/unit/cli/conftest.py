@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,18 @@ def logging_as_before() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def no_server_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """A store that is not there yet."""
+    return f"sqlite:///{tmp_path}/mine.db"

@@ -20,11 +20,6 @@ Answer = TypeVar("Answer")
 UNKNOWN = "conv_01a1e0bc393673fba6a314494b850c72"
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/mine.db"
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["chats", *arguments])
 
@@ -111,64 +106,6 @@ def test_nothing_that_was_said_reaches_the_terminal_unprinted(url: str) -> None:
     shown = run("show", "k", "--store", url).stdout
     assert all(line.isprintable() for line in shown.split("\n"))
     assert len([line for line in shown.split("\n")[2:] if line.startswith("[")]) == 1
-
-
-def test_rename_gives_a_name(url: str) -> None:
-    id = say(url, "k", ("Hello", "Hi."))
-    done = run("rename", "k", "Über uns", "--store", url)
-    assert (done.exit_code, done.stdout) == (0, f"{id} is called 'Über uns'.\n")
-    assert asked(url, lambda ledger: _title(ledger, id)) == "Über uns"
-    assert json.loads(run("rename", id, "Us", "--json", "--store", url).stdout)["title"] == "Us"
-
-
-async def _title(ledger: Ledger, id: str) -> str | None:
-    return (await (await ledger.conversation(id)).info()).title
-
-
-def test_delete_tells_what_went_and_what_did_not(url: str) -> None:
-    one, other = say(url, "one", ("Hello", "Hi.")), say(url, "other", ("Hello", "Hi."))
-    done = run("delete", "one", UNKNOWN, "nobody", "conv_x", other, "--store", url)
-    assert done.exit_code == 2
-    gone, also = done.stdout.splitlines()
-    assert gone.startswith(f"Deleted {one}. It can be restored until 20")
-    assert also.startswith(f"Deleted {other}. ")
-    assert [line.split(": ")[:2] for line in done.stderr.splitlines()] == [
-        ["conversation_not_found", UNKNOWN],
-        ["conversation_not_found", "nobody"],
-        ["invalid_id", "conv_x"],
-    ]
-    assert run("show", one, "--store", url).stderr.startswith("conversation_deleted: ")
-
-
-def test_what_is_deleted_comes_back_or_goes_for_good(url: str) -> None:
-    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
-    assert run("delete", *ids, "--store", url).exit_code == 0
-    again = say(url, "k1", ("Hello", "Hi."))
-    done = run("restore", *ids, again, "--store", url)
-    assert done.stdout.splitlines() == [
-        f"Restored {ids[0]}.",
-        f"Restored {ids[1]}. Its conversation_key 'k1' is another chat's by now.",
-        f"Restored {again}.",
-    ]
-    assert run("show", "k0", "--store", url).exit_code == 0
-    assert run("delete", ids[0], "--store", url).exit_code == 0
-    assert run("delete", ids[0], "--purge", "--store", url).stdout == f"Deleted {ids[0]} for good.\n"
-    lost = run("restore", ids[0], "--store", url)
-    assert (lost.exit_code, lost.stdout) == (2, "")
-    assert lost.stderr.startswith("conversation_deleted: ")
-
-
-def test_what_is_deleted_can_be_restored_as_long_as_the_servers_file_says(url: str, tmp_path: Path) -> None:
-    ids = [say(url, f"k{number}", ("Hello", "Hi.")) for number in range(2)]
-    config = tmp_path / "turnledger.toml"
-    config.write_text(f"[server]\nstore = '{url}'\n[chats]\nrestore_for = 3600\n")
-    assert run("delete", ids[0], "--config", str(config)).exit_code == 0
-    assert run("delete", ids[1], "--store", url).exit_code == 0
-    told = json.loads(run("list", "--deleted", "--json", "--store", url).stdout)["data"]
-    until = {each["id"]: each["purge_at"] for each in told}
-    assert until[ids[1]] - until[ids[0]] > 29 * 24 * 3600 * 1000
-    config.write_text("[chats]\nrestore_for = 'long'\n")
-    assert "restore_for" in run("delete", ids[1], "--config", str(config)).stderr
 
 
 @pytest.mark.parametrize("command", [("show",), ("rename", "x"), ("delete",), ("restore",)])

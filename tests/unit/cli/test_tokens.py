@@ -35,11 +35,6 @@ def a_home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path / "here")
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/mine.db"
-
-
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["tokens", *arguments])
 

@@ -44,6 +44,27 @@ class Place:
         async with asyncio.timeout(10):
             return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
 
+    async def once(self, body: Any, left: asyncio.Event) -> Reply:
+        """Ask for a turn under one key, as a client that leaves when it is told to."""
+        sent, reply = msgspec.json.encode(body), Reply()
+        parts: list[Message] = [{"type": "http.request", "body": sent}]
+        headers = [HOST, JSON, (b"content-length", b"%d" % len(sent)), (b"idempotency-key", b"once")]
+
+        async def receive() -> Message:
+            if not parts:
+                await left.wait()
+            return parts.pop() if parts else {"type": "http.disconnect"}
+
+        async def send(message: Message) -> None:
+            if not left.is_set():
+                reply.status = reply.status or message["status"]
+                reply.headers = reply.headers or list(message["headers"])
+                reply.body += message.get("body", b"")
+
+        scope = {"type": "http", "method": "POST", "path": "/api/turns", "headers": headers}
+        await self.app({**scope, "query_string": b""}, receive, send)
+        return reply
+
     async def get(self, path: str) -> Any:
         path, _, query = path.partition("?")
         return (await ask(self.app, path, query=query.encode())).json
@@ -337,3 +358,29 @@ async def test_a_primer_that_leaves_a_call_open_is_refused_and_makes_no_chat() -
         assert not await place.ledger.is_named("k")
         large = await place.turn("Hello", primer=["marzipan"] * 10_001)
         assert (large.status, large.code) == (400, "malformed_items"), large.body
+
+
+@pytest.mark.parametrize("leaves", [False, True], ids=["both wait", "the first client leaves"])
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_two_requests_with_one_key_in_the_queue_are_one_turn(leaves: bool, stream: bool) -> None:
+    said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": stream}
+    async with serving() as place, asyncio.timeout(10):
+        left = asyncio.Event()
+        async with place.ledger.turn("Before", conversation_key="k") as before:
+            asked = []
+            for is_last in (False, True):
+                asked.append(asyncio.create_task(place.once(said, asyncio.Event() if is_last else left)))
+                while place.ledger.at_work().waiting < len(asked):
+                    await asyncio.sleep(0)
+                if leaves:
+                    left.set()
+            before.emit("Yes.")
+        first, second = await asyncio.gather(*asked)
+        late = await place.once(said, asyncio.Event())
+        chat = await place.ledger.conversation(conversation_key="k")
+        turns = [str(turn.id) for turn in await chat.turns()]
+        assert (len(turns), await chat.attempts(), place.ledger.at_work().waiting) == (2, [], 0)
+    for reply in (second, late) if leaves else (first, second, late):
+        assert (reply.status, reply.header(b"x-turn-id")) == (200, turns[1].encode()), reply.body
+    assert second.body == late.body if stream else second.json["turn"] == late.json["turn"]
+    assert (first.status, late.header(b"idempotency-replayed")) == (0 if leaves else 200, b"true")

@@ -1,4 +1,4 @@
-"""Brings a store to the current schema, one numbered file at a time."""
+"""Brings a store to the current schema: an empty one at once, an older one by one numbered file at a time."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def check_version(version: int, path: str) -> None:
 
 
 def migrate(connection: apsw.Connection, path: str) -> None:
-    """Run what is missing. Each migration commits together with its version, and processes that come at
-    the same time take turns."""
+    """Run what is missing. Each step commits together with its version, and processes that come at the same
+    time take turns."""
     if version_of(connection) < VERSION:
         add_functions(connection)
     while version_of(connection) < VERSION:
@@ -48,10 +48,18 @@ def migrate(connection: apsw.Connection, path: str) -> None:
             version = version_of(connection)  # another process may have been faster
             check_version(version, path)
             if version < VERSION:
-                connection.execute(sql_text(f"migrations/{MIGRATIONS[version]}"))
-                connection.pragma("user_version", version + 1)
+                file, leads_to = _step(version)
+                connection.execute(sql_text(file))
+                connection.pragma("user_version", leads_to)
             connection.execute("COMMIT")
         except BaseException:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
+
+
+def _step(version: int) -> tuple[str, int]:
+    """What to run on a store of this version, and the version that it then has."""
+    if version == 0:
+        return "schema.sql", VERSION  # nothing is there: it need not become what it would have been
+    return f"migrations/{MIGRATIONS[version]}", version + 1

@@ -1,5 +1,5 @@
--- The tables of a Turnledger store in SQLite, as they are. The files in migrations/ lead here, step by step;
--- a test proves both equal.
+-- The tables of a Turnledger store in SQLite, as they are: a new one is made by this. The files in migrations/
+-- lead an older one here, step by step; a test proves both equal.
 --
 -- Ids are their 16 bytes, times are milliseconds since 1970. What stays for ever (conversations, branches,
 -- turns) is kept in rowid tables, which pack long rows tightly. What comes and goes with each turn (attempts,

@@ -1,0 +1,23 @@
+/** From a code to the error that is thrown. */
+
+import * as errors from "./errors.js";
+import type { ErrorFacts, TurnledgerError } from "./errors.js";
+
+export type ErrorClass = new (code: string, message: string, facts?: ErrorFacts) => TurnledgerError;
+
+/** The error of a code: of its class, or of `otherwise` where this version knows none of that code. */
+export function errorOf(
+  code: string,
+  message: string,
+  facts?: ErrorFacts,
+  otherwise: ErrorClass = errors.RequestFailed,
+): TurnledgerError {
+  const all = errors as unknown as Readonly<Record<string, ErrorClass>>;
+  const called = code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase());
+  const kind = (Object.hasOwn(all, called) && all[called]) || otherwise;
+  // Bundlers shorten the names of classes, which people read in logs.
+  const name = Object.keys(all).find((each) => all[each] === kind) ?? called;
+  const error = new kind(code, message, facts);
+  error.name = name;
+  return error;
+}

@@ -1,0 +1,128 @@
+"""`turnledger chat`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from turnledger.cli.completing import chats_beginning_with
+from turnledger.cli.failures import INTERRUPTED
+from turnledger.errors import TurnStopped
+
+if TYPE_CHECKING:
+    from turnledger.cli.talking.opening import Options
+    from turnledger.cli.talking.place import Place, Talk
+
+
+def chat(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CHAT]",
+            help="Go on with this one: its id, as in conv_…, or conversation_key.",
+            autocompletion=chats_beginning_with,
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the chat that was used last.")] = False,
+    model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Default: the first one there is.")
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Talk on this server. Default: TURNLEDGER_SERVER. Its token: TURNLEDGER_API_KEY, in the"
+            " environment only.",
+        ),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Talk straight on a store. Default: that of `turnledger serve`."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The turnledger.toml that names store and models.")
+    ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Models for --store: a server with /chat/completions."),
+    ] = None,
+    api_key_env: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Environment variable with the upstream's api_key.")
+    ] = None,
+    scope: Annotated[str | None, typer.Option(help="Only chats of this scope, and new ones there.")] = None,
+) -> None:
+    """Talk to a model, on a server or straight on a store.
+
+    Ctrl-C stops an answer and keeps what there is of it, Ctrl-D leaves, /help tells the rest. With something
+    piped in, it is said as one message, and the answer is printed plainly.
+    """
+    from turnledger.cli.talking.opening import Options
+
+    options = Options(
+        server=server, store=store, config=config, upstream=upstream, api_key_env=api_key_env, scope=scope
+    )
+    try:
+        asyncio.run(_talk(options, name, model, resume=resume))
+    except TurnStopped:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+async def _talk(options: Options, name: str | None, model: str | None, *, resume: bool) -> None:
+    from turnledger.cli.talking.opening import open_place
+
+    # What the engine logs is for operators; here it would be in the middle of an answer.
+    logging.getLogger("turnledger").addHandler(logging.NullHandler())
+    is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
+    text = "" if is_interactive else sys.stdin.read()
+    place = await open_place(options, os.environ)
+    try:
+        models = [model] if model is not None else await place.models()
+        talk = await _chosen(place, name, resume=resume)
+        if is_interactive:
+            await _interact(place, models, talk, wants_last=resume)
+        else:
+            from turnledger.cli.talking.piped import run_piped
+
+            await run_piped(talk or place.new(), models[0], text, sys.stdout)
+    finally:
+        await place.close()
+
+
+async def _chosen(place: Place, name: str | None, *, resume: bool) -> Talk | None:
+    """The chat to go on with; None for a new one."""
+    if name is not None:
+        return await place.open(name)
+    last = await place.chats(limit=1) if resume else []
+    return await place.open(last[0].id) if last else None
+
+
+async def _interact(place: Place, models: list[str], talk: Talk | None, *, wants_last: bool) -> None:
+    from rich.text import Text
+
+    from turnledger.cli.talking.interrupts import keys_kept, noted_presses
+    from turnledger.cli.talking.items import DIM
+    from turnledger.cli.talking.loop import ChatLoop
+    from turnledger.cli.talking.opening import history_folder
+    from turnledger.cli.talking.prompt import history_in
+    from turnledger.cli.talking.screen import Screen, console_for, is_light
+    from turnledger.cli.talking.talker import Talker
+
+    theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
+    screen = Screen(console_for(sys.stdout), theme)
+    screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))
+    screen.say(Text("/help tells what can be done, Ctrl-D leaves.", DIM))
+    with noted_presses() as presses, keys_kept():
+        talker = Talker(place, screen, models[0], presses)
+        if talk is not None:
+            await talker.open(talk)
+        elif wants_last:
+            screen.say(Text("There is no chat to go on with: this is a new one.", DIM))
+        await ChatLoop(talker, presses, history_in(history_folder(os.environ)), models).run()
+    if talker.chat is not None and talker.chat.turns:
+        screen.say(Text(f"Go on with: turnledger chat {talker.talk.id}", DIM))

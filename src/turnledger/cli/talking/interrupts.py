@@ -1,0 +1,80 @@
+"""Ctrl-C while a turn runs is noted, for who follows the turn; other keys wait for the next prompt."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from types import FrameType
+from typing import Any
+
+HAS_TERMIOS = find_spec("termios") is not None
+"""Not on Windows: there, keys are kept anyway."""
+
+
+class Presses:
+    """Ctrl-C, to be waited for by any number of tasks."""
+
+    def __init__(self) -> None:
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def note(self) -> None:
+        """It was pressed."""
+        for each in tuple(self._waiting):
+            if not each.done():
+                each.set_result(None)
+
+    async def next(self) -> None:
+        """Wait until it is pressed the next time."""
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
+        try:
+            await waiting
+        finally:
+            self._waiting.discard(waiting)
+
+
+@contextmanager
+def noted_presses() -> Iterator[Presses]:
+    """Have Ctrl-C noted instead of ending the program."""
+    presses, loop = Presses(), asyncio.get_running_loop()
+
+    def pressed(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(presses.note)
+
+    before = signal.signal(signal.SIGINT, pressed)
+    try:
+        yield presses
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def keys_kept() -> Iterator[None]:
+    """Have what is typed meanwhile not shown, but kept for who reads the keyboard next."""
+    if not HAS_TERMIOS or not sys.stdin.isatty():
+        yield
+        return
+    import termios
+
+    terminal = sys.stdin.fileno()
+    before: list[Any] = termios.tcgetattr(terminal)
+    quiet = [*before[:6], list(before[6])]
+    quiet[0] &= ~termios.ICRNL  # else Enter would not be Enter when it is read
+    quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+def forget_keys() -> None:
+    """Drop what was typed meanwhile: it was meant for what has not happened."""
+    if HAS_TERMIOS and sys.stdin.isatty():
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

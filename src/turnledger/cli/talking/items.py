@@ -1,0 +1,81 @@
+"""What a turn consists of, as a terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from turnledger.cli.talking.harmless import harmless, on_one_line
+from turnledger.cli.talking.markdown import Block, blocks_of
+from turnledger.cli.talking.place import SeenTurn
+from turnledger.cli.talking.screen import Screen
+from turnledger.model.item import Item
+from turnledger.model.turn import TurnKind
+
+DIM = "bright_black"
+LONGEST = 300
+"""Characters of a call or a result that are shown."""
+_KINDS = {
+    TurnKind.INTERRUPTED: "Stopped: this is as far as it got.",
+    TurnKind.SETTLED: "It failed, after its tools had acted; that is all that is kept.",
+}
+_ENDS = {
+    "length": "The model had no room left: the answer is cut.",
+    "content_filter": "The answer was cut by a filter.",
+}
+
+
+def told_item(item: Item) -> Text | None:
+    """A call of a tool or its result, on one line; None for all others."""
+    fields = item.fields
+    if item.is_call:
+        called = f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"
+        return Text(f"⚙ {_short(called)}", DIM)
+    if item.is_result:
+        return Text(f"→ {_short(str(fields.get('output', '')))}", DIM)
+    return None
+
+
+def show_turn(screen: Screen, turn: SeenTurn) -> None:
+    """Print a turn, whole."""
+    screen.blank()
+    screen.say(question(turn.number, turn.asked))
+    screen.blank()
+    for item in turn.output:
+        if item.role == "assistant":
+            screen.blocks(list(_blocks(item.text)))
+        elif (told := told_item(item)) is not None:
+            screen.say(told)
+    for note in notes(turn):
+        screen.say(note)
+
+
+def question(number: int, asked: str) -> Text:
+    """What was asked, as the prompt has shown it."""
+    label = prompt_label(number)
+    lines = harmless(asked).split("\n")
+    return Text.assemble((label, DIM), ("\n" + " " * len(label)).join(lines))
+
+
+def prompt_label(number: int) -> str:
+    """What stands before the input of a turn."""
+    return f"{number} › "
+
+
+def notes(turn: SeenTurn) -> Iterator[Text]:
+    """What is to be said of how a turn ended."""
+    if turn.kind in _KINDS:
+        yield Text(f"■ {_KINDS[turn.kind]}", "yellow")
+    reason = turn.details.get("finish_reason")
+    if isinstance(reason, str) and reason in _ENDS:
+        yield Text(f"■ {_ENDS[reason]}", "yellow")
+
+
+def _blocks(text: str) -> Iterator[Block]:
+    return iter(blocks_of(harmless(text)))
+
+
+def _short(text: str) -> str:
+    line = on_one_line(text)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"

@@ -1,0 +1,135 @@
+"""From one prompt to the next, until somebody leaves."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from prompt_toolkit.application import in_terminal
+from prompt_toolkit.history import History
+from rich.text import Text
+
+from turnledger.cli.talking.commands import COMMANDS, command_in, said_in
+from turnledger.cli.talking.doing import Doing
+from turnledger.cli.talking.harmless import on_one_line
+from turnledger.cli.talking.interrupts import Presses
+from turnledger.cli.talking.items import DIM
+from turnledger.cli.talking.picker import Picker, title_of
+from turnledger.cli.talking.place import SeenChat
+from turnledger.cli.talking.prompt import CommandCompleter, Prompt, fitted
+from turnledger.cli.talking.talker import Talker, problem_line
+from turnledger.errors import TurnledgerError
+
+
+class ChatLoop:
+    """Has a person talk. `models` are the names that are completed."""
+
+    def __init__(self, talker: Talker, presses: Presses, history: History, models: list[str]) -> None:
+        self._talker = talker
+        self._presses = presses
+        self._models = models
+        completer = CommandCompleter([(each.name, each.meaning) for each in COMMANDS], self._behind)
+        self._prompt = Prompt(history, completer, self._toolbar)
+        self._doing = Doing(talker, self)
+        self._is_prompting = False
+
+    async def run(self) -> None:
+        """Prompt, answer, and so on. Returns when the person leaves."""
+        watching = asyncio.create_task(self._watch(), name="turnledger news")
+        is_leaving = False
+        try:
+            while True:
+                try:
+                    typed = await self._typed()
+                except EOFError:
+                    return
+                except KeyboardInterrupt:
+                    if is_leaving:
+                        return
+                    is_leaving = True
+                    self._talker.screen.say(Text("Ctrl-C again leaves, and so does Ctrl-D.", DIM))
+                    continue
+                is_leaving = False
+                if not await self._acted(typed):
+                    return
+        finally:
+            watching.cancel()
+            await asyncio.wait((watching,))
+
+    async def _typed(self) -> str | None:
+        talker = self._talker
+        with suppress(TurnledgerError):  # what is wrong is told when something is asked for
+            await talker.catch_up()
+        talker.screen.blank()
+        unsent, talker.unsent = talker.unsent, ""
+        self._is_prompting = True
+        try:
+            return await self._prompt.ask(lambda: talker.label, unsent)
+        finally:
+            self._is_prompting = False
+            talker.screen.is_below_input()
+
+    async def _acted(self, typed: str | None) -> bool:
+        """Do what was typed, unless Ctrl-C is pressed while nothing comes of it; return whether to go on."""
+        acting = asyncio.create_task(self._act(typed), name="turnledger command")
+        while not acting.done():
+            pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
+            await asyncio.wait((acting, pressing), return_when=asyncio.FIRST_COMPLETED)
+            if pressing.done() and not self._talker.is_following:
+                acting.cancel()
+            pressing.cancel()
+            await asyncio.wait((pressing,))
+        if acting.cancelled():
+            self._talker.screen.say(Text("Left off.", DIM))
+            return True
+        return acting.result()
+
+    async def _act(self, typed: str | None) -> bool:
+        """Do what was typed; return whether to go on."""
+        try:
+            if typed is None:
+                await self._doing.pick("")
+            elif (given := command_in(typed)) is not None:
+                return await self._doing.do(given)
+            elif typed.strip():
+                await self._talker.say(said_in(typed))
+        except TurnledgerError as problem:
+            self._talker.screen.say(problem_line(problem))
+        return True
+
+    async def _watch(self) -> None:
+        """Show what others do in the chat, above the prompt."""
+        with suppress(TurnledgerError):  # then it is seen at the next prompt
+            async for chat in self._talker.place.changes():
+                if self._is_prompting and chat == self._talker.talk.id:
+                    async with in_terminal():
+                        if self._is_prompting:
+                            await self._talker.catch_up()
+
+    # What is asked of the person.
+
+    async def pick(self, words: str) -> SeenChat | None:
+        """Have a chat picked from a list."""
+        return await Picker(self._talker.place.chats, words, self._talker.now).pick()
+
+    async def edit(self, label: str, text: str) -> str | None:
+        """Have a text changed; None if it was left."""
+        try:
+            return await self._prompt.ask(lambda: label, text)
+        except (KeyboardInterrupt, EOFError):
+            return None
+        finally:
+            self._talker.screen.is_below_input()
+
+    async def confirm(self, question: str) -> bool:
+        """Whether the person says yes."""
+        return await self._prompt.confirm(question)
+
+    def _behind(self, command: str) -> list[str]:
+        return self._models if command == "model" else []
+
+    def _toolbar(self, columns: int) -> str:
+        chat = self._talker.chat
+        title = title_of(chat) if chat is not None else "new chat"
+        about = f"  {on_one_line(self._talker.model)}  /help"
+        return fitted(title, max(8, columns - len(about) - 1)) + (about if columns > len(about) + 8 else "")

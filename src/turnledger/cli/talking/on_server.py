@@ -1,0 +1,233 @@
+"""Chats on a server, by its client: what connections and servers break is healed there."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from turnledger.cli.talking.place import (
+    Heard,
+    Restarted,
+    RunningNow,
+    Seen,
+    SeenBranch,
+    SeenChat,
+    SeenTurn,
+    Version,
+    Wish,
+    text_of,
+)
+from turnledger.client import AsyncChat, AsyncClient, AsyncTurnStream, ChatInfo, Turn, TurnRestarted
+from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
+from turnledger.model.attempt import AttemptState, OnStop
+from turnledger.model.ids import ConversationId
+
+
+def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
+    """The chats that a token opens on a server; nothing is asked of it yet."""
+    return OnServer(AsyncClient(url, api_key), url, scope)
+
+
+class OnServer:
+    """The chats of whoever asks, of one scope or of all."""
+
+    def __init__(self, client: AsyncClient, name: str, scope: str | None = None) -> None:
+        self.client = client
+        self.scope = scope
+        self._name = name
+        self._empty: list[AsyncChat] = []
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    async def models(self) -> list[str]:
+        names = [each.id for each in await self.client.models()]
+        if not names:
+            raise ModelError("The server names no models. Name one with --model.")
+        return names
+
+    def new(self) -> ServedTalk:
+        return ServedTalk(self, None)
+
+    async def open(self, name: str) -> ServedTalk:
+        if name.startswith(ConversationId.prefix):
+            return ServedTalk(self, self.client.chats.open(name))
+        chat = self.client.chats.open(conversation_key=name, scope=self.scope)
+        return ServedTalk(self, self.client.chats.open((await chat.info()).id))
+
+    async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
+        found = self.client.chats.list(q=words.strip() or None, scope=self.scope, limit=limit)
+        return [seen_chat(each) async for each in found]
+
+    async def changes(self) -> AsyncIterator[str]:
+        async with await self.client.events() as changes:
+            async for change in changes:
+                if change.chat is not None:
+                    yield change.chat
+
+    async def make(self) -> AsyncChat:
+        """A chat whose first turn is about to be asked for."""
+        chat = await self.client.chats.create(scope=self.scope)
+        self._empty.append(chat)
+        return chat
+
+    async def close(self) -> None:
+        for chat in self._empty:
+            with suppress(TurnledgerError):  # it is only tidying
+                if not (await chat.info()).turn_count:
+                    await chat.delete(purge=True)
+        await self.client.close()
+
+
+class ServedTalk:
+    """One chat on a server."""
+
+    def __init__(self, place: OnServer, chat: AsyncChat | None) -> None:
+        self._place = place
+        self._chat = chat
+
+    @property
+    def id(self) -> str | None:
+        return None if self._chat is None else self._chat.id
+
+    @property
+    def _there(self) -> AsyncChat:
+        if self._chat is None:
+            raise ConversationNotFound("Nothing was said here yet.")
+        return self._chat
+
+    def ask(self, wish: Wish) -> Asked:
+        return Asked(self, wish)
+
+    def follow(self, turn: str) -> Followed:
+        return Followed(self._there, turn)
+
+    async def begun(self) -> AsyncChat:
+        """The chat, which is made for its first turn."""
+        if self._chat is None:
+            self._chat = await self._place.make()
+        return self._chat
+
+    async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
+        page = await self._there.read(before=before, limit=limit)
+        at_work = (each for each in page.attempts if each.state is AttemptState.RUNNING)
+        running = next((RunningNow(each.id, text_of(each.input)) for each in at_work), None)
+        turns = [seen_turn(each) for each in page.turns]
+        return Seen(seen_chat(page.chat), page.chat.branch or "", turns, running if before is None else None)
+
+    async def versions(self, turn: str) -> list[Version]:
+        found = await self._there.siblings(turn)
+        return [Version(seen_turn(each.turn), each.branch) for each in found]
+
+    async def branches(self) -> list[SeenBranch]:
+        found = self._there.branches()
+        return [SeenBranch(each.id, each.turns, each.preview, each.is_current) async for each in found]
+
+    async def switch(self, branch: str) -> None:
+        await self._there.switch(branch)
+
+    async def undo(self, turn: str) -> None:
+        await self._there.undo(turn)
+
+    async def fork(self, turn: str | None) -> ServedTalk:
+        return ServedTalk(self._place, await self._there.fork(turn))
+
+    async def rename(self, title: str) -> None:
+        await self._there.rename(title)
+
+    async def pin(self, on: bool) -> None:
+        await self._there.pin(on)
+
+    async def archive(self) -> None:
+        await self._there.archive()
+
+    async def delete(self) -> None:
+        await self._there.delete()
+
+    async def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]:
+        async with await self._there.export("markdown" if is_markdown else "jsonl") as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+class _Streamed:
+    """A turn that the client follows."""
+
+    def __init__(self) -> None:
+        self._events: AsyncTurnStream | None = None
+
+    @property
+    def turn(self) -> str | None:
+        return None if self._events is None else self._events.turn_id
+
+    async def _begun(self) -> AsyncTurnStream:
+        raise NotImplementedError
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        async with await self._begun() as self._events:
+            async for event in self._events:
+                yield Restarted() if isinstance(event, TurnRestarted) else event
+
+    async def stop(self) -> None:
+        if self._events is not None:
+            await self._events.stop(OnStop.KEEP.value)
+
+    async def leave(self) -> None:
+        if self._events is not None:
+            await self._events.close()
+
+
+class Asked(_Streamed):
+    """A turn that is asked for here."""
+
+    def __init__(self, talk: ServedTalk, wish: Wish) -> None:
+        super().__init__()
+        self._talk = talk
+        self._wish = wish
+
+    async def _begun(self) -> AsyncTurnStream:
+        chat, wish = await self._talk.begun(), self._wish
+        model, key = wish.model, wish.idempotency_key
+        if wish.regenerates is not None:
+            return await chat.regenerate(wish.regenerates, stream=True, model=model, idempotency_key=key)
+        if wish.replaces is not None:
+            return await chat.edit(wish.replaces, wish.text, stream=True, model=model, idempotency_key=key)
+        return await chat.send(wish.text, stream=True, model=model, idempotency_key=key)
+
+
+class Followed(_Streamed):
+    """A turn that somebody else asked for."""
+
+    def __init__(self, chat: AsyncChat, turn: str) -> None:
+        super().__init__()
+        self._chat = chat
+        self._turn = turn
+
+    async def _begun(self) -> AsyncTurnStream:
+        return await self._chat.events(self._turn)
+
+
+def seen_chat(info: ChatInfo) -> SeenChat:
+    return SeenChat(
+        id=info.id,
+        title=info.title,
+        preview=info.preview,
+        turns=info.turn_count or 0,
+        touched_at=info.touched_at,
+        is_running=info.is_running,
+        is_pinned=info.pinned,
+        found=info.snippet,
+        marks=info.marks,
+    )
+
+
+def seen_turn(turn: Turn) -> SeenTurn:
+    return SeenTurn(
+        id=turn.id,
+        number=turn.number,
+        kind=turn.kind,
+        asked=text_of(turn.input),
+        output=turn.output,
+        details=turn.details,
+    )

@@ -1,0 +1,128 @@
+"""From options and the environment to the place where the chats are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from turnledger.cli.talking.place import Place
+from turnledger.cli.talking.store_models import KnownModels, StoreModels
+from turnledger.errors import InvalidInput
+from turnledger.runners.chat_model import ChatModel
+
+if TYPE_CHECKING:
+    from turnledger.server.settings import Settings
+
+SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
+NEEDS_SERVER = (
+    "What turnledger.toml says is read by the server's packages. Install them with: "
+    "pip install 'turnledger[server]'. Or name a --store, which the demo model answers in, or a --server."
+)
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What the command line says of the place."""
+
+    server: str | None = None
+    store: str | None = None
+    config: Path | None = None
+    upstream: str | None = None
+    api_key_env: str | None = None
+    scope: str | None = None
+
+
+async def open_place(options: Options, environ: Mapping[str, str]) -> Place:
+    """Open it. Raises InvalidInput for options that do not go together, and what keeps a store from being
+    opened."""
+    of_store = {
+        "--store": options.store,
+        "--config": options.config,
+        "--upstream": options.upstream,
+        "--api-key-env": options.api_key_env,
+    }
+    named = [name for name, value in of_store.items() if value is not None]
+    if options.server is not None and named:
+        raise InvalidInput(f"--server and {named[0]} do not go together: name one of them.")
+    server = options.server or (None if named else environ.get(SERVER))
+    if server:
+        return _open_server(server, options, environ)
+    return await _open_store(options, environ)
+
+
+def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Place:
+    from turnledger.cli.talking.on_server import open_server
+
+    return open_server(url, environ.get(API_KEY) or None, options.scope)
+
+
+async def _open_store(options: Options, environ: Mapping[str, str]) -> Place:
+    from turnledger.cli.talking.on_store import OnStore
+    from turnledger.ledger import Ledger
+
+    url, models = _store_and_models(options, environ)
+    ledger = await Ledger.open(url)
+    return OnStore(ledger, StoreModels(models), url, scope=options.scope)
+
+
+def _store_and_models(options: Options, environ: Mapping[str, str]) -> tuple[str, KnownModels]:
+    try:
+        from turnledger.server.models import make_models
+
+        settings = _settings(options, environ)
+    except ModuleNotFoundError as problem:
+        if (problem.name or "").partition(".")[0] == "turnledger":
+            raise
+        if options.store is None or options.config is not None or options.upstream is not None:
+            raise InvalidInput(NEEDS_SERVER) from None
+        return options.store, DemoOnly()
+    return settings.store, make_models(settings, environ)
+
+
+def _settings(options: Options, environ: Mapping[str, str]) -> Settings:
+    from turnledger.server.folders import config_folder, data_folder
+    from turnledger.server.settings_file import load_settings
+
+    home = Path.home()
+    return load_settings(
+        {"store": options.store, "upstream": options.upstream, "api_key_env": options.api_key_env},
+        config=options.config,
+        config_folder=config_folder(environ, home),
+        data_folder=data_folder(environ, home),
+        environ=environ,
+    )
+
+
+def history_folder(environ: Mapping[str, str]) -> Path:
+    """Where what was typed is kept."""
+    from turnledger.server.folders import data_folder
+
+    return data_folder(environ, Path.home())
+
+
+class _Demo(NamedTuple):
+    model: ChatModel
+    upstream_name: str
+
+
+class DemoOnly:
+    """The demo model, and no other."""
+
+    NAME = "demo"
+
+    def __init__(self) -> None:
+        from turnledger.runners.demo import DemoModel
+
+        self._model = DemoModel()
+
+    @property
+    def names(self) -> list[str]:
+        return [self.NAME]
+
+    def named(self, name: str) -> _Demo | None:
+        return _Demo(self._model, name) if name == self.NAME else None
+
+    async def close(self) -> None:
+        await self._model.close()

@@ -1,0 +1,168 @@
+"""Where chats are, as the terminal sees it: a server, or a store with models of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from msgspec import Struct
+
+from turnledger.model.event import Event
+from turnledger.model.item import Item
+from turnledger.model.turn import TurnKind
+
+
+class SeenChat(Struct, frozen=True, kw_only=True):
+    """A chat in a list. `found` is the part of it in which what was sought stands, `marks` what of that was
+    sought."""
+
+    id: str
+    title: str | None
+    preview: str
+    turns: int
+    touched_at: int
+    is_running: bool = False
+    is_pinned: bool = False
+    found: str = ""
+    marks: tuple[tuple[int, int], ...] = ()
+
+
+class SeenTurn(Struct, frozen=True, kw_only=True):
+    """A committed turn."""
+
+    id: str
+    number: int
+    kind: TurnKind
+    asked: str
+    """The text of its input."""
+    output: tuple[Item, ...]
+    details: dict[str, Any] = {}
+
+
+class RunningNow(Struct, frozen=True):
+    """A turn that runs, wherever it was asked for."""
+
+    id: str
+    asked: str
+
+
+class Seen(Struct, frozen=True):
+    """A chat, some of its turns in order, and the one that runs."""
+
+    chat: SeenChat
+    branch: str
+    turns: Sequence[SeenTurn]
+    running: RunningNow | None = None
+
+
+class Version(Struct, frozen=True):
+    """One of the turns that were made at the same place, and the branch that shows it."""
+
+    turn: SeenTurn
+    branch: str
+
+
+class SeenBranch(Struct, frozen=True):
+    """A line of turns."""
+
+    id: str
+    length: int
+    preview: str
+    is_current: bool
+
+
+class Wish(Struct, frozen=True, kw_only=True):
+    """A turn that is asked for: a message; or another one in the place of a turn; or another answer to it."""
+
+    model: str
+    text: str = ""
+    replaces: str | None = None
+    regenerates: str | None = None
+    idempotency_key: str
+
+
+class Restarted(Struct, frozen=True):
+    """What was told of the answer so far is void: it begins anew."""
+
+
+Heard: TypeAlias = Event | Restarted
+
+
+class Answering(Protocol):
+    """A turn on its way. Iterated once, to its end; then raises the error that it ended with, if it did."""
+
+    @property
+    def turn(self) -> str | None:
+        """The id of the turn; None until it is known."""
+        ...
+
+    def __aiter__(self) -> AsyncIterator[Heard]: ...
+
+    async def stop(self) -> None:
+        """Have it end now, and stay as far as it got. Returns when that is decided."""
+        ...
+
+    async def leave(self) -> None:
+        """Follow it no more; it may go on where it runs."""
+        ...
+
+
+class Talk(Protocol):
+    """One chat. All methods raise a TurnledgerError that says what is wrong."""
+
+    @property
+    def id(self) -> str | None:
+        """None until its first turn has begun."""
+        ...
+
+    def ask(self, wish: Wish) -> Answering: ...
+    def follow(self, turn: str) -> Answering: ...
+
+    async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
+        """The last turns, or those before a number."""
+        ...
+
+    async def versions(self, turn: str) -> list[Version]: ...
+    async def branches(self) -> list[SeenBranch]: ...
+    async def switch(self, branch: str) -> None: ...
+    async def undo(self, turn: str) -> None: ...
+    async def fork(self, turn: str | None) -> Talk: ...
+    async def rename(self, title: str) -> None: ...
+    async def pin(self, on: bool) -> None: ...
+    async def archive(self) -> None: ...
+    async def delete(self) -> None: ...
+    def export(self, *, is_markdown: bool) -> AsyncIterator[bytes]: ...
+
+
+class Place(Protocol):
+    """Holds chats, and has models to answer in them."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it."""
+        ...
+
+    async def models(self) -> list[str]:
+        """The names of the models that there are; the one that is asked by default comes first."""
+        ...
+
+    def new(self) -> Talk: ...
+
+    async def open(self, name: str) -> Talk:
+        """The chat of this id, or of this conversation_key."""
+        ...
+
+    async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
+        """The chats that were used last; with words, those in which they stand."""
+        ...
+
+    def changes(self) -> AsyncIterator[str]:
+        """The ids of chats, each time that something has happened there; endless."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+def text_of(items: Iterable[Item]) -> str:
+    """What the messages among these say."""
+    return "\n\n".join(item.text for item in items if item.is_user_message)

@@ -1,0 +1,228 @@
+"""The chat that one is in: what of it is on the screen, and the turns that are asked for there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from uuid import uuid4
+
+from msgspec.structs import replace
+from rich.text import Text
+
+from turnledger.cli.talking.age import age_of
+from turnledger.cli.talking.commands import typed_for
+from turnledger.cli.talking.harmless import on_one_line
+from turnledger.cli.talking.interrupts import Presses, forget_keys
+from turnledger.cli.talking.items import DIM, notes, prompt_label, question, show_turn
+from turnledger.cli.talking.picker import title_of
+from turnledger.cli.talking.place import Answering, Place, Seen, SeenChat, SeenTurn, Talk, Wish
+from turnledger.cli.talking.screen import Screen
+from turnledger.cli.talking.telling import Telling, Told
+from turnledger.errors import TurnledgerError, TurnStopped
+
+LAST = 5
+"""Turns that are shown of a chat that is opened."""
+NEWS = 20
+"""Turns that are looked at for what others did."""
+
+
+class Talker:
+    """Talks in one chat after another, on one screen."""
+
+    def __init__(
+        self,
+        place: Place,
+        screen: Screen,
+        model: str,
+        presses: Presses,
+        *,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        self.place = place
+        self.screen = screen
+        self.model = model
+        self.now = now
+        self.is_following = False
+        """Whether a turn is on the screen, which Ctrl-C stops."""
+        self._presses = presses
+        self.talk: Talk = place.new()
+        self.chat: SeenChat | None = None
+        """None until there is one to be seen."""
+        self.unsent = ""
+        """What was typed and not answered: it is back in the prompt."""
+        self.edits: dict[str, str] = {}
+        """Turn → what was to stand in its place, and failed."""
+        self._on_screen: dict[int, str] = {}
+        self._failed: Wish | None = None
+        self._looking = asyncio.Lock()
+
+    @property
+    def label(self) -> str:
+        """What stands before the input of the next turn."""
+        return prompt_label(max(self._on_screen, default=0) + 1)
+
+    # Which chat.
+
+    def begin(self) -> None:
+        """Go on with a chat that is not there yet."""
+        self._enter(self.place.new())
+
+    async def open(self, talk: Talk) -> None:
+        """Go on with this chat: show how it ends, and what runs there."""
+        seen = await talk.look(limit=LAST)
+        self._enter(talk)
+        self._take(seen)
+        self._show_heading(seen)
+        for turn in seen.turns:
+            show_turn(self.screen, turn)
+        if seen.running is not None:
+            await self._follow_running(seen.running.id, seen.running.asked)
+
+    def _enter(self, talk: Talk) -> None:
+        self.talk, self.chat = talk, None
+        self._on_screen.clear()
+        self.edits.clear()
+        self._failed = None
+
+    def _show_heading(self, seen: Seen) -> None:
+        chat, first = seen.chat, seen.turns[0].number if seen.turns else 1
+        self.screen.blank()
+        self.screen.say(Text(title_of(chat), "bold"))
+        about = f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self.now())}"
+        self.screen.say(Text(about, DIM))
+        if first > 1:
+            self.screen.say(Text(f"{counted(first - 1, 'earlier turn')}: /history shows all", DIM))
+
+    async def show_from(self, number: int) -> None:
+        """Print the turns from this number on, as the chat shows them now."""
+        turns: list[SeenTurn] = []
+        before: int | None = None
+        while before is None or before > number:
+            seen = await self.talk.look(before=before)
+            if before is None:
+                self._take(seen)
+            turns[:0] = seen.turns
+            if not seen.turns or seen.turns[0].number == 1:
+                break
+            before = seen.turns[0].number
+        for turn in turns:
+            if turn.number >= number:
+                show_turn(self.screen, turn)
+
+    def _take(self, seen: Seen) -> None:
+        """Note what is on the screen by now."""
+        self.chat = seen.chat
+        last = seen.turns[-1].number if seen.turns else 0
+        self._on_screen = {number: id for number, id in self._on_screen.items() if number <= last}
+        self._on_screen |= {turn.number: turn.id for turn in seen.turns}
+
+    # What others do.
+
+    async def catch_up(self, own: str | None = None) -> SeenTurn | None:
+        """Show what has happened in the chat since it was looked at; return the turn that was made here, if
+        one was."""
+        if self.talk.id is None:
+            return None
+        async with self._looking:
+            seen = await self.talk.look(limit=NEWS)
+            last = seen.turns[-1].number if seen.turns else 0
+            undone = [number for number in self._on_screen if number > last]
+            news = [turn for turn in seen.turns if self._is_news(turn) and turn.id != own]
+            self._take(seen)
+            if own is None and undone and not news:
+                self.screen.blank()
+                self.screen.say(Text(f"Taken back elsewhere: {counted(len(undone), 'turn')}.", "yellow"))
+            if news:
+                self.screen.blank()
+                self.screen.say(Text("Meanwhile, elsewhere:", "yellow"))
+            for turn in news:
+                show_turn(self.screen, turn)
+            return next((turn for turn in seen.turns if turn.id == own), None)
+
+    def _is_news(self, turn: SeenTurn) -> bool:
+        known = self._on_screen.get(turn.number)
+        # What lies before all that is on the screen is old, not new.
+        return known != turn.id and turn.number >= min(self._on_screen, default=0)
+
+    async def forget_behind(self) -> None:
+        """Look at the chat after a turn was taken back here."""
+        self._take(await self.talk.look(limit=NEWS))
+
+    # Turns.
+
+    async def say(self, text: str) -> None:
+        """Say this to the model, and show its answer."""
+        await self.ask(Wish(model=self.model, text=text, idempotency_key=""))
+
+    async def ask(self, wish: Wish) -> None:
+        """Have a turn, and show it. One that failed is asked for again under its name: so whatever became of
+        it, it is there once."""
+        failed = self._failed
+        is_again = failed is not None and replace(failed, idempotency_key="") == wish
+        key = failed.idempotency_key if failed is not None and is_again else uuid4().hex
+        wish = replace(wish, idempotency_key=key)
+        answering = self.talk.ask(wish)
+        told = await self._told(answering)
+        self._failed = None
+        if told.is_there:
+            await self._show_end(answering.turn)
+        else:
+            self._take_back(wish, told)
+
+    async def _follow_running(self, turn: str, asked: str) -> None:
+        self.screen.blank()
+        self.screen.say(question(max(self._on_screen, default=0) + 1, asked))
+        answering = self.talk.follow(turn)
+        told = await self._told(answering)
+        if told.is_there:
+            await self._show_end(turn)
+        else:
+            self._say_why(told)
+
+    async def _told(self, answering: Answering) -> Told:
+        self.screen.blank()
+        self.is_following = True
+        try:
+            return await Telling(self.screen).follow(answering, self._presses)
+        finally:
+            self.is_following = False
+
+    async def _show_end(self, turn: str | None) -> None:
+        own = await self.catch_up(turn)
+        for note in notes(own) if own is not None else ():
+            self.screen.say(note)
+
+    def _take_back(self, wish: Wish, told: Told) -> None:
+        """Say why there is no answer, and have the text again."""
+        forget_keys()
+        if not isinstance(told.problem, TurnStopped):
+            self._failed = wish
+        self._say_why(told)
+        if wish.replaces is not None:
+            self.edits[wish.replaces] = wish.text
+            self.screen.say(Text("Nothing has changed. /edit has your text again.", DIM))
+        elif wish.regenerates is None:
+            self.unsent = typed_for(wish.text)
+            self.screen.say(Text("Nothing of it is kept. Your text is in the prompt again.", DIM))
+
+    def _say_why(self, told: Told) -> None:
+        self.screen.blank()
+        if told.problem is not None:
+            self.screen.say(problem_line(told.problem))
+        elif told.failure is not None:
+            self.screen.say(Text(f"✗ {told.failure.code}: {on_one_line(told.failure.message)}", "red"))
+        elif told.state is None:
+            self.screen.say(Text("It is left to itself. What becomes of it is shown here.", "yellow"))
+        else:
+            self.screen.say(Text("It was stopped, and nothing of it is kept.", "yellow"))
+
+
+def problem_line(problem: TurnledgerError) -> Text:
+    """What went wrong, on one line."""
+    return Text(f"✗ {problem.code}: {on_one_line(str(problem))}", "red")
+
+
+def counted(number: int, of_what: str) -> str:
+    """So many of them, in words."""
+    return f"{number} {of_what}{'' if number == 1 else 's'}"

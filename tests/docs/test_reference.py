@@ -1,0 +1,32 @@
+"""The reference pages say what the code says, all of it, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from tools.reference.pages import FOLDER, PAGES
+from turnledger.cli.main import app
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_what_the_code_says(name: str) -> None:
+    assert (FOLDER / name).read_text("utf-8") == PAGES[name](), "make reference"
+
+
+def test_there_are_no_other_pages() -> None:
+    assert {path.name for path in FOLDER.iterdir()} == set(PAGES)
+
+
+def test_every_command_and_option_is_told() -> None:
+    page = PAGES["command-line.md"]()
+
+    def walk(command: object, path: str) -> int:
+        assert f" {path}\n" in page
+        below = getattr(command, "commands", {})
+        return 1 + sum(walk(each, f"{path} {name}") for name, each in below.items())
+
+    assert walk(typer.main.get_command(app), "turnledger") > 12
+    serve = page[page.index("### turnledger serve\n") :].partition("\n###")[0]
+    for option in ("--store URL", "--port N", "--host TEXT", "--workers N"):
+        assert f"| `{option}` |" in serve

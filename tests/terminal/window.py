@@ -1,0 +1,173 @@
+"""A terminal window: a program in a pseudo-terminal, and the screen that a person would see."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import pyte
+
+ROOT = Path(__file__).parents[2]
+PATIENCE = 30.0
+"""Seconds after which what is waited for will not come any more."""
+SCROLLED = 1_000
+
+ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
+CTRL_C, CTRL_D, CTRL_J, CTRL_O = "\x03", "\x04", "\x0a", "\x0f"
+
+
+class _Screen(pyte.HistoryScreen):
+    """A screen that answers what programs ask of it."""
+
+    def __init__(self, columns: int, rows: int, answer: Callable[[bytes], None]) -> None:
+        super().__init__(columns, rows, history=SCROLLED)
+        self._answer = answer
+
+    def write_process_input(self, data: str) -> None:
+        self._answer(data.encode())
+
+
+class Window:
+    """Runs `turnledger` with these arguments, until it is closed."""
+
+    def __init__(
+        self,
+        *arguments: str,
+        home: Path,
+        columns: int = 80,
+        rows: int = 24,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        environ = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(ROOT / "src"),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            **{name: str(home) for name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME")},
+            **(more or {}),
+        }
+        command = [sys.executable, "-m", "turnledger", *arguments]
+        self.raw = b""
+        self.status: int | None = None
+        self._child, self._terminal = self._started(command, environ, columns, rows)
+        self._screen = _Screen(columns, rows, lambda data: os.write(self._terminal, data) and None)
+        self._stream = pyte.ByteStream(self._screen)
+
+    @staticmethod
+    def _started(
+        command: Sequence[str], environ: Mapping[str, str], columns: int, rows: int
+    ) -> tuple[int, int]:
+        child, terminal = pty.fork()
+        if child == 0:  # pragma: no cover - another process
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execve(command[0], command, dict(environ))
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        return child, terminal
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.status is None:
+            os.kill(self._child, signal.SIGKILL)
+            os.waitpid(self._child, 0)
+        os.close(self._terminal)
+
+    # What a person does.
+
+    def type(self, *keys: str) -> None:
+        """Press these keys."""
+        for each in keys:
+            os.write(self._terminal, each.encode())
+
+    def say(self, text: str) -> None:
+        """Type a line, and Enter once it is there: keys before a prompt would be pressed into the void."""
+        self.type(text)
+        self.until(lambda: any(text[-20:] in line for line in self.lines), text)
+        self.type(ENTER)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Make the window larger or smaller."""
+        self._screen.resize(rows, columns)
+        fcntl.ioctl(self._terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    # What a person sees.
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines in the window, without what is empty below."""
+        return [line.rstrip() for line in self._screen.display]
+
+    @property
+    def text(self) -> str:
+        """What is in the window."""
+        return "\n".join(self.lines).rstrip()
+
+    @property
+    def scrolled(self) -> list[str]:
+        """The lines above the window."""
+        width = self._screen.columns
+        return [
+            "".join(line[column].data for column in range(width)).rstrip()
+            for line in self._screen.history.top
+        ]
+
+    @property
+    def everything(self) -> str:
+        """All that was ever printed and is not erased."""
+        return "\n".join([*self.scrolled, *self.lines]).rstrip()
+
+    def see(self, text: str, *, times: int = 1) -> None:
+        """Wait until this is in the window, or above it."""
+        self.until(lambda: self.everything.count(text) >= times, text)
+
+    def see_not(self, text: str) -> None:
+        """Wait until this is not in the window any more."""
+        self.until(lambda: text not in self.text, f"not {text}")
+
+    def see_last(self, pattern: str) -> None:
+        """Wait until the last line that is not empty and stands above the line below the prompt is this."""
+        self.until(lambda: any(re.fullmatch(pattern, line) for line in self._tail()), pattern)
+
+    def _tail(self) -> list[str]:
+        return [line for line in self.lines if line][-2:]
+
+    def until(self, is_there: Callable[[], bool], what: str) -> None:
+        """Read what is printed until something is on the screen."""
+        deadline = time.monotonic() + PATIENCE
+        while not is_there():
+            left = deadline - time.monotonic()
+            if left < 0 or not self._read(left):
+                raise AssertionError(f"not seen: {what!r}\n--- the screen:\n{self.everything}\n---")
+
+    def ended(self) -> int:
+        """Wait until the program has ended; return its exit code."""
+        while self._read(PATIENCE):
+            pass
+        _, status = os.waitpid(self._child, 0)
+        self.status = os.waitstatus_to_exitcode(status)
+        return self.status
+
+    def _read(self, patience: float) -> bool:
+        """Take what has been printed; False if nothing more comes."""
+        ready, _, _ = select.select([self._terminal], [], [], patience)
+        if not ready:
+            return False
+        try:
+            data = os.read(self._terminal, 65_536)
+        except OSError:  # the program has ended
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return bool(data)

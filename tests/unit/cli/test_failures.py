@@ -1,0 +1,112 @@
+"""What goes wrong is told on one line, with the remedy, and by the exit code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tests.unit.cli.test_chats import say
+from turnledger.cli.failures import NEEDS_CLI, NEEDS_SERVER, Told
+from turnledger.errors import StoreFull
+
+COMMAND = (sys.executable, "-m", "turnledger")
+
+
+def ended_with(problem: BaseException) -> tuple[int, str, str]:
+    """How a command ends that raises this: its code, and what it wrote."""
+    app = typer.Typer(cls=Told)
+
+    @app.callback()
+    def group() -> None: ...
+
+    @app.command()
+    def fail() -> None:
+        raise problem
+
+    done = CliRunner().invoke(app, ["fail"])
+    return done.exit_code, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("problem", "code", "said"),
+    [
+        (StoreFull("No room.\n\x1b[2J"), 2, "store_full: No room.\\n\\x1b[2J\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 141, ""),
+        (PermissionError(13, "Permission denied", "/x\n"), 2, "system_error: Permission denied (/x\\n)\n"),
+        (ModuleNotFoundError("No module", name="rich.console"), 2, f"{NEEDS_CLI}\n"),
+        (ModuleNotFoundError("No module", name="httpx2"), 2, f"{NEEDS_CLI}\n"),
+        (ModuleNotFoundError("No module", name="starlette.types"), 2, f"{NEEDS_SERVER}\n"),
+    ],
+)
+def test_a_problem_is_one_line_and_a_code(problem: BaseException, code: int, said: str) -> None:
+    assert ended_with(problem) == (code, "", said)
+
+
+def test_a_mistake_of_ours_is_not_hidden() -> None:
+    app = typer.Typer(cls=Told)
+
+    @app.callback()
+    def group() -> None: ...
+
+    @app.command()
+    def fail() -> None:
+        raise ModuleNotFoundError("No module", name="turnledger.nowhere")
+
+    with pytest.raises(ModuleNotFoundError):
+        CliRunner().invoke(app, ["fail"], catch_exceptions=False)
+
+
+def test_who_reads_the_first_line_only_hears_no_complaint(url: str) -> None:
+    say(url, "k", *((f"question {number}" * 100, "Yes." * 1_000) for number in range(40)))
+    shown = subprocess.Popen(
+        [*COMMAND, "chats", "show", "k", "--store", url],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert shown.stdout
+    assert shown.stderr
+    assert shown.stdout.readline().startswith(b"question 0")
+    shown.stdout.close()
+    assert shown.stderr.read() == b""
+    shown.stderr.close()
+    assert shown.wait(60) == 141
+
+
+def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
+    say(url, "k", ("Hello", "Hi."))
+    reading, writing = os.pipe()
+    importing = subprocess.Popen(
+        [*COMMAND, "chats", "import", "-", "--store", url],
+        stdin=reading,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    os.close(reading)
+    os.write(writing, b"nothing\nnothing\n")
+    assert importing.stdout
+    assert importing.stdout.readline().startswith("line 1: refused")
+    importing.send_signal(signal.SIGINT)
+    _, said = importing.communicate(timeout=60)
+    os.close(writing)
+    assert (importing.returncode, said) == (130, "")
+
+
+def test_what_a_terminal_has_no_letters_for_is_written_out(url: str) -> None:
+    say(url, "k", ("Grüße 漢", "Hi."))
+    done = subprocess.run(
+        [*COMMAND, "chats", "list", "--store", url],
+        env={**os.environ, "PYTHONIOENCODING": "latin-1"},
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("Grüße \\u6f22\n".encode("latin-1"))

@@ -1,0 +1,36 @@
+"""What is printed can be printed, and JSON stays the same JSON."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from turnledger.cli.printing import aligned, as_json, printable_json
+from turnledger.model.item import Item
+
+HOSTILE = "\x1b[2J \x9b31m \u202e \u2028 \x7f \U000e0041 漢字 é"
+
+
+def test_json_says_the_same_in_letters_that_can_be_printed() -> None:
+    text = as_json({"said": HOSTILE})
+    assert text.isprintable()
+    assert "漢字 é" in text
+    assert json.loads(text) == {"said": HOSTILE}
+
+
+@pytest.mark.parametrize(
+    "raw", ['{"type":"message",\n\t"role":"user",\r\n"content":"a\\nb\x7f\x9b"}', '{"type" : "x"}']
+)
+def test_an_item_is_told_as_it_was_given_on_one_line(raw: str) -> None:
+    text = as_json([Item(raw.encode())])
+    assert text.isprintable()
+    assert json.loads(text) == [json.loads(raw)]
+
+
+def test_what_can_be_printed_is_left_alone() -> None:
+    assert printable_json('{"a":"漢字"}') == '{"a":"漢字"}'
+
+
+def test_rows_are_whole_and_below_each_other() -> None:
+    assert aligned([("A", "BB"), ("long", "\x1b"), ("", "x")]) == ["A     BB", "long  \\x1b", "      x"]

@@ -1,0 +1,29 @@
+"""`python -m tools.reference` writes the reference pages anew; with `--check` it says which have to be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from tools.reference.pages import FOLDER, PAGES
+
+
+def main() -> int:
+    """Write what has changed, or with `--check` name it; 1 if something had to be named."""
+    outdated = [name for name, page in PAGES.items() if _stands(FOLDER / name) != page()]
+    for name in outdated:
+        if "--check" in sys.argv:
+            print(f"{name} is not what the code says: make reference")
+        else:
+            FOLDER.mkdir(exist_ok=True)
+            (FOLDER / name).write_text(PAGES[name](), "utf-8")
+            print(f"Wrote {FOLDER / name}")
+    return 1 if outdated and "--check" in sys.argv else 0
+
+
+def _stands(path: Path) -> str | None:
+    return path.read_text("utf-8") if path.exists() else None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

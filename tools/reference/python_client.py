@@ -1,0 +1,207 @@
+"""The reference of the Python client, from what `turnledger.client` exports and what that leads to."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from functools import cached_property
+from types import FunctionType, ModuleType
+from typing import Any
+
+import msgspec
+
+from tools.reference.markdown import code, head, prose, sections, table
+from tools.reference.python_signatures import signatures, value
+from tools.reference.python_source import aliases, field_docs, set_when_made
+from turnledger.errors import TurnledgerError
+
+PACKAGE = "turnledger.client"
+TOLD = (PACKAGE, *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")))
+"""Where the classes are from that a reader wants to know more of."""
+SAYS = (
+    "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). Of a class "
+    "for asyncio, only what its twin has not is told."
+)
+
+
+MADE_BY_USERS = ("Client", "AsyncClient")
+"""All others are given out by something else, or are plain values with the fields that are listed."""
+
+
+def page() -> str:
+    """The whole page."""
+    package = importlib.import_module(PACKAGE)
+    kinds = sorted(reachable(package, TOLD), key=_rank)
+    parts = [section(kind, kinds) for kind in kinds if not issubclass(kind, TurnledgerError)]
+    return sections(
+        [head("Reference: the Python client", SAYS), *parts, *_functions(package), _aliases(parts), _errors()]
+    )
+
+
+def reachable(package: ModuleType, within: tuple[str, ...]) -> Iterator[type]:
+    """The classes that a package exports, each followed by those that its public members lead to; what its
+    users make comes first."""
+    seen: set[type] = set()
+    names = [*filter(package.__all__.__contains__, MADE_BY_USERS), *package.__all__]
+    waiting = [kind for name in names if isinstance(kind := getattr(package, name), type)]
+    while waiting:
+        kind = waiting.pop(0)
+        if kind not in seen:
+            seen.add(kind)
+            yield kind
+            waiting[:0] = [each for each in _led_to_by(kind) if each.__module__.startswith(within)]
+
+
+def _rank(kind: type) -> int:
+    """What one works with comes first, then its twins for asyncio, then the values that it gives."""
+    if kind.__name__.startswith("Async"):
+        return 1
+    return 2 if issubclass(kind, msgspec.Struct | Enum | dict) else 0
+
+
+def _led_to_by(kind: type) -> Iterator[type]:
+    """The classes that stand in the annotations of what a class has."""
+    for owner, name, member in members(kind):
+        told = [inspect.get_annotations(owner).get(name, "")]
+        told += getattr(_function_of(member), "__annotations__", {}).values()
+        yield from _classes(owner, " ".join(map(str, told)))
+    for _, made, _ in set_when_made(kind):
+        yield from _classes(kind, made)
+
+
+def _classes(owner: type, annotations: str) -> Iterator[type]:
+    for word in re.findall(r"\w+", annotations):
+        found = getattr(sys.modules[owner.__module__], word, None)
+        if isinstance(found, type) and not word.startswith("_"):
+            yield found
+
+
+def members(kind: type) -> Iterator[tuple[type, str, Any]]:
+    """The public members of a class, also inherited ones, in the order in which they stand: whose each is,
+    its name, and what it is; None for a field without a value."""
+    told: set[str] = set()
+    for owner in kind.__mro__:
+        if owner.__module__.partition(".")[0] in ("builtins", "msgspec", "abc", "typing", "enum"):
+            continue
+        for name in [*inspect.get_annotations(owner), *vars(owner)]:
+            if not name.startswith("_") and name not in told:
+                told.add(name)
+                yield owner, name, vars(owner).get(name)
+
+
+def section(kind: type, kinds: Sequence[type]) -> str:
+    """What is to be said of a class."""
+    title = f"## {kind.__name__}"
+    made = (
+        code(signatures(kind.__name__, vars(kind)["__init__"]), "py")
+        if kind.__name__ in MADE_BY_USERS
+        else ""
+    )
+    twin = next((each for each in kinds if f"Async{each.__name__}" == kind.__name__), None)
+    if twin is not None:
+        return sections([title, made, _says(kind), _differences(kind, twin)])
+    declared = {name for _, name, _ in members(kind)}
+    fields = [
+        (f"`{name}`", f"`{made}`" if made else "", prose(says))
+        for name, made, says in set_when_made(kind)
+        if name not in declared
+    ]
+    methods = []
+    for owner, name, member in members(kind):
+        function = _function_of(member)
+        if isinstance(member, property | cached_property):
+            fields.append((f"`{name}`", _returned(function), _says(function)))
+        elif function is not None:
+            methods.append(_method(kind, name, function))
+        else:
+            fields.append(_field(kind, owner, name))
+    return sections([title, made, _says(kind), table(["", "", ""], fields), *methods])
+
+
+def _method(kind: type, name: str, function: Any) -> str:
+    return sections([f"### {kind.__name__}.{name}", code(signatures(name, function), "py"), _says(function)])
+
+
+def _field(kind: type, owner: type, name: str) -> tuple[str, str, str]:
+    annotation = inspect.get_annotations(owner).get(name, "")
+    shown = str(getattr(annotation, "__forward_arg__", annotation))
+    if issubclass(kind, msgspec.Struct):
+        fields = {each.name: each for each in msgspec.structs.fields(kind)}
+        default = fields[name].default if name in fields else msgspec.NODEFAULT
+        shown += f" = {value(default)}" if default is not msgspec.NODEFAULT else ""
+    elif issubclass(kind, Enum):
+        shown = value(kind[name].value)
+    return f"`{name}`", f"`{shown}`" if shown else "", field_docs(owner).get(name, "")
+
+
+def _function_of(member: Any) -> Any:
+    if isinstance(member, property):
+        return member.fget
+    if isinstance(member, cached_property):
+        return member.func
+    if isinstance(member, classmethod | staticmethod):
+        return member.__func__
+    return member if isinstance(member, FunctionType) else None
+
+
+def _returned(function: Any) -> str:
+    told = str(getattr(function, "__annotations__", {}).get("return", "")).strip("'\"")
+    return f"`{told}`" if told else ""
+
+
+def _says(told: Any) -> str:
+    return prose(inspect.cleandoc(told.__doc__ or ""))
+
+
+def _differences(kind: type, twin: type) -> str:
+    """The members that only one of the two has."""
+    own, others = ({name for _, name, _ in members(each)} for each in (kind, twin))
+    said = f"The members of [{twin.__name__}](#{twin.__name__.lower()}), for asyncio."
+    alone = [f"`{name}`" for name in sorted(own - others)]
+    missing = [f"`{name}`" for name in sorted(others - own)]
+    if alone:
+        said += f" It alone has {', '.join(alone)}."
+    if missing:
+        said += f" It has no {', '.join(missing)}."
+    return said
+
+
+def _functions(package: ModuleType) -> Iterator[str]:
+    for name in package.__all__:
+        if isinstance(exported := getattr(package, name), FunctionType):
+            yield sections([f"## {name}", code(signatures(name, exported), "py"), _says(exported)])
+
+
+def _aliases(parts: Sequence[str]) -> str:
+    """What short names in the annotations above stand for."""
+    words = set(re.findall(r"\w+", " ".join(parts)))
+    rows = [
+        (f"`{name}`", f"`{stands_for}`", prose(says))
+        for name, (stands_for, says) in sorted(aliases(PACKAGE).items())
+        if name in words and not name.startswith("_")
+    ]
+    return sections(["## Short names", table(["", "", ""], rows)]) if rows else ""
+
+
+def _errors() -> str:
+    """The tree of errors, with their codes."""
+    rows = [
+        (f"{'· ' * depth}`{kind.__name__}`", f"`{kind.code}`", _says(kind))
+        for depth, kind in _tree(TurnledgerError, 0)
+    ]
+    told = (
+        "All are in `turnledger.errors`. Each has a `code`; `status` and `request_id` are of the answer that "
+        "told it, and None where there was none."
+    )
+    return sections(["## Errors", told, table(["error", "code", ""], rows)])
+
+
+def _tree(kind: type[TurnledgerError], depth: int) -> Iterator[tuple[int, type[TurnledgerError]]]:
+    yield depth, kind
+    for below in kind.__subclasses__():
+        if below.__module__ == TurnledgerError.__module__:
+            yield from _tree(below, depth + 1)

@@ -1,0 +1,75 @@
+"""What only a source tells: the texts below fields, what is set when an instance is made, type aliases."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import textwrap
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+
+def field_docs(kind: type) -> dict[str, str]:
+    """What stands below the fields of a class."""
+    return dict(_documented(_class_of(kind).body))
+
+
+def set_when_made(kind: type) -> Iterator[tuple[str, str, str]]:
+    """The public attributes that `__init__` sets: name, the class it is an instance of where that is plain to
+    see, and what stands below."""
+    for statement in _class_of(kind).body:
+        if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
+            docs = dict(_documented(statement.body))
+            for each in statement.body:
+                yield from _set_by(each, docs)
+
+
+def aliases(package: str) -> dict[str, tuple[str, str]]:
+    """The type aliases of a package's modules: what each stands for, and what is said of it."""
+    found: dict[str, tuple[str, str]] = {}
+    for module in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        body = ast.parse(inspect.getsource(importlib.import_module(module.name))).body
+        docs = dict(_documented(body))
+        for each in body:
+            if isinstance(each, ast.AnnAssign) and ast.unparse(each.annotation) == "TypeAlias" and each.value:
+                name = ast.unparse(each.target)
+                found[name] = (ast.unparse(each.value).strip("'\""), docs.get(name, ""))
+    return found
+
+
+def _class_of(kind: type) -> ast.ClassDef:
+    [parsed] = ast.parse(textwrap.dedent(inspect.getsource(kind))).body
+    assert isinstance(parsed, ast.ClassDef)  # noqa: S101 - it is the source of a class
+    return parsed
+
+
+def _documented(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str]]:
+    for field, below in pairwise(body):
+        if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+            for name in _targets(field):
+                yield name, inspect.cleandoc(str(below.value.value))
+
+
+def _set_by(statement: ast.stmt, docs: dict[str, str]) -> Iterator[tuple[str, str, str]]:
+    for target in _targets(statement):
+        name = target.removeprefix("self.")
+        if name == target or name.startswith("_") or "." in name:
+            continue
+        kind = ""
+        if isinstance(statement, ast.AnnAssign):
+            kind = ast.unparse(statement.annotation)
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+            kind = ast.unparse(statement.value.func)
+        yield (
+            name,
+            kind if kind.isidentifier() or isinstance(statement, ast.AnnAssign) else "",
+            docs.get(target, ""),
+        )
+
+
+def _targets(statement: ast.stmt) -> list[str]:
+    if isinstance(statement, ast.AnnAssign):
+        return [ast.unparse(statement.target)]
+    return [ast.unparse(each) for each in statement.targets] if isinstance(statement, ast.Assign) else []

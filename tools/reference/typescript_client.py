@@ -1,0 +1,106 @@
+"""The reference of the TypeScript client, from what its `index.ts` exports."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tools.reference.markdown import code, head, prose, sections, table
+from tools.reference.typescript_source import Declaration, Member, exported
+
+INDEX = Path(__file__).parents[2] / "clients" / "typescript" / "src" / "index.ts"
+SAYS = (
+    "Everything that the package `turnledger` exports. How it is used: "
+    "[its README](../../clients/typescript/README.md)."
+)
+ROOT_OF_ERRORS = "TurnledgerError"
+MADE_BY_USERS = ("Client",)
+"""All other classes are given out by something else."""
+
+
+def page() -> str:
+    """The whole page."""
+    told = list({each.name: each for each in exported(INDEX)}.values())
+    errors = [each for each in told if is_error(each, told)]
+    others = [each for each in told if each not in errors or each.name == ROOT_OF_ERRORS]
+    ordered = sorted(others, key=_rank)
+    return sections([head("Reference: the TypeScript client", SAYS), *map(section, ordered), _tree(errors)])
+
+
+def _rank(declaration: Declaration) -> int:
+    """What one makes comes first, then what one works with, then the shapes of values."""
+    if declaration.name in MADE_BY_USERS:
+        return 0
+    return 1 if declaration.kind in ("class", "function") else 2
+
+
+def parent_of(declaration: Declaration) -> str:
+    """The class that it extends, or nothing."""
+    _, _, above = declaration.declared.partition(" extends ")
+    return above.partition(" ")[0]
+
+
+def is_error(declaration: Declaration, told: Sequence[Declaration]) -> bool:
+    """Whether it is of the tree of errors."""
+    if declaration.name == ROOT_OF_ERRORS:
+        return True
+    return any(each.name == parent_of(declaration) and is_error(each, told) for each in told)
+
+
+def section(declaration: Declaration) -> str:
+    """What is to be said of one thing that is exported."""
+    fields = [each for each in declaration.members if not each.is_method]
+    methods = [
+        each
+        for each in declaration.members
+        if each.is_method and (each.name != "constructor" or declaration.name in MADE_BY_USERS)
+    ]
+    return sections(
+        [
+            f"## {declaration.name}",
+            code(declaration.declared, "ts"),
+            prose(declaration.says),
+            table(["", "", ""], map(_row, fields)),
+            *_methods(declaration, methods),
+        ]
+    )
+
+
+def _row(member: Member) -> tuple[str, str, str]:
+    _, _, kind = member.declared.partition(": ")
+    is_optional = "?" in member.declared.partition(":")[0]
+    return f"`{member.name}{'?' if is_optional else ''}`", f"`{kind}`" if kind else "", prose(member.says)
+
+
+def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
+    """A part for each method; ways of calling it that stand together are told together."""
+    told: dict[str, list[Member]] = {}
+    for method in methods:
+        told.setdefault(method.name, []).append(method)
+    return [
+        sections(
+            [
+                f"### {declaration.name}.{name}" if name[0] != "[" else f"### {declaration.name}{name}",
+                code("\n".join(each.declared for each in ways), "ts"),
+                "\n\n".join(prose(each.says) for each in ways if each.says),
+            ]
+        )
+        for name, ways in told.items()
+    ]
+
+
+def _tree(errors: Sequence[Declaration]) -> str:
+    """The errors, each below the one that it is a kind of."""
+    rows = [
+        (f"{'· ' * depth}`{each.name}`", prose(each.says))
+        for depth, each in _below(ROOT_OF_ERRORS, errors, 0)
+    ]
+    return sections(["## Errors", table(["error", ""], rows)])
+
+
+def _below(name: str, errors: Sequence[Declaration], depth: int) -> list[tuple[int, Declaration]]:
+    found = [(depth, each) for each in errors if each.name == name]
+    for each in errors:
+        if parent_of(each) == name:
+            found += _below(each.name, errors, depth + 1)
+    return found

@@ -1,0 +1,166 @@
+"""A reader of TypeScript sources: what a module exports, with the comments above it. It goes by the layout in
+which the sources are formatted, two spaces a level, and knows no more of the language than that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_KEYWORDS = r"(?:declare |default |abstract |async )*(class|interface|type|function\*?|const|enum)"
+_EXPORTED = re.compile(rf"^export {_KEYWORDS} (\w+)")
+_FORWARDED = re.compile(r"^export (?:type )?(\{.*?\}|\*) from \"\./(.+?)\.js\";", re.MULTILINE | re.DOTALL)
+_HIDDEN = re.compile(r"(private |protected )|(static |readonly |async |get |set |\*)*[#_]")
+_NAME = re.compile(
+    r"^(?:public |static |abstract |override |readonly |async |\*\s*|get |set )*(\[[^\]]+\]|\w+|\(|<)"
+)
+
+
+@dataclass
+class Member:
+    """A field or method: its name, how it is declared, and what is said of it."""
+
+    name: str
+    declared: str
+    says: str
+    has_body: bool = False
+
+    @property
+    def is_method(self) -> bool:
+        """Whether it is called, not read."""
+        return re.match(r"(async |static |\*\s*)*(\[[^\]]+\]|\w+)\??[<(]", self.declared) is not None
+
+
+@dataclass
+class Declaration:
+    """Something that is exported."""
+
+    kind: str
+    name: str
+    declared: str
+    says: str
+    members: list[Member] = field(default_factory=list)
+
+
+def exported(index: Path) -> Iterator[Declaration]:
+    """What a module exports, first what it passes on from others, in the order in which it stands there."""
+    source = index.read_text("utf-8")
+    for named, module in _FORWARDED.findall(source):
+        path = index.parent / f"{module}.ts"
+        if named == "*":
+            yield from exported(path)
+            continue
+        found = {each.name: each for each in declarations(path.read_text("utf-8"))}
+        for name in re.findall(r"(?:type )?(\w+)(?: as \w+)?", named.strip("{} \n")):
+            if name in found:
+                yield found[name]
+    yield from declarations(source)
+
+
+def declarations(source: str) -> Iterator[Declaration]:
+    """The declarations that a source exports."""
+    lines = source.split("\n")
+    for number, line in enumerate(lines):
+        found = _EXPORTED.match(line)
+        if found is None:
+            continue
+        block = _block(lines[number:])
+        says, _ = _comment_before(lines[:number])
+        declaration = Declaration(found[1].rstrip("*"), found[2], _head(block, found[1]), says)
+        if found[1] in ("class", "interface", "enum"):
+            declaration.members = list(_members(block[1:-1]))
+        yield declaration
+
+
+def _block(lines: Sequence[str]) -> list[str]:
+    """The lines of one declaration: up to the next that stands at the margin and does not close it."""
+    block = [lines[0]]
+    for line in lines[1:]:
+        if line and not line.startswith((" ", "}", ")", "]", "|")):
+            break
+        if not line and (len(block) == 1 or not block[-1].startswith(" ")):
+            break
+        block.append(line)
+    while not block[-1]:
+        block.pop()
+    return block
+
+
+def _head(block: Sequence[str], kind: str) -> str:
+    """How it is declared, without what it does."""
+    first = block[0].removeprefix("export ").removeprefix("declare ")
+    if kind in ("class", "interface", "enum"):
+        return re.sub(r"\s*\{\}?$", "", first)
+    if kind == "type":
+        return "\n".join([first, *block[1:]]).rstrip(";")
+    if kind == "const":
+        return re.split(r" = |;$", first)[0]
+    return _signature([first, *block[1:]])[0]
+
+
+def _signature(lines: Sequence[str]) -> tuple[str, bool]:
+    """A declaration up to its body or its end, and whether it has a body."""
+    taken: list[str] = []
+    for line in lines:
+        taken.append(line)
+        text = line.strip()
+        is_closing = len(taken) == 1 or text.startswith((")", "}", "]")) or line == taken[0]
+        if is_closing and text.endswith((" {", ";", "{}", "}")) and _is_balanced("\n".join(taken)):
+            break
+    declared = "\n".join(taken)
+    has_body = not declared.endswith(";")
+    return re.sub(r"\s*(\{\}|\{|;)$", "", declared), has_body
+
+
+def _is_balanced(text: str) -> bool:
+    return text.count("(") == text.count(")")
+
+
+def _members(lines: Sequence[str]) -> Iterator[Member]:
+    """The members in the body of a class or interface."""
+    told: list[Member] = []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        if not re.match(r"^  [^\s}/*)\]]", line):
+            number += 1
+            continue
+        says, is_internal = _comment_before(lines[:number])
+        declared, has_body = _signature([each.removeprefix("  ") for each in lines[number:]])
+        number += len(declared.split("\n"))
+        declared = re.sub(r"^(declare |override |public )+", "", declared)
+        name = _NAME.match(declared)
+        if name is None or _HIDDEN.match(declared) or is_internal:
+            continue
+        if "=" in declared and not re.match(r".*[(<]", declared.partition("=")[0]):
+            declared = declared.partition(" =")[0]
+        told.append(Member(name[1], declared, says, has_body))
+    yield from _without_implementations(told)
+
+
+def _without_implementations(members: Sequence[Member]) -> Iterator[Member]:
+    """Of a method that is declared in several ways, those ways; not the one that carries it out."""
+    for place, member in enumerate(members):
+        before = members[place - 1] if place else None
+        if (
+            before
+            and before.is_method
+            and before.name == member.name
+            and member.has_body
+            and not before.has_body
+        ):
+            continue
+        yield member
+
+
+def _comment_before(lines: Sequence[str]) -> tuple[str, bool]:
+    """What the comment directly above says, and whether it is for those within only."""
+    if not lines or not lines[-1].rstrip().endswith("*/"):
+        return "", False
+    start = len(lines) - 1
+    while start > 0 and "/**" not in lines[start]:
+        start -= 1
+    text = "\n".join(re.sub(r"^\s*(/\*\*|\*(?!/))? ?", "", each) for each in lines[start:])
+    text = text.replace("*/", "").strip()
+    return text, "@internal" in text
