@@ -27,17 +27,23 @@ from tests.crash.promises import check_chain, check_file
 from turnledger import Ledger, Turn
 from turnledger.testing.fault_proxy import Fault
 
-WORKERS = 6
 CHATS = 3
-CLIENT = {
-    "model": "demo",
-    "timeouts": {"connect": 5, "silence": 1, "write": 1},
-    "retries": {"times": 10_000, "first": 0.01, "most": 0.2, "patience": 300},
-}
-STRIKES = ["break"] * 12 + ["cut", "reset", "stall"] * 2 + ["refuse", "kill", "kill", "end"]
-"""What happens, each as often as it stands here."""
+RETRIES = {"times": 10_000, "first": 0.01, "most": 0.2, "patience": 300}
 PATIENCE = 120.0
 """Seconds after which something that was sent should long have been answered."""
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How much is at stake at a time."""
+
+    workers: int = 6
+    words: tuple[int, ...] = (3, 30, 150)
+    """How long answers are."""
+    silence: float = 1.0
+    """Seconds after which a client takes a silent server for dead."""
+    strikes: tuple[str, ...] = (*("break",) * 12, *("cut", "reset", "stall", "kill") * 2, "refuse", "end")
+    """What happens, in whichever order, over and over."""
 
 
 @dataclass
@@ -57,7 +63,8 @@ class Notes:
 class Storm:
     """One client, one file, one seed."""
 
-    def __init__(self, driver: Driver, place: ProcessPlace, seed: int) -> None:
+    def __init__(self, driver: Driver, place: ProcessPlace, seed: int, weather: Weather) -> None:
+        self._weather = weather
         self._driver = driver
         self._place = place
         self._dice = Random(seed)
@@ -71,14 +78,17 @@ class Storm:
     async def run(self, is_over: Callable[[Notes], bool]) -> None:
         """Let it rage until it is over, then look at what is there. Raises where a promise was broken."""
         await self._place.begin()
+        silence = self._weather.silence
+        timeouts = {"connect": 5, "silence": silence, "write": silence}
         for name in ("one", "two"):
-            await self._do("client", named=name, base_url=self._place.base_url, **CLIENT)
+            options = {"model": "demo", "timeouts": timeouts, "retries": RETRIES}
+            await self._do("client", named=name, base_url=self._place.base_url, **options)
         chats = [await self._do("chats.create", "one", f"made-{n}", scope="storm") for n in range(CHATS)]
         ids = [chat["id"] for chat in chats]
         striking = asyncio.create_task(self._strike_on())
         try:
             async with asyncio.TaskGroup() as group:
-                for number in range(WORKERS):
+                for number in range(self._weather.workers):
                     group.create_task(self._talk(number, ids, is_over))
         finally:
             striking.cancel()
@@ -120,7 +130,7 @@ class Storm:
                 await self._send(name, id, stream=chosen < 0.85)
 
     async def _send(self, name: str, id: str, *, stream: bool) -> None:
-        word, length = self._word(), self._dice.choice((3, 30, 150))
+        word, length = self._word(), self._dice.choice(self._weather.words)
         self.notes.sent[word] = id
         told = await self._do("chat.send", name, input=f"/count {length} {word}", stream=stream)
         answer = told["answer"] if stream else told
@@ -175,13 +185,17 @@ class Storm:
     # What happens to them.
 
     async def _strike_on(self) -> None:
+        coming: list[str] = []
         while True:
             await self._due.wait()
             self._due.clear()
             self._left = self._dice.choice((3, 20, 100))
-            what = self._dice.choice(STRIKES)
-            self.notes.strikes[what] += 1
+            if not coming:
+                coming = list(self._weather.strikes)
+                self._dice.shuffle(coming)
+            what = coming.pop()
             await self._strike(what)
+            self.notes.strikes[what] += 1
 
     async def _strike(self, what: str) -> None:
         if what == "break":
@@ -233,10 +247,12 @@ class Storm:
         assert len(page.chats) == CHATS + len(notes.forked)
 
 
-async def storm(client: str, folder: Path, seed: int, is_over: Callable[[Notes], bool]) -> Notes:
+async def storm(
+    client: str, folder: Path, seed: int, is_over: Callable[[Notes], bool], weather: Weather | None = None
+) -> Notes:
     """Let a storm rage over a client; return what it was told."""
     async with process_place(folder) as place, started(client) as driver:
-        raging = Storm(driver, place, seed)
+        raging = Storm(driver, place, seed, weather or Weather())
         await raging.run(is_over)
         return raging.notes
 
