@@ -23,6 +23,9 @@ PATIENCE = 30.0
 """Seconds after which what is waited for will not come any more."""
 SCROLLED = 1_000
 
+PROMPT = re.compile(r"[0-9]+ ›.*")
+"""How a line begins that is typed into."""
+
 ENTER, ESCAPE, UP, DOWN = "\r", "\x1b", "\x1b[A", "\x1b[B"
 CTRL_C, CTRL_D, CTRL_J, CTRL_O = "\x03", "\x04", "\x0a", "\x0f"
 
@@ -128,6 +131,11 @@ class Window:
         """All that was ever printed and is not erased."""
         return "\n".join([*self.scrolled, *self.lines]).rstrip()
 
+    @property
+    def one_line(self) -> str:
+        """The same without the ends of lines, which come where the window ends."""
+        return " ".join(self.everything.split())
+
     def see(self, text: str, *, times: int = 1) -> None:
         """Wait until this is in the window, or above it."""
         self.until(lambda: self.everything.count(text) >= times, text)
@@ -136,12 +144,18 @@ class Window:
         """Wait until this is not in the window any more."""
         self.until(lambda: text not in self.text, f"not {text}")
 
-    def see_last(self, pattern: str) -> None:
-        """Wait until the last line that is not empty and stands above the line below the prompt is this."""
-        self.until(lambda: any(re.fullmatch(pattern, line) for line in self._tail()), pattern)
+    def ready(self) -> None:
+        """Wait until the prompt is there, and the line below it."""
+        self.until(lambda: bool(PROMPT.fullmatch(self.last_input)) and self._is_below(), "the prompt")
 
-    def _tail(self) -> list[str]:
-        return [line for line in self.lines if line][-2:]
+    def _is_below(self) -> bool:
+        below = self.lines[self._screen.cursor.y + 1 :]
+        return any(below)
+
+    @property
+    def last_input(self) -> str:
+        """The line that the cursor stands in."""
+        return self.lines[self._screen.cursor.y]
 
     def until(self, is_there: Callable[[], bool], what: str) -> None:
         """Read what is printed until something is on the screen."""

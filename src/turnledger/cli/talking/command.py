@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,11 +15,15 @@ import typer
 
 from turnledger.cli.completing import chats_beginning_with
 from turnledger.cli.failures import INTERRUPTED
-from turnledger.errors import TurnStopped
+from turnledger.cli.place import API_KEY
+from turnledger.errors import NotAdmitted, TurnStopped
 
 if TYPE_CHECKING:
     from turnledger.cli.talking.opening import Options
     from turnledger.cli.talking.place import Place, Talk
+
+TERMINATED = 143
+"""Exit code: it was told to end by a signal."""
 
 
 def chat(
@@ -71,6 +77,8 @@ def chat(
         asyncio.run(_talk(options, name, model, resume=resume))
     except TurnStopped:
         raise typer.Exit(INTERRUPTED) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(TERMINATED) from None
 
 
 async def _talk(options: Options, name: str | None, model: str | None, *, resume: bool) -> None:
@@ -78,6 +86,7 @@ async def _talk(options: Options, name: str | None, model: str | None, *, resume
 
     # What the engine logs is for operators; here it would be in the middle of an answer.
     logging.getLogger("turnledger").addHandler(logging.NullHandler())
+    _end_in_order(signal.SIGTERM, signal.SIGHUP if hasattr(signal, "SIGHUP") else signal.SIGTERM)
     is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
     text = "" if is_interactive else sys.stdin.read()
     place = await open_place(options, os.environ)
@@ -90,8 +99,20 @@ async def _talk(options: Options, name: str | None, model: str | None, *, resume
             from turnledger.cli.talking.piped import run_piped
 
             await run_piped(talk or place.new(), models[0], text, sys.stdout)
+    except NotAdmitted as problem:
+        problem.args = (f"{problem} The token that is shown is the one in {API_KEY}.",)
+        raise
     finally:
         await place.close()
+
+
+def _end_in_order(*signals: signal.Signals) -> None:
+    """Have these end what runs, and leave the terminal as it was found."""
+    loop, talking = asyncio.get_running_loop(), asyncio.current_task()
+    assert talking is not None  # noqa: S101 - for the type checker
+    with suppress(NotImplementedError):  # on Windows
+        for each in signals:
+            loop.add_signal_handler(each, talking.cancel)
 
 
 async def _chosen(place: Place, name: str | None, *, resume: bool) -> Talk | None:

@@ -15,6 +15,7 @@ from turnledger.cli.talking.harmless import on_one_line
 from turnledger.cli.talking.items import DIM
 from turnledger.cli.talking.picker import title_of
 from turnledger.cli.talking.place import SeenChat, SeenTurn, Version, Wish
+from turnledger.cli.talking.prompt import within
 from turnledger.cli.talking.talker import Talker, counted
 from turnledger.errors import InvalidInput
 
@@ -22,7 +23,8 @@ LISTED = 20
 """Chats that a list shows."""
 LOOKED_AT = 50
 """Turns among which the last one with several versions is sought."""
-PREVIEW = 60
+LONGEST_TITLE = 60
+"""Characters of a title in a question."""
 
 
 class Person(Protocol):
@@ -85,7 +87,7 @@ class Doing:
         for number, chat in enumerate(self._listed, 1):
             is_here = chat.id == self._talker.talk.id
             title = Text(title_of(chat), "bold" if is_here else "")
-            if chat.found:
+            if chat.found and on_one_line(chat.found) != title_of(chat):
                 title.append_text(Text("\n").append_text(_marked(chat)))
             table.add_row(str(number), title, age_of(chat.touched_at, self._talker.now()))
         self._screen.say(table)
@@ -149,8 +151,8 @@ class Doing:
         for number, version in enumerate(versions, 1):
             sign = "›" if version.turn.id == turn.id else " "
             answer = " ".join(item.text for item in version.turn.output if item.role == "assistant")
-            said = f"{_short(version.turn.asked)} → {_short(answer)}"
-            self._say(f"{sign} {number}  {said}", "" if sign == "›" else DIM)
+            line = f"{sign} {number}  {version.turn.asked} → {answer or '(nothing)'}"
+            self._say(within(on_one_line(line), self._screen.width - 1), "" if sign == "›" else DIM)
         self._say("/prev and /next move between them.")
 
     async def _branches(self, rest: str) -> None:
@@ -158,8 +160,8 @@ class Doing:
         self._lines = [each.id for each in found]
         for number, each in enumerate(found, 1):
             sign = "›" if each.is_current else " "
-            told = f"{sign} {number}  {counted(each.length, 'turn')}: {_short(each.preview)}"
-            self._say(told, "" if each.is_current else DIM)
+            line = f"{sign} {number}  {counted(each.length, 'turn')}: {each.preview or '(nothing)'}"
+            self._say(within(on_one_line(line), self._screen.width - 1), "" if each.is_current else DIM)
         if len(found) > 1:
             self._say("/switch N goes on with one.")
 
@@ -214,7 +216,7 @@ class Doing:
 
     async def _delete(self, rest: str) -> None:
         chat = (await self._talker.talk.look(limit=1)).chat
-        if not await self._person.confirm(f"Delete {title_of(chat)[:PREVIEW]!r}?"):
+        if not await self._person.confirm(f"Delete {title_of(chat)[:LONGEST_TITLE]!r}?"):
             self._say("Nothing was deleted.")
             return
         await self._talker.talk.delete()
@@ -271,11 +273,6 @@ def _path(name: str) -> Path:
 
 def _place(turn: SeenTurn, versions: Sequence[Version]) -> int:
     return next(place for place, version in enumerate(versions) if version.turn.id == turn.id)
-
-
-def _short(text: str) -> str:
-    line = on_one_line(text) or "(nothing)"
-    return line if len(line) <= PREVIEW else f"{line[: PREVIEW - 1]}…"
 
 
 def _marked(chat: SeenChat) -> Text:

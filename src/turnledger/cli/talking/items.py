@@ -13,7 +13,7 @@ from turnledger.cli.talking.screen import Screen
 from turnledger.model.item import Item
 from turnledger.model.turn import TurnKind
 
-DIM = "bright_black"
+DIM = "dim"
 LONGEST = 300
 """Characters of a call or a result that are shown."""
 _KINDS = {

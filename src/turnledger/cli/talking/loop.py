@@ -20,6 +20,9 @@ from turnledger.cli.talking.prompt import CommandCompleter, Prompt, fitted
 from turnledger.cli.talking.talker import Talker, problem_line
 from turnledger.errors import TurnledgerError
 
+PATIENCE = 2.0
+"""Seconds that what others did may keep a person from typing."""
+
 
 class ChatLoop:
     """Has a person talk. `models` are the names that are completed."""
@@ -58,8 +61,10 @@ class ChatLoop:
 
     async def _typed(self) -> str | None:
         talker = self._talker
-        with suppress(TurnledgerError):  # what is wrong is told when something is asked for
-            await talker.catch_up()
+        # What is wrong is told when something is asked for; nobody waits for the prompt.
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                await talker.catch_up()
         talker.screen.blank()
         unsent, talker.unsent = talker.unsent, ""
         self._is_prompting = True
@@ -105,6 +110,7 @@ class ChatLoop:
                     async with in_terminal():
                         if self._is_prompting:
                             await self._talker.catch_up()
+                            self._talker.screen.blank()
 
     # What is asked of the person.
 

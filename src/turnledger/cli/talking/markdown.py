@@ -14,7 +14,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from msgspec import Struct
 from rich import markdown as rich_markdown
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.text import Text
@@ -31,13 +31,13 @@ THEME = Theme(
         "markdown.h5": "italic",
         "markdown.h6": "italic",
         "markdown.code": "cyan",
-        "markdown.item.bullet": "bright_black",
-        "markdown.item.number": "bright_black",
+        "markdown.item.bullet": "dim",
+        "markdown.item.number": "dim",
         "markdown.block_quote": "italic",
         "markdown.link": "underline",
-        "markdown.link_url": "bright_black",
-        "markdown.hr": "bright_black",
-        "markdown.table.border": "bright_black",
+        "markdown.link_url": "dim",
+        "markdown.hr": "dim",
+        "markdown.table.border": "dim",
         "markdown.table.header": "bold",
     }
 )
@@ -93,19 +93,24 @@ class _Code(rich_markdown.CodeBlock):
     def create(cls, markdown: rich_markdown.Markdown, token: Token) -> _Code:
         made = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
         made.block = markdown.block if isinstance(markdown, Markdown) else Block("")
+        made.info = token.info
         return made
 
     block: Block
+    info: str
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         style = console.get_style("markdown.hr")
         if self.block.opens:
-            name = "" if self.lexer_name == "text" else self.lexer_name[:40]
-            yield Text(f"```{name}", style, no_wrap=True, overflow="crop")
+            yield Text(f"```{self.info}", style)
         code = str(self.text).removesuffix("\n")
         yield Syntax(code, self.lexer_name, theme=self.theme, word_wrap=True, background_color="default")
         if self.block.closes:
             yield Text("```", style)
+
+
+class _Heading(rich_markdown.Heading):
+    LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
 
 
 class _Rule(rich_markdown.HorizontalRule):
@@ -138,6 +143,7 @@ Markdown.elements = {
     **rich_markdown.Markdown.elements,
     "fence": _Code,
     "code_block": _Code,
+    "heading_open": _Heading,
     "hr": _Rule,
     "list_item_open": _Item,
 }

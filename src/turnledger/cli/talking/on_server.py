@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -17,22 +18,38 @@ from turnledger.cli.talking.place import (
     Wish,
     text_of,
 )
-from turnledger.client import AsyncChat, AsyncClient, AsyncTurnStream, ChatInfo, Turn, TurnRestarted
+from turnledger.client import (
+    AsyncChat,
+    AsyncClient,
+    AsyncTurnStream,
+    ChatInfo,
+    Retries,
+    Turn,
+    TurnRestarted,
+)
 from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import ConversationId
 
+PATIENCE = 2.0
+"""Seconds that tidying may take at the end."""
+
 
 def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
     """The chats that a token opens on a server; nothing is asked of it yet."""
-    return OnServer(AsyncClient(url, api_key), url, scope)
+    looking = AsyncClient(url, api_key, retries=Retries(times=1))
+    return OnServer(AsyncClient(url, api_key), looking, url, scope)
 
 
 class OnServer:
-    """The chats of whoever asks, of one scope or of all."""
+    """The chats of whoever asks, of one scope or of all. `looking` is the client for what a person waits for
+    that hangs on nothing: it gives up soon."""
 
-    def __init__(self, client: AsyncClient, name: str, scope: str | None = None) -> None:
+    def __init__(
+        self, client: AsyncClient, looking: AsyncClient, name: str, scope: str | None = None
+    ) -> None:
         self.client = client
+        self._looking = looking
         self.scope = scope
         self._name = name
         self._empty: list[AsyncChat] = []
@@ -42,7 +59,7 @@ class OnServer:
         return self._name
 
     async def models(self) -> list[str]:
-        names = [each.id for each in await self.client.models()]
+        names = [each.id for each in await self._looking.models()]
         if not names:
             raise ModelError("The server names no models. Name one with --model.")
         return names
@@ -57,7 +74,7 @@ class OnServer:
         return ServedTalk(self, self.client.chats.open((await chat.info()).id))
 
     async def chats(self, words: str = "", *, limit: int = 20) -> list[SeenChat]:
-        found = self.client.chats.list(q=words.strip() or None, scope=self.scope, limit=limit)
+        found = self._looking.chats.list(q=words.strip() or None, scope=self.scope, limit=limit)
         return [seen_chat(each) async for each in found]
 
     async def changes(self) -> AsyncIterator[str]:
@@ -73,10 +90,12 @@ class OnServer:
         return chat
 
     async def close(self) -> None:
-        for chat in self._empty:
-            with suppress(TurnledgerError):  # it is only tidying
-                if not (await chat.info()).turn_count:
-                    await chat.delete(purge=True)
+        with suppress(TurnledgerError, TimeoutError):  # it is only tidying
+            async with asyncio.timeout(PATIENCE):
+                for chat in self._empty:
+                    if not (await chat.info()).turn_count:
+                        await chat.delete(purge=True)
+        await self._looking.close()
         await self.client.close()
 
 

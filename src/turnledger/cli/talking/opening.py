@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
+from turnledger.cli.place import API_KEY, SERVER
 from turnledger.cli.talking.place import Place
 from turnledger.cli.talking.store_models import KnownModels, StoreModels
 from turnledger.errors import InvalidInput
@@ -16,7 +17,6 @@ from turnledger.runners.chat_model import ChatModel
 if TYPE_CHECKING:
     from turnledger.server.settings import Settings
 
-SERVER, API_KEY = "TURNLEDGER_SERVER", "TURNLEDGER_API_KEY"
 NEEDS_SERVER = (
     "What turnledger.toml says is read by the server's packages. Install them with: "
     "pip install 'turnledger[server]'. Or name a --store, which the demo model answers in, or a --server."
@@ -55,7 +55,10 @@ async def open_place(options: Options, environ: Mapping[str, str]) -> Place:
 def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Place:
     from turnledger.cli.talking.on_server import open_server
 
-    return open_server(url, environ.get(API_KEY) or None, options.scope)
+    try:
+        return open_server(url, environ.get(API_KEY) or None, options.scope)
+    except InvalidInput as problem:
+        raise InvalidInput(f"--server or {SERVER}, or the token in {API_KEY}: {problem}") from None
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> Place:
@@ -64,7 +67,14 @@ async def _open_store(options: Options, environ: Mapping[str, str]) -> Place:
 
     url, models = _store_and_models(options, environ)
     ledger = await Ledger.open(url)
-    return OnStore(ledger, StoreModels(models), url, scope=options.scope)
+    return OnStore(ledger, StoreModels(models), _shortened(url), scope=options.scope)
+
+
+def _shortened(url: str) -> str:
+    """The store as people name it who know where they live."""
+    path = url.removeprefix("sqlite:///")
+    home = f"{Path.home()}/"
+    return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
 def _store_and_models(options: Options, environ: Mapping[str, str]) -> tuple[str, KnownModels]:

@@ -27,10 +27,10 @@ TYPING = 0.12
 """Seconds without a key before what was typed is looked for."""
 STYLE = Style.from_dict(
     {
-        "dim": "ansibrightblack",
+        "dim": "dim",
         "chosen": "reverse",
         "mark": "bold underline",
-        "hint": "ansibrightblack",
+        "hint": "dim",
     }
 )
 

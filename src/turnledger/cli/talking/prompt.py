@@ -25,9 +25,9 @@ LARGEST_HISTORY = 512 * 1024
 """Bytes of the history file; of a larger one, the older half goes."""
 STYLE = Style.from_dict(
     {
-        "number": "ansibrightblack",
-        "bottom-toolbar": "noreverse ansibrightblack",
-        "bottom-toolbar.text": "noreverse ansibrightblack",
+        "number": "dim",
+        "bottom-toolbar": "noreverse dim",
+        "bottom-toolbar.text": "noreverse dim",
     }
 )
 

@@ -13,7 +13,7 @@ from typing import TextIO
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.segment import Segment, Segments
-from rich.style import Style
+from rich.text import Text
 
 from turnledger.cli.talking.harmless import harmless
 from turnledger.cli.talking.markdown import THEME, Block, Markdown
@@ -40,8 +40,6 @@ class Screen:
         self._console = console
         self._code_theme = code_theme
         self._live: list[str] = []
-        self._shown_of_tail = 0
-        self._is_led = False
         self._is_blank = True
         self.can_rewrite = console.is_terminal and not console.is_dumb_terminal
 
@@ -49,6 +47,10 @@ class Screen:
     def is_ascii(self) -> bool:
         """Whether it shows nothing beyond ASCII."""
         return self._console.options.ascii_only
+
+    @property
+    def height(self) -> int:
+        return self._console.height
 
     @property
     def width(self) -> int:
@@ -68,35 +70,38 @@ class Screen:
         self._is_blank = False
 
     def blocks(self, done: Sequence[Block], tail: Block | None = None, status: str = "") -> None:
-        """Show these blocks for good, and below them one that is not finished, and how it goes on."""
+        """Show these blocks for good, and below them one that is not finished, and how it goes on. Of one
+        that is higher than the window, the end is shown until it is finished."""
+        self._check_width()
         settled: list[str] = []
         for block in done:
-            settled += self._spaced(block, settled)[self._shown_of_tail :]
-            self._shown_of_tail = 0
+            settled += self._spaced(block, settled)
         live: list[str] = []
-        if tail is not None:
-            lines = self._spaced(tail, settled)
-            # What would not fit into the window cannot be written anew: it is settled as it is.
+        if self.can_rewrite:
             room = max(1, self._console.height - 3)
-            fixed = max(self._shown_of_tail, len(lines) - room)
-            settled += lines[self._shown_of_tail : fixed]
-            live, self._shown_of_tail = lines[fixed:], fixed
-        if status and self.can_rewrite:
-            live += self._lines(Segments([Segment(status[: self.width - 1], Style(color="bright_black"))]))
-        self._write(settled, live if self.can_rewrite else [])
+            live = self._spaced(tail, settled)[-room:] if tail is not None else []
+            live += self._lines(Text(status[: self.width - 1], "dim")) if status else []
+        self._write(settled, live)
 
     def settle(self) -> None:
         """Have nothing any more that changes: the lines that would are gone."""
-        self._shown_of_tail = 0
         self._write([], [])
+
+    def _check_width(self) -> None:
+        """See whether the lines that change are still where they were written. In a window that has become
+        narrower they are broken, and nobody knows how: they stay, and are written anew below, for what is
+        there twice can be read, and what was overwritten cannot."""
+        if any(cell_len(_COLOURS.sub("", line)) > self.width for line in self._live):
+            self._out("\x1b[1A\r\x1b[J")  # the last one says how it goes on
+            self._live, self._is_blank = [], False
 
     def _spaced(self, block: Block, before: Sequence[str]) -> list[str]:
         """The lines of a block, and an empty one before it where that is needed."""
-        if not self._shown_of_tail:  # else it was decided when its first lines were settled
-            is_below_blank = before[-1] == "" if before else self._is_blank
-            self._is_led = not block.joins and not is_below_blank
         lines = self._lines(Markdown(block, code_theme=self._code_theme))
-        return ["", *lines] if self._is_led else lines
+        if block.opens and block.closes:
+            lines = _without_margins(lines)
+        is_below_blank = before[-1] == "" if before else self._is_blank
+        return lines if block.joins or is_below_blank else ["", *lines]
 
     def _lines(self, shown: RenderableType) -> list[str]:
         """What is written for something: its lines with their colours, without spaces at their ends."""
@@ -113,8 +118,7 @@ class Screen:
         if not self.can_rewrite:
             self._out("".join(f"{line}\n" for line in settled))
         else:
-            rows = sum(_rows(line, self.width) for line in self._live)
-            up = f"\r\x1b[{rows}A" if rows else ""
+            up = f"\r\x1b[{len(self._live)}A" if self._live else ""
             lines = [f"{line}\x1b[K\n" for line in (*settled, *live)]
             gone = "\x1b[J" if self._live else ""
             cursor = (_HIDE if live else "") + (_SHOW if self._live and not live else "")
@@ -130,6 +134,12 @@ class Screen:
             self._console.file.flush()
 
 
+def _without_margins(lines: list[str]) -> list[str]:
+    """The lines from the first to the last that is not empty."""
+    full = [place for place, line in enumerate(lines) if line]
+    return lines[full[0] : full[-1] + 1] if full else []
+
+
 def _trimmed(line: Sequence[Segment]) -> list[Segment]:
     """The line made harmless, without the spaces that it ends with."""
     kept = [Segment(harmless(text), style) for text, style, control in line if text and not control]
@@ -138,8 +148,3 @@ def _trimmed(line: Sequence[Segment]) -> list[Segment]:
     if kept:
         kept[-1] = Segment(kept[-1].text.rstrip(), kept[-1].style)
     return kept
-
-
-def _rows(line: str, width: int) -> int:
-    """The rows that a line takes in a window that may have become narrower since it was written."""
-    return max(1, -(-cell_len(_COLOURS.sub("", line)) // max(1, width)))

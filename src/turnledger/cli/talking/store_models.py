@@ -35,10 +35,15 @@ class StoreModels:
         self._known = known
 
     async def names(self) -> list[str]:
-        """The names of all models; raises a ModelError if an upstream has to tell them, and does not."""
+        """The names of all models. Raises a ModelError if none is known, and an upstream tells none."""
+        names = self._known.names
         other = self._known.named("")
-        others = [] if other is None else await other.model.models()
-        names = [*self._known.names, *(str(each.get("id")) for each in others)]
+        if other is not None:
+            try:
+                names += [str(each.get("id")) for each in await other.model.models()]
+            except ModelError:
+                if not names:
+                    raise
         if not names:
             raise ModelError("The upstream names no models. Name one with --model.")
         return list(dict.fromkeys(names))

@@ -15,7 +15,8 @@ CODE_LINES = 40
 class Streamed:
     """Takes text as it comes. What it holds, and thereby what a look at it costs, is one block."""
 
-    def __init__(self) -> None:
+    def __init__(self, code_lines: int = CODE_LINES) -> None:
+        self._code_lines = code_lines
         self._open = Block("")
         self._half = ""  # of a line's end
         self.is_blank = True
@@ -52,11 +53,12 @@ class Streamed:
             self._open = last
             return [code, *done[1:]]
         lines = self._open.text[fence.end() :].split("\n")
-        if len(lines) <= CODE_LINES:
+        if len(lines) <= self._code_lines:
             return []
-        piece = fence[0] + "\n".join(lines[: CODE_LINES // 2])
+        half = self._code_lines // 2
+        piece = fence[0] + "\n".join(lines[:half])
         held = self._open
-        self._open = Block(fence[0] + "\n".join(lines[CODE_LINES // 2 :]), joins=True, opens=False)
+        self._open = Block(fence[0] + "\n".join(lines[half:]), joins=True, opens=False)
         return [Block(piece, held.joins, held.opens, closes=False)]
 
     def _of_large(self) -> list[Block]:

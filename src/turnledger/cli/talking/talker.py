@@ -19,7 +19,7 @@ from turnledger.cli.talking.picker import title_of
 from turnledger.cli.talking.place import Answering, Place, Seen, SeenChat, SeenTurn, Talk, Wish
 from turnledger.cli.talking.screen import Screen
 from turnledger.cli.talking.telling import Telling, Told
-from turnledger.errors import TurnledgerError, TurnStopped
+from turnledger.errors import ServerUnavailable, TurnledgerError, TurnStopped
 
 LAST = 5
 """Turns that are shown of a chat that is opened."""
@@ -167,6 +167,8 @@ class Talker:
         self._failed = None
         if told.is_there:
             await self._show_end(answering.turn)
+            if wish.replaces is not None or wish.regenerates is not None:
+                await self._show_version(answering.turn)
         else:
             self._take_back(wish, told)
 
@@ -193,6 +195,14 @@ class Talker:
         for note in notes(own) if own is not None else ():
             self.screen.say(note)
 
+    async def _show_version(self, turn: str | None) -> None:
+        """Say that there are others, and how to see them."""
+        versions = [] if turn is None else await self.talk.versions(turn)
+        for place, version in enumerate(versions, 1):
+            if version.turn.id == turn:
+                told = f"Version {place} of {len(versions)}; /prev shows the one before."
+                self.screen.say(Text(told, DIM))
+
     def _take_back(self, wish: Wish, told: Told) -> None:
         """Say why there is no answer, and have the text again."""
         forget_keys()
@@ -204,7 +214,7 @@ class Talker:
             self.screen.say(Text("Nothing has changed. /edit has your text again.", DIM))
         elif wish.regenerates is None:
             self.unsent = typed_for(wish.text)
-            self.screen.say(Text("Nothing of it is kept. Your text is in the prompt again.", DIM))
+            self.screen.say(Text(_whether_kept(told), DIM))
 
     def _say_why(self, told: Told) -> None:
         self.screen.blank()
@@ -213,9 +223,18 @@ class Talker:
         elif told.failure is not None:
             self.screen.say(Text(f"✗ {told.failure.code}: {on_one_line(told.failure.message)}", "red"))
         elif told.state is None:
-            self.screen.say(Text("It is left to itself. What becomes of it is shown here.", "yellow"))
+            self.screen.say(
+                Text("Left to itself. If it is answered after all, that is shown here.", "yellow")
+            )
         else:
             self.screen.say(Text("It was stopped, and nothing of it is kept.", "yellow"))
+
+
+def _whether_kept(told: Told) -> str:
+    is_known = told.state is not None or not isinstance(told.problem, ServerUnavailable | None)
+    if is_known:
+        return "Nothing of it is kept. Your text is in the prompt again."
+    return "Your text is in the prompt again; sent as it is, it is still said once."
 
 
 def problem_line(problem: TurnledgerError) -> Text:

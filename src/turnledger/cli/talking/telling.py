@@ -22,6 +22,10 @@ FRAME = 0.08
 """Seconds from one look of the screen to the next."""
 SHARE = 8.0
 """Drawing takes no more than one part in so many of the time."""
+LOWEST = 8
+"""Lines of code that are held in however low a window."""
+STILL = 0.3
+"""Seconds after which a window that changed its width is taken to have the one that it was to have."""
 TURNING = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 PLAINLY_TURNING = "|/-\\"
 
@@ -48,11 +52,12 @@ class Telling:
         self._screen = screen
         self._now = now
         self._began_at = now()
-        self._streamed = Streamed()
+        self._streamed = Streamed(max(LOWEST, screen.height))
         self._is_told = True  # whether what was streamed so far is on the screen
         self._has_started = False
         self._is_stopping = False
         self._told = Told()
+        self._width, self._changed_at = screen.width, float("-inf")
 
     async def follow(self, answering: Answering, presses: Presses) -> Told:
         """Show the turn until it has ended. Ctrl-C stops it, and what it said is kept; once more, and it is
@@ -66,8 +71,8 @@ class Telling:
                 await asyncio.wait((hearing, pressing), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 if not pressing.done() or hearing.done():
                     continue
-                if stopping is not None:
-                    break
+                if stopping is not None or answering.turn is None:
+                    break  # it does not stop, or has not begun: it is left to itself
                 self._is_stopping = True
                 stopping = asyncio.create_task(self._stop(answering), name="turnledger stop")
                 pressing = asyncio.create_task(presses.next(), name="turnledger Ctrl-C")
@@ -123,11 +128,15 @@ class Telling:
 
     def _finish_text(self) -> None:
         self._screen.blocks(self._streamed.rest())
-        self._streamed = Streamed()
+        self._streamed = Streamed(max(LOWEST, self._screen.height))
 
     def _draw(self) -> float:
         """Show how it stands; return how long that is good for."""
         began_at = self._now()
+        if self._screen.width != self._width:
+            self._width, self._changed_at = self._screen.width, began_at
+        if began_at - self._changed_at < STILL:
+            return FRAME
         if not self._is_told:
             self._screen.blocks(self._streamed.finished(), self._streamed.tail, self._status(began_at))
             self._is_told = True

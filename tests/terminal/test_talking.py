@@ -1,0 +1,227 @@
+"""`turnledger chat` straight on a store, as a person sees it."""
+
+from __future__ import annotations
+
+import re
+import stat
+
+from tests.terminal.conftest import Home
+from tests.terminal.upstream import scripted
+from tests.terminal.window import CTRL_C, CTRL_D, CTRL_J, DOWN, ENTER, UP, Window
+from turnledger.model.turn import TurnKind
+from turnledger.testing.gates import Gate
+
+
+def test_an_answer_comes_as_markdown_and_is_kept_when_it_is_stopped(home: Home) -> None:
+    gate = Gate()
+    with (
+        scripted(["# Plan\n\nSome **bold** words", gate, " and more"]) as model,
+        Window("chat", "--upstream", model.url, home=home.path) as window,
+    ):
+        window.ready()
+        window.say("What now?")
+        window.see("Some bold words")
+        window.see("Ctrl-C stops")
+        assert "#" not in window.text
+        window.type(CTRL_C)
+        window.see("Stopped: this is as far as it got.")
+        window.ready()
+        assert "Ctrl-C stops" not in window.everything
+        assert window.everything.count("Some bold words") == 1
+        window.say("Go on")
+        window.see("Well.")
+        window.ready()
+        window.type(CTRL_D)
+        assert window.ended() == 0
+        assert re.search("Go on with: turnledger chat conv_", window.everything)
+    first, second = home.turns()
+    assert (first.kind, first.text) == (TurnKind.INTERRUPTED, "# Plan\n\nSome **bold** words")
+    assert (second.kind, second.text) == (TurnKind.COMPLETED, "Well.")
+
+
+def test_a_failed_turn_says_why_and_gives_the_text_back(home: Home) -> None:
+    with Window("chat", home=home.path) as window:
+        window.ready()
+        window.say("Hello")
+        window.see("2 ›")
+        window.ready()
+        window.say("//fail after 2")
+        window.see("✗ model_unavailable: The demo model failed, as it was asked to.")
+        window.see("2 › //fail after 2", times=2)
+        window.ready()
+        window.type(CTRL_C)  # clears the line
+        window.until(lambda: window.last_input == "2 ›", "an empty prompt")
+        window.type(CTRL_C)
+        window.see("Ctrl-C again leaves")
+        window.ready()
+        window.type(CTRL_C)
+        assert window.ended() == 0
+    assert [turn.text for turn in home.turns()] == ['You said "Hello". I remember nothing before that.']
+
+
+def test_turns_are_edited_made_anew_and_taken_back(home: Home) -> None:
+    with Window("chat", home=home.path, rows=40) as window:
+        window.ready()
+        window.say("One")
+        window.see("2 ›")
+        window.ready()
+        window.say("/again")
+        window.see("Version 2 of 2; /prev shows the one before.")
+        window.ready()
+        window.say("/edit")
+        window.see("1 edit › One")
+        window.type(" and a half", ENTER)
+        window.see('You said "One and a half". I remember nothing before that.')
+        window.see("Version 3 of 3")
+        window.ready()
+        window.say("/prev")
+        window.see("Turn 1, version 2 of 3:")
+        window.ready()
+        window.say("/prev")
+        window.see("Turn 1, version 1 of 3:")
+        window.ready()
+        window.say("/<")
+        window.see("✗ invalid_input: Turn 1 shows its first version.")
+        window.ready()
+        window.say("/undo")
+        window.see("Turn 1 is taken back.")
+        window.ready()
+        assert window.last_input == "1 › One"
+        window.type(" again", ENTER)
+        window.see('You said "One again". I remember nothing before that.')
+        window.ready()
+        window.say("/branches")
+        window.see("/switch N goes on with one.")
+    assert [turn.text for turn in home.turns()] == ['You said "One again". I remember nothing before that.']
+
+
+def test_chats_are_listed_found_and_opened(home: Home) -> None:
+    with Window("chat", home=home.path, rows=40) as window:
+        window.ready()
+        for said in ("Cats and dogs", "The weather in Rome"):
+            window.say("/new")
+            window.until(lambda: "new chat  demo" in window.lines[-1] or "new chat" in window.text, "new")
+            window.ready()
+            window.say(said)
+            window.see(f'You said "{said}"')
+            window.see(f"{said}  demo  /help")
+            window.ready()
+        window.say("/rename About the sky")
+        window.see("About the sky  demo  /help")
+        window.ready()
+        window.say("/list dogs")
+        window.see("1  Cats and dogs")
+        window.ready()
+        window.say("/open 7")
+        window.see("✗ invalid_input: There is no such number.")
+        window.ready()
+        window.say("/open")
+        window.see("Enter opens, Esc leaves, typing searches")
+        assert any(line.startswith("› About the sky") for line in window.lines)
+        window.type(DOWN)
+        window.until(lambda: any(line.startswith("› Cats and") for line in window.lines), "the second")
+        window.type("weath")
+        window.until(lambda: "    The weather in Rome" in window.lines, "what was found")
+        window.type(ENTER)
+        window.see("conv_")
+        window.see("1 › The weather in Rome", times=2)
+        window.ready()
+        assert "Search:" not in window.everything
+
+
+def test_lines_and_what_was_typed_before(home: Home) -> None:
+    with Window("chat", home=home.path) as window:
+        window.ready()
+        window.type("one", CTRL_J, "two")
+        window.until(lambda: "    two" in window.lines, "two lines")
+        window.type(ENTER)
+        window.see('You said "one two".')
+        window.ready()
+        window.say("/nonsense")
+        window.see("There is no command /nonsense. /help lists them.")
+        window.ready()
+        window.type(UP, UP)
+        window.see("2 › one")
+        assert window.last_input == "    two"
+    file = home.folder / "chat_history"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert "+one\n+two\n" in file.read_text()
+
+
+def test_a_long_answer_is_printed_once_and_rewritten_little(home: Home) -> None:
+    lines = [f"- item {number} of the list\n" for number in range(150)]
+    code = ["\n```python\n", *(f"x{number} = {number}\n" for number in range(150)), "```\n\nThe end."]
+    said = [*lines, *code]
+    with (
+        scripted(said) as model,
+        Window("chat", "--upstream", model.url, home=home.path, columns=60, rows=12) as window,
+    ):
+        window.ready()
+        window.say("Say much")
+        window.see("The end.")
+        window.ready()
+        shown = window.everything.split("\n")
+        assert [line for line in shown if "of the list" in line] == [
+            f" • item {number} of the list" for number in range(150)
+        ]
+        assert [line for line in shown if " = " in line] == [f"x{number} = {number}" for number in range(150)]
+        assert len(window.raw) < 40 * len("".join(said))
+
+
+def test_a_narrow_window_that_changes(home: Home) -> None:
+    gate = Gate()
+    words = "narrow windows show all words of a sentence in the order in which they were said"
+    with (
+        scripted([words[:30], gate, words[30:]]) as model,
+        Window("chat", "--upstream", model.url, home=home.path, columns=24, rows=20) as window,
+    ):
+        window.ready()
+        window.say("Go")
+        window.see("Ctrl-C stops")
+        window.see("words")
+        window.resize(50, 20)
+        model.release(gate)
+        window.see("2 ›")
+        window.ready()
+        shown = window.one_line
+        assert shown.count(words) == 1, window.everything
+        assert all(len(line) <= 50 for line in window.lines)
+
+
+def test_what_a_model_says_commands_nothing(home: Home) -> None:
+    hostile = [
+        "\x1b]0;owned\x07 \x1b[2J\x1b[31mred\x1b[0m \x9b5A ",
+        "\x1b]8;;http://evil.example\x1b\\click\x1b]8;;\x1b\\ ",
+        "<http://evil.example/%1b]0;owned%07> [bold]markup[/bold] [link=http://evil.example]x[/link] ",
+        "[named](http://evil.example/x) \u202eesrever\u202c &#x202e; &#27;[7m \r\rback\r\n",
+        "```\x1b[41m\ncode \x1b[5m\n```\n\nThe end.",
+    ]
+    with (
+        scripted(hostile) as model,
+        Window("chat", "--upstream", model.url, home=home.path) as window,
+    ):
+        window.ready()
+        window.say("Hello")
+        window.see("The end.")
+        window.ready()
+        told = window.raw.decode()
+        assert "\x1b]" not in told
+        assert "\x9b" not in told
+        assert "\u202e" not in told
+        assert not re.search(r"\x1b\[(2J|31m|41m|5m|7m)", told)
+        assert "1 › Hello" in window.text  # nothing was erased
+        shown = window.one_line
+        for text in (r"\x1b]0;owned\x07", "[bold]markup[/bold]", "named (http://evil.example/x)", r"\u202e"):
+            assert text in shown
+
+
+def test_without_colours(home: Home) -> None:
+    with Window("chat", home=home.path, more={"NO_COLOR": "1"}) as window:
+        window.ready()
+        window.say("//fail")
+        window.see("✗")
+        window.ready()
+        colours = re.findall(
+            rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m", window.raw
+        )
+        assert colours == []

@@ -1,0 +1,54 @@
+"""A screen in memory: what would be seen of what was written."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pyte
+from rich.console import Console
+
+from turnledger.cli.talking.markdown import THEME
+from turnledger.cli.talking.screen import Screen
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class Paper:
+    """A window of so many columns and rows, and all that has left it at the top."""
+
+    def __init__(self, columns: int = 60, rows: int = 12) -> None:
+        self.file = io.StringIO()
+        self.console = Console(
+            file=self.file,
+            width=columns,
+            height=rows,
+            theme=THEME,
+            force_terminal=True,
+            color_system="standard",
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+        )
+        self.screen = Screen(self.console)
+        self._window = pyte.HistoryScreen(columns, rows, history=10_000)
+        self._stream = pyte.Stream(self._window)
+        self._read = 0
+
+    @property
+    def written(self) -> str:
+        """Every byte that was written."""
+        return self.file.getvalue()
+
+    @property
+    def lines(self) -> list[str]:
+        """What is seen, and what was seen before it left at the top."""
+        self._stream.feed(self.written[self._read :].replace("\n", "\r\n"))
+        self._read = len(self.written)
+        columns = range(self._window.columns)
+        above = ["".join(line[column].data for column in columns) for line in self._window.history.top]
+        lines = [line.rstrip() for line in (*above, *self._window.display)]
+        while lines and not lines[-1]:
+            lines.pop()
+        return lines
