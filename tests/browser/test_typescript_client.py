@@ -1,0 +1,140 @@
+"""The TypeScript client in a page of another origin, through a wire that breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Open, Sites
+from tests.browser.victim import PATIENCE, Victim
+from tests.clients.typescript_package import built
+from turnledger.testing.fault_proxy import Fault, FaultProxy
+
+LOAD = """async (text) => {
+    const url = URL.createObjectURL(new Blob([text], {type: "text/javascript"}));
+    globalThis.turnledger = await import(url);
+}"""
+SEND = """async ([url, conversationKey]) => {
+    const client = new turnledger.Client(url, {model: "demo", retries: {first: 1, most: 10}});
+    const chat = client.chats.open({conversationKey});
+    const stream = chat.send("Hello", {stream: true});
+    const told = [];
+    for await (const event of stream) told.push([event.type, event.number]);
+    const {text, state, chat: {turnCount}} = await stream.answer();
+    return {told, heard: stream.text, text, state, turnCount, isSecure: isSecureContext};
+}"""
+FOLLOW = """async (url) => {
+    const client = new turnledger.Client(url);
+    const told = [];
+    const leaving = new AbortController();
+    try {
+        for await (const change of client.events({signal: leaving.signal})) {
+            told.push(change.type);
+            if (change.type === "start") client.chats.create({title: "Seen"});
+            else leaving.abort("enough");
+        }
+    } catch (problem) {
+        told.push(problem);
+    }
+    const listed = [];
+    for await (const chat of client.chats.list()) listed.push(chat.title);
+    return {told, listed};
+}"""
+REFUSED = """async (url) => {
+    const client = new turnledger.Client(url, {retries: {times: 0}});
+    try {
+        await client.chats.open("conv_01a1e29c3b7e74b1824da121735f1ddd").info();
+    } catch (problem) {
+        const {name, code, status, requestId} = problem;
+        const isKnown = problem instanceof turnledger.errors.ConversationNotFound;
+        return {name, code, status, hasRequestId: requestId !== null, isKnown};
+    }
+}"""
+
+
+@pytest.fixture(scope="module")
+def bundle() -> str:
+    package = built()
+    subprocess.run(["npm", "--silent", "run", "size"], cwd=package, check=True, capture_output=True)
+    return (package / "dist" / "turnledger.min.js").read_text()
+
+
+@pytest.fixture
+def page(victim: Victim, sites: Sites, visit: Open, bundle: str) -> Page:
+    """A page that the server lets in, of an origin that browsers do not trust, with the client in it."""
+    page = visit(sites.of("friend.test"))
+    page.evaluate(LOAD, bundle)
+    return page
+
+
+@contextmanager
+def breaking(port: int, *faults: Fault | None) -> Iterator[str]:
+    """A way to the server that breaks so, in a loop and thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def do(work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(PATIENCE)
+
+    proxy = FaultProxy(port, by_exchange=True)
+    try:
+        do(proxy.__aenter__())
+        proxy.plan(*faults)
+        yield f"http://127.0.0.1:{proxy.port}"
+        assert proxy.faults == sum(fault is not None for fault in faults)
+        do(proxy.__aexit__())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(PATIENCE)
+        loop.close()
+
+
+PREFLIGHT = None
+WHOLE = ["turn.started", "text.delta", "text.delta", "text.delta", "item.done", "turn.finished"]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        (),
+        (Fault(received=20),),
+        (PREFLIGHT, Fault(sent=100)),
+        (PREFLIGHT, Fault(received=0)),
+        (PREFLIGHT, Fault(received=1000)),
+        (PREFLIGHT, Fault(received=1200, resets=True), PREFLIGHT, Fault(received=1000)),
+    ],
+    ids=["nothing", "preflight", "request", "before the answer", "stream", "stream twice"],
+)
+def test_a_turn_is_whole_and_there_once(faults: tuple[Fault | None, ...], victim: Victim, page: Page) -> None:
+    asked = victim.everything()[0]
+    with breaking(victim.port, *faults) as url:
+        told = page.evaluate(SEND, [url, f"page {faults}"])
+    assert told["told"] == [[kind, number] for number, kind in enumerate(WHOLE, 1)]
+    assert told["heard"] == told["text"] == "One two three."
+    assert told["turnCount"] == 1
+    assert told["isSecure"] is False
+    assert victim.everything()[0] == asked + 1
+
+
+def test_changes_are_heard_until_a_signal_ends_that(victim: Victim, page: Page) -> None:
+    told = page.evaluate(FOLLOW, victim.url())
+    assert told["told"] == ["start", "chat.created", "enough"]
+    assert "Seen" in told["listed"]
+
+
+def test_an_error_is_of_its_class(victim: Victim, page: Page) -> None:
+    assert page.evaluate(REFUSED, victim.url()) == {
+        "name": "ConversationNotFound",
+        "code": "conversation_not_found",
+        "status": 404,
+        "hasRequestId": True,
+        "isKnown": True,
+    }
