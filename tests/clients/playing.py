@@ -124,7 +124,8 @@ class Play:
             "faults": lambda step: self._place.faults(step["faults"]),
             "wire": lambda step: self._place.wire(step["wire"]),
             "faulted": lambda step: self._place.faulted(step["faulted"]),
-            "queued": lambda step: self._place.queued(step["queued"]),
+            "queued": lambda step: self._place.at_work(waiting=step["queued"]),
+            "running": lambda step: self._place.at_work(running=step["running"]),
             "server": lambda step: self._place.server(step["server"]),
         }
         kinds = known.keys() & step.keys()
