@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import gc
+import os
+import shutil
+from pathlib import Path
 
 import pytest
 
 from tests.run_logs.plugin import RunLogs
 
+SHARED_MEMORY = Path("/dev/shm")
+ROOM = 2 << 30
+"""Bytes that must be free there: far more than a run needs."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have the logs of the run searched for what may not be in a log."""
+    """Have the logs of the run searched for what may not be in a log, and the folders of tests made in
+    memory: few are about what a disk does, and those have their own (on_disk.py)."""
     config.pluginmanager.register(RunLogs(config), "run_logs")
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > ROOM:
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 
 def pytest_collection_finish() -> None:

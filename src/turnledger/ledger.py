@@ -49,7 +49,7 @@ from turnledger.engine.tending import Tending
 from turnledger.engine.usage import usage
 from turnledger.errors import OutcomeUnknown, StoreUnavailable, TurnledgerError
 from turnledger.model.change import LiveChange
-from turnledger.model.conversation import Conversation
+from turnledger.model.conversation import LOCAL, Conversation
 from turnledger.model.finding import Finding
 from turnledger.model.ids import ConversationId, RandomBits, SystemEntropy, TurnId
 from turnledger.model.reset_policy import ResetPolicy
@@ -63,7 +63,7 @@ from turnledger.stores.opening import open_store
 from turnledger.tokens import Tokens
 from turnledger.transfer import Transfer
 
-OWNER = "local"
+OWNER = LOCAL
 """Who conversations belong to when nobody is named."""
 
 

@@ -8,6 +8,7 @@ import pytest
 pytest.register_assert_rewrite("tests.crash.processes", "tests.crash.promises", "tests.crash.killed_server")
 
 from tests.crash.processes import Start, Worker  # noqa: E402
+from tests.on_disk import tmp_path  # noqa: E402, F401
 
 
 @pytest.fixture
@@ -16,7 +17,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
+def start(tmp_path: Path) -> Iterator[Start]:  # noqa: F811 - the one from above
     """Start a worker on the folder of the test."""
     started: list[Worker] = []
 

@@ -47,7 +47,10 @@ def refusal(status: int, message: str, **fields: Any) -> list[Step]:
 ASSISTANT = {"role": "assistant"}
 TOO_LONG = {"type": "exceed_context_size_error", "n_prompt_tokens": 40000, "n_ctx": 32768}
 HABITS: dict[tuple[str, str], Sequence[Step]] = {
-    ("Ollama", "says `assistant` in every chunk, and streams its thoughts as `reasoning`"): [
+    (
+        "Ollama",
+        "streams its thoughts as `reasoning`, and in older versions says `assistant` in every chunk",
+    ): [
         chunk({**ASSISTANT, "content": "", "reasoning": "Hm."}, system_fingerprint="fp_ollama"),
         chunk({**ASSISTANT, "content": "Hel"}),
         chunk({**ASSISTANT, "content": "lo."}),
@@ -226,6 +229,7 @@ def test_the_settings_lead_to_all_three(tmp_path: Path) -> None:
         "vllm": 3,
         "llama-cpp": 5,
     }
-    assert {each.body["model"] for each in received.values()} == {"qwen3"}
+    names = {name: each.body["model"] for name, each in received.items()}
+    assert names == {"ollama": "qwen3:latest", "vllm": "qwen3", "llama-cpp": "qwen3"}
     keys = {name: each.headers.get("authorization") for name, each in received.items()}
     assert keys == {"ollama": None, "vllm": "Bearer secret", "llama-cpp": None}

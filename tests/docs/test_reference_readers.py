@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from pathlib import Path
 from types import ModuleType
 from typing import TypedDict, Unpack, overload
@@ -105,6 +106,29 @@ def test_what_stands_below_a_field_is_said_of_it() -> None:
     assert field_docs(Options) == {"loud": "Whether it is heard\nfar away."}
     assert "| `number` | `int = 3` | Of the telling. |" in section(Told, [])
     assert "| `loud` | `bool` | Whether it is heard far away. |" in section(Options, [])
+
+
+class Colour(Enum):
+    """Of things."""
+
+    RED = "red"  # as blood
+    BLUE = "blue"
+    """As the sky."""
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether it is."""
+        return self is Colour.RED
+
+
+def test_values_come_first_with_what_stands_behind_or_below_them() -> None:
+    told = section(Colour, [])
+    rows = [line for line in told.split("\n") if line.startswith("| `")]
+    assert rows == [
+        '| `RED` | `"red"` | as blood |',
+        '| `BLUE` | `"blue"` | As the sky. |',
+        "| `is_warm` | `bool` | Whether it is. |",
+    ]
 
 
 class Made:

@@ -25,7 +25,7 @@ PAGES = [
     ROOT / "docs" / "search.md",
 ]
 EXAMPLE = re.compile(r"```py\n(.*?)```\s*```text\n(.*?)```", re.DOTALL)
-COMMAND = re.compile(r"```console\n\$ (.+)\n(.*)\n```")
+COMMAND = re.compile(r"```console\n\$ (curl .+)\n(.*)\n```")
 URL = "http://127.0.0.1:8383"
 
 

@@ -44,7 +44,7 @@ STRETCHES = ((0, ALL, ALL), (0, ALL, 2), (1, 3, ALL), (0, 2, 1), (2, 2, ALL))
 
 async def everything(tables: Tables, _: None) -> dict[str, Any]:
     """All that is there, by a name that tells how it was read; what is not there is left out."""
-    return {name: found async for name, found in _reads(tables) if found not in (None, [])}
+    return {name: found async for name, found in _reads(tables) if found is not None and found != []}
 
 
 async def _reads(tables: Tables) -> AsyncIterator[tuple[str, Any]]:

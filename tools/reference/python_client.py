@@ -87,7 +87,9 @@ def members(kind: type) -> Iterator[tuple[type, str, Any]]:
     for owner in kind.__mro__:
         if owner.__module__.partition(".")[0] in ("builtins", "msgspec", "abc", "typing", "enum"):
             continue
-        for name in [*inspect.get_annotations(owner), *vars(owner)]:
+        # How an enum orders what it has differs from one Python to the next.
+        first = getattr(owner, "__members__", {})
+        for name in [*first, *inspect.get_annotations(owner), *vars(owner)]:
             if not name.startswith("_") and name not in told:
                 told.add(name)
                 yield owner, name, vars(owner).get(name)

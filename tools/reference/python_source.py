@@ -7,13 +7,25 @@ import importlib
 import inspect
 import pkgutil
 import textwrap
+import tokenize
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from itertools import pairwise
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """What stands below the fields of a class."""
-    return dict(_documented(_class_of(kind).body))
+    """What stands below the fields of a class, or behind them."""
+    source = textwrap.dedent(inspect.getsource(kind))
+    comments = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(StringIO(source).readline)
+        if token.type == tokenize.COMMENT and token.line[: token.start[1]].strip()
+    }
+    body = _class_of(kind).body
+    behind = {
+        name: comments[each.lineno] for each in body for name in _targets(each) if each.lineno in comments
+    }
+    return {**behind, **dict(_documented(body))}
 
 
 def set_when_made(kind: type) -> Iterator[tuple[str, str, str]]:

@@ -9,10 +9,7 @@ from tools.reference.markdown import code, head, prose, sections, table
 from tools.reference.typescript_source import Declaration, Member, exported
 
 INDEX = Path(__file__).parents[2] / "clients" / "typescript" / "src" / "index.ts"
-SAYS = (
-    "Everything that the package `turnledger` exports. How it is used: "
-    "[its README](../../clients/typescript/README.md)."
-)
+SAYS = "Everything that the package in `clients/typescript` exports. Times are milliseconds since 1970."
 ROOT_OF_ERRORS = "TurnledgerError"
 MADE_BY_USERS = ("Client",)
 """All other classes are given out by something else."""

@@ -246,6 +246,7 @@ export class Tries {
       const wake = (): void => resolve();
       const cancel = this.#wire.options.timer(milliseconds, wake);
       signal?.addEventListener("abort", wake);
+      if (signal?.aborted) wake();
       forget = () => {
         cancel();
         signal?.removeEventListener("abort", wake);

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
 
@@ -17,5 +18,6 @@ def main() -> None:
         print(NEEDS_TYPER, file=sys.stderr)
         sys.exit(2)
     # What this terminal has no letters for is written out.
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     app(prog_name="turnledger")

@@ -14,6 +14,7 @@ from turnledger.model.printable import plain
 from turnledger.model.turn import TurnKind
 
 COLUMNS = (Column("LAST USED"), Column("TURNS", is_spare=True), Column("ID"), Column("TITLE", least=20))
+TAB = 4
 
 
 class Line(NamedTuple):
@@ -86,7 +87,7 @@ def _lines_of_item(item: Item) -> Iterator[Line]:
 
 def _under(who: str, text: str) -> Iterator[Line]:
     """A text of several lines: each begins far enough to the right to be taken for nothing else."""
-    first, *others = text.splitlines() or [""]
+    first, *others = text.expandtabs(TAB).splitlines() or [""]
     yield Line(plain(f"{who}: {first}"), 2)
     for line in others:
         yield Line(plain(line), 4)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from turnledger.cli.told import HitTold
 
 chats = typer.Typer(
-    help="List, find, read, rename, pin, archive, delete and restore chats; write and read files of them.",
+    help="List, find, read and change chats; write them to files, and read those.",
     no_args_is_help=True,
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ def _offered(ctx: typer.Context, incomplete: str, *, deleted: bool) -> list[tupl
     return []
 
 
-def _listed(params: dict[str, Any], deleted: bool) -> tuple[ListedChat, ...]:
+def _listed(params: dict[str, Any], deleted: bool) -> Sequence[ListedChat]:
     from turnledger.cli.place import Where
 
     where = Where(
@@ -56,13 +57,7 @@ def _listed(params: dict[str, Any], deleted: bool) -> tuple[ListedChat, ...]:
         config=params.get("config"),
         owner=params.get("owner"),
     )
-    scope = params.get("scope") or None
-    page = where.do(
-        lambda place: place.list(
-            scope=scope, tag=None, pinned=None, archived=False, deleted=deleted, limit=MOST, cursor=None
-        )
-    )
-    return page.data
+    return where.last_used(scope=params.get("scope") or None, deleted=deleted, limit=MOST)
 
 
 def _names(chat: ListedChat, *, keys: bool) -> list[tuple[str, str]]:

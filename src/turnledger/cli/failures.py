@@ -36,7 +36,8 @@ class Told(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             done = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
         except (TurnledgerError, ModuleNotFoundError, KeyboardInterrupt, OSError) as problem:
             raise typer.Exit(tell(problem)) from None
         return done

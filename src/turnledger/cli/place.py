@@ -4,7 +4,7 @@ difference."""
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -31,6 +31,16 @@ ID = "conv_"
 """What an id begins with, and no conversation_key."""
 
 Done = TypeVar("Done")
+
+
+class Source(Protocol):
+    """A file that is read from the beginning to its end, and again from there if it is `seekable`."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+    def read(self, size: int, /) -> bytes: ...
+    def seekable(self) -> bool: ...
+    def seek(self, place: int, /) -> object: ...
+    def tell(self) -> int: ...
 
 
 class Place(Protocol):
@@ -79,7 +89,7 @@ class Place(Protocol):
         """All chats that lists show, as lines of a file."""
         ...
 
-    def import_lines(self, pieces: Iterable[bytes], *, scope: str | None) -> AsyncIterator[ImportReport]:
+    def import_lines(self, source: Source, *, scope: str | None) -> AsyncIterator[ImportReport]:
         """Take in chats from a file; tell of each what was done."""
         ...
 
@@ -145,6 +155,25 @@ class Where:
                 return await work(place)
 
         return asyncio.run(there())
+
+    def last_used(self, *, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+        """Look in passing which chats there are: takes no part in a store, and gives a server little time."""
+        import asyncio
+
+        return asyncio.run(self._last_used(scope, deleted, limit))
+
+    async def _last_used(self, scope: str | None, deleted: bool, limit: int) -> Sequence[ListedChat]:
+        if self.server is not None:
+            from turnledger.cli.server_place import at_server
+
+            async with at_server(self.server, os.environ.get(API_KEY) or None, is_hasty=True) as place:
+                page = await place.list(scope=scope, deleted=deleted, limit=limit)
+            return page.data
+        from turnledger.cli.own_store import store_url
+        from turnledger.cli.stored import last_used
+
+        url = store_url(self._store, self._config)
+        return await last_used(url, owner=self._owner, scope=scope, deleted=deleted, limit=limit)
 
 
 def check_named(chat: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -24,9 +24,10 @@ def tell(text: str) -> None:
     typer.echo(plain(text))
 
 
-def is_terminal() -> bool:
-    """Whether somebody looks at the standard output, and no program reads it."""
-    return sys.stdout.isatty()
+def is_terminal(stream: TextIO | None = None) -> bool:
+    """Whether somebody looks at the standard output, or at another one, and no program reads it."""
+    stream = stream or sys.stdout
+    return stream is not None and stream.isatty()  # None: it was closed by who started us
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

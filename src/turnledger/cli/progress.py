@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 import typer
 
+from turnledger.cli.printing import is_terminal
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
     from rich.progress import TaskID
@@ -33,7 +35,7 @@ class Progress:
     ) -> None:
         self._doing, self._total, self._in_bytes = doing, total, in_bytes
         self._clock, self._began = clock, clock()
-        self._is_shown = is_shown and sys.stderr.isatty()
+        self._is_shown = is_shown and sys.stderr is not None and is_terminal(sys.stderr)
         self._done = 0
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -53,7 +55,11 @@ class Progress:
 
     def advance(self, by: int) -> None:
         """So much more is done."""
-        self._done += by
+        self.reach(self._done + by)
+
+    def reach(self, done: int) -> None:
+        """So much is done."""
+        self._done = done
         if self._bar is not None and self._task is not None:
             self._bar.update(self._task, completed=self._done)
         elif self._is_shown and self._clock() - self._began >= PATIENCE:
@@ -61,7 +67,7 @@ class Progress:
 
     def tell(self, line: str) -> None:
         """Print a line to the standard output, above the bar if there is one."""
-        if self._bar is None or not sys.stdout.isatty():
+        if self._bar is None or not is_terminal():
             typer.echo(line)
             return
         from rich.text import Text

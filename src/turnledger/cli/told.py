@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from turnledger.model.item import Item
+
+Shape = TypeVar("Shape", bound=Struct)
+
+
+def reshaped(told: Struct, shape: type[Shape], **others: Any) -> Shape:
+    """The same as a value of this shape, by the names of its fields; the others are given."""
+    names = [name for name in shape.__struct_fields__ if name not in others]
+    return shape(**{name: getattr(told, name) for name in names}, **others)
 
 
 class ChatTold(Struct, frozen=True, kw_only=True):

@@ -140,7 +140,7 @@ def import_chats(
     async def work(place: Place) -> Counter[str]:
         done: Counter[str] = Counter()
         with _reading(file) as source, Progress("Importing", _size(source), in_bytes=True) as progress:
-            async for report in place.import_lines(_pieces(source, progress), scope=scope):
+            async for report in place.import_lines(_Counted(source, progress), scope=scope):
                 done[report.did.value] += 1
                 progress.tell(json_of(report) if as_json else _told(report))
         return done
@@ -159,16 +159,39 @@ def _told(report: ImportReport) -> str:
     return plain(" ".join([*words, report.why]).rstrip())
 
 
-def _pieces(file: BinaryIO, progress: Progress) -> Iterator[bytes]:
-    # As much as there is: who writes into a pipe may write no more until he is told of what he wrote.
-    read: Callable[[int], bytes] = getattr(file, "read1", file.read)
-    while True:
+class _Counted:
+    """A file that is read, and how far."""
+
+    def __init__(self, file: BinaryIO, progress: Progress) -> None:
+        self._file = file
+        self._progress = progress
+        self._done = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        # As much as there is: who writes into a pipe may write no more until he is told of what he wrote.
+        read: Callable[[int], bytes] = getattr(self._file, "read1", self._file.read)
+        while piece := self._counted(read, PIECE):
+            yield piece
+
+    def read(self, size: int, /) -> bytes:
+        return self._counted(self._file.read, size)
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, place: int, /) -> None:
+        self._file.seek(place)
+        self._done = place
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def _counted(self, read: Callable[[int], bytes], size: int) -> bytes:
+        self._progress.reach(self._done)  # what was read before has been dealt with
         with _ended_by_ctrl_c():
-            piece = read(PIECE)
-        if not piece:
-            return
-        yield piece
-        progress.advance(len(piece))
+            piece = read(size)
+        self._done += len(piece)
+        return piece
 
 
 @contextmanager
@@ -180,6 +203,8 @@ def _ended_by_ctrl_c() -> Iterator[None]:
         return
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
+        if _is_ending():
+            raise KeyboardInterrupt
         yield
     finally:
         signal.signal(signal.SIGINT, before)
@@ -195,6 +220,14 @@ def _reading(name: str) -> Iterator[BinaryIO]:
             yield file
     except OSError as problem:
         raise InvalidInput(f"{name} cannot be read: {problem.strerror}.") from None
+
+
+def _is_ending() -> bool:
+    """Whether Ctrl-C came before, and waits for the event loop."""
+    import asyncio
+
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _size(file: BinaryIO) -> int | None:

@@ -6,10 +6,9 @@ for event in chat.send("Hello", stream=True):
     ...
 """
 
-from turnledger.client.async_access import AsyncShares, AsyncTokens
-from turnledger.client.async_chat import AsyncChat, AsyncTurnStream
-from turnledger.client.async_client import AsyncChats, AsyncClient
-from turnledger.client.async_wire import AsyncStream
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from turnledger.client.pages import AsyncPages, Pages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
 from turnledger.client.shapes import (
@@ -37,6 +36,12 @@ from turnledger.client.sync_client import Chats, Client
 from turnledger.client.sync_wire import Stream
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.transfer_report import ImportReport
+
+if TYPE_CHECKING:
+    from turnledger.client.async_access import AsyncShares, AsyncTokens
+    from turnledger.client.async_chat import AsyncChat, AsyncTurnStream
+    from turnledger.client.async_client import AsyncChats, AsyncClient
+    from turnledger.client.async_wire import AsyncStream
 
 __all__ = [
     "Answer",
@@ -81,3 +86,26 @@ __all__ = [
     "TurnStarted",
     "TurnStream",
 ]
+
+_AWAITED = {
+    "AsyncChat": "async_chat",
+    "AsyncChats": "async_client",
+    "AsyncClient": "async_client",
+    "AsyncShares": "async_access",
+    "AsyncStream": "async_wire",
+    "AsyncTokens": "async_access",
+    "AsyncTurnStream": "async_chat",
+}
+"""What is loaded at the first look: who blocks needs no asyncio, which takes a sixth of the import."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _AWAITED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_AWAITED[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -122,8 +122,10 @@ class AsyncChats:
         pinned: bool | None = None,
         deleted: bool = False,
         limit: int | None = None,
+        cursor: str | None = None,
     ) -> AsyncPages[ChatInfo]:
-        """Chats, the last used first; with `q`, those that a search finds. None: it does not matter."""
+        """Chats, the last used first; with `q`, those that a search finds. None: it does not matter. `cursor`
+        is `next` of a page, to go on behind it."""
         if q is None:
             look = partial(
                 self._core.list_page,
@@ -133,15 +135,18 @@ class AsyncChats:
                 pinned=pinned,
                 deleted=deleted,
             )
-            return AsyncPages(self._wire.run, look, limit)
+            return AsyncPages(self._wire.run, look, limit, cursor)
         if deleted:
             raise InvalidInput("Deleted chats cannot be searched. Leave out q, or deleted.")
         found = partial(self._core.found_page, q=q, scope=scope, tag=tag, archived=archived, pinned=pinned)
-        return AsyncPages(self._wire.run, found, limit)
+        return AsyncPages(self._wire.run, found, limit, cursor)
 
-    def search(self, q: str, *, scope: str | None = None, limit: int | None = None) -> AsyncPages[Hit]:
+    def search(
+        self, q: str, *, scope: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> AsyncPages[Hit]:
         """Find chats by the words of their titles and messages, one hit for each."""
-        return AsyncPages(self._wire.run, partial(self._core.search_page, q=q, scope=scope), limit)
+        look = partial(self._core.search_page, q=q, scope=scope)
+        return AsyncPages(self._wire.run, look, limit, cursor)
 
     async def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> AsyncChat:
         """Give a conversation_key to a fresh chat, if it still names the one that is replaced. The old one

@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
+from weakref import WeakSet
 
 import httpx2
 
 from turnledger.client.retrying import Pacing
 from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
+    READ,
     Broken,
     Doing,
     Exchange,
@@ -27,6 +29,7 @@ from turnledger.client.wire import (
     Request,
     Step,
 )
+from turnledger.errors import TurnledgerError
 
 Result = TypeVar("Result")
 Given = TypeVar("Given")
@@ -40,7 +43,8 @@ class AsyncWire:
         self._sleep = pacing.sleep
         self._http = http or httpx2.AsyncClient(limits=LIMITS)
         self._is_own = http is None
-        self._closed = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
 
     async def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -77,8 +81,8 @@ class AsyncWire:
         except PROBLEMS as problem:
             return self._broken(problem)
 
-    async def pause(self, seconds: float) -> None:
-        """Wait. Raises RequestFailed if the client is closed meanwhile."""
+    async def pause(self, seconds: float, closing: asyncio.Event | None = None) -> None:
+        """Wait, or until this event. Raises RequestFailed if the client is closed."""
         if self._sleep is not None:
             slept = self._sleep(seconds)
             if inspect.isawaitable(slept):
@@ -86,15 +90,24 @@ class AsyncWire:
         else:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
-                    await self._closed.wait()
-        if self._closed.is_set():
-            raise closed()
+                    await (closing or self._closing).wait()
+        self._check_open()
+
+    def enrol(self, stream: AsyncStream[Any]) -> None:
+        """Have a stream closed with the client."""
+        self._streams.add(stream)
 
     async def close(self) -> None:
-        """Wake all who wait, and close the connections."""
-        self._closed.set()
+        """Wake all who wait or read, and close the connections."""
+        self._closing.set()
+        for stream in list(self._streams):
+            await stream.fail(closed())
         if self._is_own:
             await self._http.aclose()
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise closed()
 
     async def _exchange(self, request: Request) -> Reply | Broken:
         try:
@@ -104,16 +117,14 @@ class AsyncWire:
             return self._broken(problem)
 
     def _build(self, request: Request) -> httpx2.Request:
-        if self._closed.is_set():
-            raise closed()
+        self._check_open()
         arguments = self._address.arguments(request)
         if request.pieces is not None:
             arguments["content"] = _awaited(request.pieces())
         return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
-        if self._closed.is_set():
-            raise closed() from None
+        self._check_open()
         return broken_by(problem)
 
 
@@ -129,6 +140,9 @@ class AsyncStream(Generic[Given]):
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
+        self._closing = asyncio.Event()
+        self._is_busy = False
+        wire.enrol(self)
 
     def __aiter__(self) -> Self:
         return self
@@ -147,11 +161,23 @@ class AsyncStream(Generic[Given]):
         await self.close()
 
     async def close(self) -> None:
-        """Read no more. What was asked for goes on, unless it was asked for otherwise."""
+        """Read no more, from any task. What was asked for goes on, unless it was asked for otherwise."""
+        self._closing.set()
+        if self._is_busy:
+            # Another task is in it, and lets go of everything itself once it is woken.
+            if self._response is not None:
+                await self._response.aclose()
+            return
         self._step = None
         self._given.clear()
         self._steps.close()
         await self._let_go()
+
+    async def fail(self, error: TurnledgerError) -> None:
+        """Close it, and have its reader told why, if there was more to read."""
+        if self._step is not None:
+            self._error = error
+        await self.close()
 
     async def begin(self) -> Self:
         """Go on until there is something to read. Raises what stands in the way of that."""
@@ -164,25 +190,34 @@ class AsyncStream(Generic[Given]):
     async def _go(self) -> None:
         """Run the step that is next."""
         step = self._step
-        if step is None:
+        if isinstance(step, Give):
+            self._given.extend(step.given)
+            if step.then_read:
+                self._step = READ
+            else:
+                await self._advance(None)
             return
+        self._is_busy = True
         try:
             outcome = await self._do(step)
         except BaseException:
+            self._is_busy = False
             await self.close()
             raise
-        await self._advance(outcome)
+        self._is_busy = False
+        if self._closing.is_set():
+            await self.close()
+        else:
+            await self._advance(outcome)
 
-    async def _do(self, step: Step) -> Any:
-        match step:
-            case Read():
-                return await self._read()
-            case Give():
-                self._given.extend(step.given)
-                return None
-            case Open():
-                return await self._open(step.request)
-        return await self._wire.do(step)
+    async def _do(self, step: Step | None) -> Any:
+        if step is READ:
+            return await self._read()
+        if isinstance(step, Open):
+            return await self._open(step.request)
+        if isinstance(step, Pause):
+            return await self._wire.pause(step.seconds, self._closing)
+        return None if step is None else await self._wire.do(step)
 
     async def _advance(self, outcome: Any) -> None:
         try:

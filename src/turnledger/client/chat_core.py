@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -33,6 +36,7 @@ from turnledger.errors import (
     ConversationNotFound,
     ConversationUnavailable,
     InvalidInput,
+    RequestFailed,
     RevisionConflict,
     TurnStopped,
 )
@@ -73,6 +77,7 @@ class ChatCore:
         self.conversation_key = conversation_key
         self.scope = scope
         self._goes_by_key = goes_by_key
+        self._asked_for: WeakSet[Following] = WeakSet()
 
     @classmethod
     def opened(
@@ -120,9 +125,11 @@ class ChatCore:
             return turn_request(model, said, place, options, key)
 
         client = self._client
-        return Following(
+        following = Following(
             client.trying(), client.retries, ask=ask, idempotency_key=key, on_place=self._found_at
         )
+        self._asked_for.add(following)
+        return following
 
     def _place(self) -> dict[str, Any]:
         if self._goes_by_key:
@@ -141,7 +148,11 @@ class ChatCore:
 
     def answer(self, following: Following) -> Doing[Answer]:
         """The turn that was followed to its end, as it was committed."""
-        assert following.turn is not None  # noqa: S101 - it has ended
+        if following.turn is None or following.finished is None:
+            raise RequestFailed(
+                "The stream was closed before the turn ended, so there is no answer yet. Send the same again "
+                "under its idempotency_key to have it."
+            )
         told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
         if told.turn is None or told.branch is None:
             raise TurnStopped() if told.state == "stopped" else failed_with(told.failure)
@@ -154,16 +165,23 @@ class ChatCore:
         )
 
     def stop(self, turn: str | None, policy: str | None) -> Doing[Ended | None]:
-        """Stop a turn, or whichever runs in this chat; None if there was nothing to stop."""
+        """Stop a turn, or whichever runs in this chat; None if there was nothing to stop. One that was asked
+        for here and has not begun is then stopped as soon as it does."""
         if policy is not None and policy not in frozenset(OnStop):
             raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
         if turn is not None:
-            path = f"/api/turns/{TurnId(turn)}/stop"
-        else:
-            try:
-                path = f"/api/chats/{(yield from self.known_id())}/stop"
-            except ConversationNotFound:
-                return None  # its first turn has not begun
+            ended = yield from self._stopped(f"/api/turns/{TurnId(turn)}/stop", policy)
+            return ended
+        ended = None
+        with suppress(ConversationNotFound):  # or its first turn has not begun
+            ended = yield from self._stopped(f"/api/chats/{(yield from self.known_id())}/stop", policy)
+        if ended is None:
+            for following in list(self._asked_for):
+                if following.turn is None:
+                    following.stop_when_begun(partial(self.stop, policy=policy))
+        return ended
+
+    def _stopped(self, path: str, policy: str | None) -> Doing[Ended | None]:
         values = {} if policy is None else {"policy": str(policy)}
         told = yield from self._client.post(path, _Stopped, values)
         if told.state is None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from typing import TypeAlias
 
+SentEvent: TypeAlias = tuple[bytes, bytes, bytes]
+"""The id of an event, its kind and its data. A block that has no more than an id is one, too."""
 
-class SentEvent(NamedTuple):
-    """One event; a block that has no more than an id is one, too, without data."""
-
-    id: bytes
-    kind: bytes
-    data: bytes
+_ONE_EVENT = re.compile(rb"id: ([^\r\n]*)\nevent: ([^\r\n]*)\ndata: ([^\r\n]*)\n\n")
+"""As the server writes nearly all of them, and most come one by one."""
 
 
 class EventParser:
@@ -25,22 +24,25 @@ class EventParser:
 
     def feed(self, chunk: bytes) -> list[SentEvent]:
         """The events that this piece completes."""
+        if not self._pieces and not self._is_in_line_end and (match := _ONE_EVENT.fullmatch(chunk)):
+            id, kind, data = match.groups()
+            return [(id, kind, data)]
         if b"\r" in chunk or self._is_in_line_end:
             chunk = self._with_plain_line_ends(chunk)
-        if not chunk:
-            return []
-        if b"\n\n" not in (self._last + chunk if self._pieces else chunk):
-            self._pieces.append(chunk)
-            self._last = chunk[-1:]
-            return []
-        if self._pieces:
-            chunk = b"".join((*self._pieces, chunk))
-            self._pieces.clear()
-        *blocks, rest = chunk.split(b"\n\n")
-        if rest:
-            self._pieces.append(rest)
-            self._last = rest[-1:]
-        return [event for block in blocks if (event := _event_of(block)) is not None]
+        pieces = self._pieces
+        if pieces or chunk[-2:] != b"\n\n":
+            if b"\n\n" not in (self._last + chunk if pieces else chunk):
+                if chunk:
+                    pieces.append(chunk)
+                    self._last = chunk[-1:]
+                return []
+            whole = b"".join((*pieces, chunk))
+            pieces.clear()
+            chunk, _, rest = whole.rpartition(b"\n\n")
+            if rest:
+                pieces.append(rest)
+                self._last = rest[-1:]
+        return [event for block in chunk.split(b"\n\n") if (event := _event_of(block)) is not None]
 
     def _with_plain_line_ends(self, chunk: bytes) -> bytes:
         if self._is_in_line_end and chunk.startswith(b"\n"):
@@ -50,21 +52,12 @@ class EventParser:
 
 
 def _event_of(block: bytes) -> SentEvent | None:
-    lines = block.split(b"\n")
-    if len(lines) == 3:  # as the server writes nearly all of them
-        id, kind, data = lines
-        if id[:4] == b"id: " and kind[:7] == b"event: " and data[:6] == b"data: ":
-            return SentEvent(id[4:], kind[7:], data[6:])
-    return _any_event_of(lines)
-
-
-def _any_event_of(lines: list[bytes]) -> SentEvent | None:
     fields: dict[bytes, list[bytes]] = {}
-    for line in lines:
+    for line in block.split(b"\n"):
         name, _, value = line.partition(b":")
         if name:  # else it is a comment
             fields.setdefault(name, []).append(value.removeprefix(b" "))
     if not fields.keys() & {b"id", b"event", b"data"}:
         return None
     data = b"\n".join(fields.get(b"data", ()))
-    return SentEvent(fields.get(b"id", [b""])[-1], fields.get(b"event", [b""])[-1], data)
+    return fields.get(b"id", [b""])[-1], fields.get(b"event", [b""])[-1], data

@@ -58,7 +58,9 @@ class Following:
         self._attempt = 1
         self._texts: list[str] = []
         self._request_id: str | None = None
+        self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
+        self._is_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
         self._error: TurnledgerError | None = None
@@ -68,6 +70,10 @@ class Following:
         """What was told of text so far."""
         return "".join(self._texts)
 
+    def stop_when_begun(self, stop: Callable[[TurnId], Doing[Any]]) -> None:
+        """Have the turn stopped by these steps, once it has an id to stop it by; its reader takes them."""
+        self._stop = stop
+
     def steps(self) -> Doing[None]:
         """Follow the turn, and give its events. Raises what became of it other than well, behind them."""
         if self._ask is not None:
@@ -76,9 +82,9 @@ class Following:
                 yield Record(self.idempotency_key, self._request)
         try:
             yield from self._until_known()
-        except TurnledgerError as problem:
-            # Of what cannot be reached, the end is not known: it is kept for another time.
-            if self.idempotency_key is not None and not isinstance(problem, ServerUnavailable):
+        except TurnledgerError:
+            # Where it was given up, the end is not known: it is kept for another time.
+            if self.idempotency_key is not None and not self._is_given_up:
                 yield Forget(self.idempotency_key)
             raise
         if self.idempotency_key is not None:
@@ -132,6 +138,7 @@ class Following:
             if isinstance(error, ServerUnavailable):
                 error = like(error, self._given_up(str(error)))
         if seconds is None:
+            self._is_given_up = True
             raise error
         return seconds
 
@@ -155,9 +162,12 @@ class Following:
         """Give the events of a stream; return None behind the last one, or what went wrong."""
         if restarted := self._placed(opened):
             yield Give((restarted,))
+        if self._stop is not None and self.turn is not None:
+            stop, self._stop = self._stop, None
+            yield from stop(self.turn)
         parser, self._has_heard = EventParser(), False
+        chunk: bytes | Broken = yield READ
         while True:
-            chunk: bytes | Broken = yield READ
             if isinstance(chunk, Broken):
                 return chunk
             if not chunk:
@@ -166,10 +176,15 @@ class Following:
             trouble = self._take(parser.feed(chunk), given)
             if given:
                 self._has_heard = True
-                self._trying.progress()
-                yield Give(given)
-            if trouble is not None or self.finished is not None:
+                self._trying.failed = 0
+            if trouble is not None:
+                if given:
+                    yield Give(given)
                 return trouble
+            # Behind the last event comes the end of the stream, and then the connection is free again.
+            chunk = yield Give(given, then_read=True) if given else READ
+            if self.finished is not None:
+                return None
 
     def _placed(self, opened: Reply) -> TurnRestarted | None:
         """Note where the turn runs; tell if it is another attempt than the one that was followed."""

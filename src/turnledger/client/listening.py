@@ -53,13 +53,13 @@ class Listening:
                 return chunk
             if not chunk:
                 return Broken("the stream ended")
-            self._trying.progress()
+            self._trying.failed = 0
             self._has_heard = True
             given: list[Change] = []
             told = None
             for event in parser.feed(chunk):
-                if event.kind == b"error":
-                    told = told_in_stream(event.data, request_id)
+                if event[1] == b"error":
+                    told = told_in_stream(event[2], request_id)
                     break
                 if change := self._change_of(event):
                     given.append(change)
@@ -69,11 +69,12 @@ class Listening:
                 return told
 
     def _change_of(self, event: SentEvent) -> Change | None:
-        if event.id:
-            self.position = event.id.decode("ascii", "replace")
-        if not event.data:
+        id, _, data = event
+        if id:
+            self.position = id.decode("ascii", "replace")
+        if not data:
             return None  # it only says how far everything was told
-        return replace(decoded(Change, event.data), position=self.position or "")
+        return replace(decoded(Change, data), position=self.position or "")
 
     def _pause_after(self, trouble: Told | Broken) -> float:
         is_hopeless = isinstance(trouble, Broken) and trouble.is_hopeless

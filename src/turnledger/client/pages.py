@@ -15,23 +15,28 @@ PAGE = 50
 
 
 class _Paging(Generic[Entry]):
-    def __init__(self, look: Callable[[str | None, int], Doing[Page[Entry]]], limit: int | None) -> None:
+    def __init__(
+        self, look: Callable[[str | None, int], Doing[Page[Entry]]], limit: int | None, cursor: str | None
+    ) -> None:
         if limit is not None and limit < 1:
             raise InvalidInput("limit is how many there shall be at most: 1 or more, or None for all.")
         self._look = look
         self._limit = limit
+        self._cursor = cursor
 
     def _first(self) -> _Place[Entry]:
-        return _Place(self._look, self._limit)
+        return _Place(self._look, self._limit, self._cursor)
 
 
 class _Place(Generic[Entry]):
     """Where somebody is who reads page by page."""
 
-    def __init__(self, look: Callable[[str | None, int], Doing[Page[Entry]]], left: int | None) -> None:
+    def __init__(
+        self, look: Callable[[str | None, int], Doing[Page[Entry]]], left: int | None, cursor: str | None
+    ) -> None:
         self._look = look
         self._left = left
-        self._cursor: str | None = None
+        self._cursor = cursor
         self._is_over = False
 
     def next_page(self) -> Doing[Page[Entry] | None]:
@@ -56,8 +61,9 @@ class Pages(_Paging[Entry]):
         run: Callable[[Doing[Any]], Any],
         look: Callable[[str | None, int], Doing[Page[Entry]]],
         limit: int | None = None,
+        cursor: str | None = None,
     ) -> None:
-        super().__init__(look, limit)
+        super().__init__(look, limit, cursor)
         self._run = run
 
     def __iter__(self) -> Iterator[Entry]:
@@ -79,8 +85,9 @@ class AsyncPages(_Paging[Entry]):
         run: Callable[[Doing[Any]], Awaitable[Any]],
         look: Callable[[str | None, int], Doing[Page[Entry]]],
         limit: int | None = None,
+        cursor: str | None = None,
     ) -> None:
-        super().__init__(look, limit)
+        super().__init__(look, limit, cursor)
         self._run = run
 
     async def __aiter__(self) -> AsyncIterator[Entry]:

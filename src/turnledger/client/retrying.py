@@ -58,28 +58,20 @@ class Trying:
     def __init__(self, retries: Retries, pacing: Pacing) -> None:
         self._retries = retries
         self._pacing = pacing
-        self._failed = 0
+        self.failed = 0
+        """How many tries went wrong since there was progress. Who makes some sets it to 0."""
         self._since = 0.0
-
-    @property
-    def failed(self) -> int:
-        """How many tries went wrong since there was progress."""
-        return self._failed
-
-    def progress(self) -> None:
-        """Something new was heard."""
-        self._failed = 0
 
     def pause(self, asked: float | None = None) -> float | None:
         """Count one that went wrong, and return how long to wait before the next one; None: give up. `asked`
         are the seconds that the server asks for."""
         now = self._pacing.now()
-        if not self._failed:
+        if not self.failed:
             self._since = now
-        self._failed += 1
-        if self._failed > self._retries.times:
+        self.failed += 1
+        if self.failed > self._retries.times:
             return None
-        longest = min(self._retries.most, self._retries.first * 2.0 ** min(self._failed - 1, 30))
+        longest = min(self._retries.most, self._retries.first * 2.0 ** min(self.failed - 1, 30))
         # Clients that lost one server at once shall not come back all at once.
         seconds = longest * (0.5 + self._pacing.chance() / 2)
         if asked is not None:

@@ -122,8 +122,10 @@ class Chats:
         pinned: bool | None = None,
         deleted: bool = False,
         limit: int | None = None,
+        cursor: str | None = None,
     ) -> Pages[ChatInfo]:
-        """Chats, the last used first; with `q`, those that a search finds. None: it does not matter."""
+        """Chats, the last used first; with `q`, those that a search finds. None: it does not matter. `cursor`
+        is `next` of a page, to go on behind it."""
         if q is None:
             look = partial(
                 self._core.list_page,
@@ -133,15 +135,18 @@ class Chats:
                 pinned=pinned,
                 deleted=deleted,
             )
-            return Pages(self._wire.run, look, limit)
+            return Pages(self._wire.run, look, limit, cursor)
         if deleted:
             raise InvalidInput("Deleted chats cannot be searched. Leave out q, or deleted.")
         found = partial(self._core.found_page, q=q, scope=scope, tag=tag, archived=archived, pinned=pinned)
-        return Pages(self._wire.run, found, limit)
+        return Pages(self._wire.run, found, limit, cursor)
 
-    def search(self, q: str, *, scope: str | None = None, limit: int | None = None) -> Pages[Hit]:
+    def search(
+        self, q: str, *, scope: str | None = None, limit: int | None = None, cursor: str | None = None
+    ) -> Pages[Hit]:
         """Find chats by the words of their titles and messages, one hit for each."""
-        return Pages(self._wire.run, partial(self._core.search_page, q=q, scope=scope), limit)
+        look = partial(self._core.search_page, q=q, scope=scope)
+        return Pages(self._wire.run, look, limit, cursor)
 
     def reset(self, conversation_key: str, *, replaces: str, scope: str | None = None) -> Chat:
         """Give a conversation_key to a fresh chat, if it still names the one that is replaced. The old one

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
+from weakref import WeakSet
 
 import httpx2
 
 from turnledger.client.retrying import Pacing
 from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
+    READ,
     Broken,
     Doing,
     Exchange,
@@ -25,6 +29,7 @@ from turnledger.client.wire import (
     Request,
     Step,
 )
+from turnledger.errors import TurnledgerError
 
 Result = TypeVar("Result")
 Given = TypeVar("Given")
@@ -38,7 +43,9 @@ class SyncWire:
         self._sleep = pacing.sleep
         self._http = http or httpx2.Client(limits=LIMITS)
         self._is_own = http is None
-        self._closed = threading.Event()
+        self._waking = threading.Condition()
+        self._is_closed = False
+        self._streams: WeakSet[Stream[Any]] = WeakSet()
 
     def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -75,20 +82,36 @@ class SyncWire:
         except PROBLEMS as problem:
             return self._broken(problem)
 
-    def pause(self, seconds: float) -> None:
-        """Wait. Raises RequestFailed if the client is closed meanwhile."""
+    def pause(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
+        """Wait, or until `wake` is called and this holds. Raises RequestFailed if the client is closed."""
         if self._sleep is not None:
             self._sleep(seconds)
         else:
-            self._closed.wait(seconds)
-        if self._closed.is_set():
-            raise closed()
+            with self._waking:
+                self._waking.wait_for(lambda: self._is_closed or until(), seconds)
+        self._check_open()
+
+    def wake(self) -> None:
+        """Let all who pause look whether they still have to."""
+        with self._waking:
+            self._waking.notify_all()
+
+    def enrol(self, stream: Stream[Any]) -> None:
+        """Have a stream closed with the client."""
+        self._streams.add(stream)
 
     def close(self) -> None:
-        """Wake all who wait, and close the connections."""
-        self._closed.set()
+        """Wake all who wait or read, and close the connections."""
+        self._is_closed = True
+        self.wake()
+        for stream in list(self._streams):
+            stream.fail(closed())
         if self._is_own:
             self._http.close()
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise closed()
 
     def _exchange(self, request: Request) -> Reply | Broken:
         try:
@@ -98,16 +121,14 @@ class SyncWire:
             return self._broken(problem)
 
     def _build(self, request: Request) -> httpx2.Request:
-        if self._closed.is_set():
-            raise closed()
+        self._check_open()
         arguments = self._address.arguments(request)
         if request.pieces is not None:
             arguments["content"] = request.pieces()
         return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
-        if self._closed.is_set():
-            raise closed() from None
+        self._check_open()
         return broken_by(problem)
 
 
@@ -123,6 +144,9 @@ class Stream(Generic[Given]):
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
+        self._is_closed = False
+        self._is_busy = False
+        wire.enrol(self)
 
     def __iter__(self) -> Self:
         return self
@@ -141,11 +165,23 @@ class Stream(Generic[Given]):
         self.close()
 
     def close(self) -> None:
-        """Read no more. What was asked for goes on, unless it was asked for otherwise."""
+        """Read no more, from any thread. What was asked for goes on, unless it was asked for otherwise."""
+        self._is_closed = True
+        if self._is_busy:
+            # Another thread is in it, and lets go of everything itself once it is woken.
+            self._wire.wake()
+            _wake_reader(self._response)
+            return
         self._step = None
         self._given.clear()
         self._steps.close()
         self._let_go()
+
+    def fail(self, error: TurnledgerError) -> None:
+        """Close it, and have its reader told why, if there was more to read."""
+        if self._step is not None:
+            self._error = error
+        self.close()
 
     def begin(self) -> Self:
         """Go on until there is something to read. Raises what stands in the way of that."""
@@ -158,25 +194,34 @@ class Stream(Generic[Given]):
     def _go(self) -> None:
         """Run the step that is next."""
         step = self._step
-        if step is None:
+        if isinstance(step, Give):
+            self._given.extend(step.given)
+            if step.then_read:
+                self._step = READ
+            else:
+                self._advance(None)
             return
+        self._is_busy = True
         try:
             outcome = self._do(step)
         except BaseException:
+            self._is_busy = False
             self.close()
             raise
-        self._advance(outcome)
+        self._is_busy = False
+        if self._is_closed:
+            self.close()
+        else:
+            self._advance(outcome)
 
-    def _do(self, step: Step) -> Any:
-        match step:
-            case Read():
-                return self._read()
-            case Give():
-                self._given.extend(step.given)
-                return None
-            case Open():
-                return self._open(step.request)
-        return self._wire.do(step)
+    def _do(self, step: Step | None) -> Any:
+        if step is READ:
+            return self._read()
+        if isinstance(step, Open):
+            return self._open(step.request)
+        if isinstance(step, Pause):
+            return self._wire.pause(step.seconds, lambda: self._is_closed)
+        return None if step is None else self._wire.do(step)
 
     def _advance(self, outcome: Any) -> None:
         try:
@@ -214,3 +259,12 @@ class Stream(Generic[Given]):
         if response is not None:
             self._chunks = iter(())
             response.close()
+
+
+def _wake_reader(response: httpx2.Response | None) -> None:
+    """End the reading of another thread: to close what it waits for would not wake it."""
+    stream = None if response is None else response.extensions.get("network_stream")
+    connection = None if stream is None else stream.get_extra_info("socket")
+    if connection is not None:
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)

@@ -10,6 +10,9 @@ from turnledger.model.ids import BranchId, ConversationId, LeaseId, TurnId
 from turnledger.model.item import Item
 from turnledger.model.reset_policy import NEVER, ResetPolicy
 
+LOCAL = "local"
+"""The owner of conversations when nobody is named."""
+
 
 class ConversationState(StrEnum):
     LIVE = "live"

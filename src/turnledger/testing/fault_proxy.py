@@ -109,9 +109,11 @@ class FaultProxy:
             self._listening.close()
             self._listening = None
 
-    def cut(self, *, resets: bool = False) -> None:
-        """Cut all connections now."""
+    def cut(self, *, resets: bool = False, only_stalled: bool = False) -> None:
+        """Cut all connections now, or those on which nothing passes."""
         for line in list(self._lines):
+            if only_stalled and line.flows.is_set():
+                continue
             line.resets = resets
             line.over.set()
 

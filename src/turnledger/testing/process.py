@@ -67,11 +67,13 @@ class Timer(asyncio.TimerHandle):
 
 AnyHandle = Handle | Timer
 
+_METHODS_OF_TASKS = frozenset(dir(asyncio.Task))
+
 
 def task_stepped_by(callback: Callable[..., object]) -> asyncio.Task[Any] | None:
     """Return the task whose next step `callback` is; None for an ordinary callback, such as `task.cancel`."""
     task = getattr(callback, "__self__", None)
-    if isinstance(task, asyncio.Task) and not hasattr(asyncio.Task, getattr(callback, "__name__", "")):
+    if isinstance(task, asyncio.Task) and getattr(callback, "__name__", None) not in _METHODS_OF_TASKS:
         return task
     return None
 
@@ -100,6 +102,8 @@ class ReadyQueue:
 
     def pop(self, rng: Callable[[], float], disorder: float) -> AnyHandle:
         steps, later = self.steps, self.later
+        if len(steps) == 1 and not later:
+            return steps.pop()
         choices = len(steps) + (1 if later else 0)
         chosen = int(rng() * choices) if choices > 1 and rng() < disorder else 0
         if chosen < len(steps):

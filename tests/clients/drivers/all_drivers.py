@@ -15,15 +15,13 @@ CLIENTS = ("python", "async", "typescript")
 @asynccontextmanager
 async def started(name: str) -> AsyncIterator[Driver]:
     """The driver of a client, until it is not needed any more."""
-    driver: Driver
-    if name == "python":
-        driver = SyncDriver()
-    elif name == "async":
-        driver = AsyncDriver()
-    else:
-        assert name == "typescript", f"there is no client {name}: {', '.join(CLIENTS)}"
-        driver = await typescript_driver()
+    driver = await typescript_driver() if name == "typescript" else made(name)
     try:
         yield driver
     finally:
         await driver.close()
+
+
+def made(name: str) -> Driver:
+    """The driver of a client that runs in this process."""
+    return {"python": SyncDriver, "async": AsyncDriver}[name]()

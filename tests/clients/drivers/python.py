@@ -154,7 +154,8 @@ class PythonDriver(Driver):
         method = getattr(on.chats if kind == "chats" else on, name)
         if name in ("list", "search", "turns", "export", "branches", "events"):
             found: list[Any] = []
-            opened = await self._call(method, **given) if name == "events" else method(**given)
+            asks = name in ("events", "export")
+            opened = await self._call(method, **given) if asks else method(**given)
             await self._each(opened, found.append)
             shown = [SHOWN.get(verb, plain)(each) for each in found]
             return {"events": shown} if name == "events" else shown

@@ -75,6 +75,12 @@ def test_show_as_json_has_the_items_as_they_are(url: str) -> None:
     ]
 
 
+def test_what_was_indented_by_tabs_still_is(url: str) -> None:
+    say(url, "k", ("Hello", "if x:\n\ty\n\t\tz"))
+    shown = run("show", "k", "--store", url).stdout
+    assert "  assistant: if x:\n        y\n            z\n" in shown
+
+
 def test_more_turns_than_a_page_come_in_order(url: str) -> None:
     say(url, "k", *((f"question {number}", "Yes.") for number in range(120)))
     shown = run("show", "k", "--turns", "110", "--store", url).stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -65,6 +66,16 @@ def test_damage_is_told_line_by_line_and_cannot_reach_the_terminal(lived_in: Pat
     assert "\x1b" not in done.output
     assert r"The idempotency_key '\x1b[2J\nx' stands for" in lines[1]
     assert lines[-1].endswith("2 things wrong.")
+
+
+def test_programs_are_told_the_same(lived_in: Path) -> None:
+    change(lived_in, "UPDATE branch SET length = length + 1 WHERE ref = 1")
+    done = run(app, ["check", f"sqlite:///{lived_in}", "--json"])
+    told = json.loads(done.output)
+    assert (done.exit_code, told["ok"], told["is_whole"], told["conversations"]) == (1, False, True, 8)
+    assert [(found["rule"], found["is_damage"], found["owner"]) for found in told["findings"]] == [
+        ("chain", True, "ann")
+    ]
 
 
 def test_there_can_be_enough(lived_in: Path) -> None:

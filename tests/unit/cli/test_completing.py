@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
@@ -55,6 +57,13 @@ def test_no_title_and_no_name_is_a_command(url: str, shell: str) -> None:
 def test_a_store_that_cannot_be_read_is_no_reason_to_fail(url: str) -> None:
     assert offered("bash", f"turnledger chats show --store {url} ").strip() == ""
     assert offered("bash", "turnledger chats show --store nonsense: ").strip() == ""
+
+
+def test_a_look_takes_no_part_in_the_store(url: str, tmp_path: Path) -> None:
+    say(url, "order", ("Hello", "Hi."))
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    assert "order" in offered("bash", f"turnledger chats show --store {url} ")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_commands_and_flags_are_offered() -> None:

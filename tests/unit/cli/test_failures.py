@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -65,38 +66,46 @@ def test_a_mistake_of_ours_is_not_hidden() -> None:
 
 def test_who_reads_the_first_line_only_hears_no_complaint(url: str) -> None:
     say(url, "k", *((f"question {number}" * 100, "Yes." * 1_000) for number in range(40)))
-    shown = subprocess.Popen(
-        [*COMMAND, "chats", "show", "k", "--store", url],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert shown.stdout
-    assert shown.stderr
-    assert shown.stdout.readline().startswith(b"question 0")
-    shown.stdout.close()
-    assert shown.stderr.read() == b""
-    shown.stderr.close()
-    assert shown.wait(60) == 141
+    command = [*COMMAND, "chats", "show", "k", "--store", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as showing:
+        assert showing.stdout
+        assert showing.stderr
+        assert showing.stdout.readline().startswith(b"question 0")
+        showing.stdout.close()
+        assert (showing.stderr.read(), showing.wait(30)) == (b"", 141)
 
 
 def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
-    say(url, "k", ("Hello", "Hi."))
-    reading, writing = os.pipe()
     importing = subprocess.Popen(
         [*COMMAND, "chats", "import", "-", "--store", url],
-        stdin=reading,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     )
-    os.close(reading)
-    os.write(writing, b"nothing\nnothing\n")
-    assert importing.stdout
-    assert importing.stdout.readline().startswith("line 1: refused")
-    importing.send_signal(signal.SIGINT)
-    _, said = importing.communicate(timeout=60)
-    os.close(writing)
-    assert (importing.returncode, said) == (130, "")
+    with importing:
+        assert importing.stdin
+        assert importing.stdout
+        assert importing.stderr
+        try:
+            importing.stdin.write(b"nothing\nnothing\n")
+            importing.stdin.flush()
+            assert importing.stdout.readline().startswith(b"line 1: refused")
+            importing.send_signal(signal.SIGINT)
+            assert (importing.wait(30), importing.stderr.read()) == (130, b"")
+        finally:
+            importing.kill()
+
+
+def test_nowhere_to_write_is_told_or_does_not_matter(url: str) -> None:
+    say(url, "k", ("Hello", "Hi."))
+    command = f'"{sys.executable}" -m turnledger chats list --store {url}'
+    done = subprocess.run(["sh", "-c", f"{command} >&-"], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"")
+    if Path("/dev/full").exists():
+        done = subprocess.run(
+            ["sh", "-c", f"{command} > /dev/full"], capture_output=True, check=False, timeout=60
+        )
+        assert (done.returncode, done.stderr) == (2, b"system_error: No space left on device\n")
 
 
 def test_what_a_terminal_has_no_letters_for_is_written_out(url: str) -> None:

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from tests.unit.model.shapes import some_id
 from turnledger import Admission, Ledger, TokenScope
 from turnledger.cli.main import app
-from turnledger.cli.store_place import token_told
+from turnledger.cli.stored import token_told
 from turnledger.cli.tokens import record_of
 from turnledger.model.ids import TokenId
 from turnledger.model.token import Token
@@ -171,7 +171,7 @@ def test_a_list_of_none_says_how_to_make_one(url: str) -> None:
 
 
 def test_a_list_can_be_long(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("turnledger.cli.store_place.TOKENS", 2)
+    monkeypatch.setattr("turnledger.cli.stored.TOKENS", 2)
     ids = [made(url)["id"] for _ in range(5)]
     listed = json.loads(run("list", "--store", url, "--json").stdout)["data"]
     assert [each["id"] for each in listed] == ids[::-1]

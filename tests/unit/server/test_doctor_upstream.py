@@ -23,13 +23,20 @@ LISTING = b'{"object": "list", "data": [{"id": "one"}, {"id": "two"}]}'
 
 @asynccontextmanager
 async def upstream(
-    status: int = 200, body: bytes = LISTING, headers: Mapping[str, str] | None = None
+    status: int = 200,
+    body: bytes = LISTING,
+    headers: Mapping[str, str] | None = None,
+    *,
+    closes: bool = False,
 ) -> AsyncIterator[tuple[str, list[web.Request]]]:
     asked: list[web.Request] = []
 
     async def answer(request: web.Request) -> web.Response:
         asked.append(request)
-        return web.Response(status=status, body=body, headers=headers)
+        response = web.Response(status=status, body=body, headers=headers)
+        if closes:
+            response.force_close()
+        return response
 
     app = web.Application()
     app.router.add_get("/v1/models", answer)
@@ -130,9 +137,16 @@ async def test_why_there_is_no_connection_is_told(
 
 
 async def test_one_that_breaks_off_cannot_be_reached() -> None:
+    async with upstream(headers={"Content-Length": "9999"}, closes=True) as (url, _):
+        [found] = (await ask(url)).findings
+    assert (found.level, found.told) == (Level.FAIL, "cannot be reached")
+
+
+async def test_one_that_falls_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_upstream, "PATIENCE", 0.05)
     async with upstream(headers={"Content-Length": "9999"}) as (url, _):
         [found] = (await ask(url)).findings
-    assert found.level is Level.FAIL
+    assert (found.level, found.told) == (Level.FAIL, "did not answer in time")
 
 
 async def test_an_api_key_that_cannot_be_sent_is_told_and_not_repeated() -> None:

@@ -1,0 +1,175 @@
+"""What the Python client costs: `python -m bench.client [--rounds N]`.
+
+A small server in another process answers every request with the same stream of fifty chunks. It is read by
+bare httpx2, as one writes it, and by the client, in turns; the CPU time of this process is compared. Then the
+client is imported by fresh interpreters, which is compared with an empty one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from statistics import median
+
+import httpx2
+
+from bench.measures import Line
+from turnledger.client import AsyncClient, Client
+
+CHUNKS = 50
+SLICE = 40
+"""Streams in one slice: about a tenth of a second."""
+TURN = "turn_01890000000070008000000000000001"
+CHAT = "conv_01890000000070008000000000000002"
+MOST = 1.30
+MOST_SECONDS = 0.150
+
+
+def chunks() -> list[bytes]:
+    """A turn of fifty events."""
+    texts = [f'"v":1,"number":{number},"text":" word{number}"' for number in range(2, CHUNKS)]
+    events = ['{"type":"turn.started","v":1,"number":1}']
+    events += [f'{{"type":"text.delta",{text}}}' for text in texts]
+    events += [f'{{"type":"turn.finished","v":1,"number":{CHUNKS},"state":"completed","failure":null}}']
+    return [
+        f"id: {number}\nevent: {event[9 : event.index(',') - 1]}\ndata: {event}\n\n".encode()
+        for number, event in enumerate(events, 1)
+    ]
+
+
+async def serve() -> None:
+    """Answer every request with that, one chunk after the other; print the port."""
+    head = (
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\ntransfer-encoding: chunked\r\n"
+        f"x-turn-id: {TURN}\r\nx-conversation-id: {CHAT}\r\nx-conversation-state: continued\r\n\r\n"
+    ).encode()
+    pieces = [b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks()]
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while request := await reader.readuntil(b"\r\n\r\n"):
+            length = next(
+                int(line[15:])
+                for line in request.lower().split(b"\r\n")
+                if line.startswith(b"content-length:")
+            )
+            await reader.readexactly(length)
+            writer.write(head)
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(0.0002)  # so that each is read by itself
+            writer.write(b"0\r\n\r\n")
+
+    async def quietly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await answer(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(quietly, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+def bare(http: httpx2.Client, url: str) -> None:
+    body = b'{"model":"m","input":"Hello","stream":true}'
+    headers = {"content-type": "application/json"}
+    with http.stream("POST", url, content=body, headers=headers) as response:
+        for chunk in response.iter_bytes():
+            assert chunk
+
+
+def by_client(client: Client) -> None:
+    chat = client.chats.open(CHAT)
+    for event in chat.send("Hello", stream=True):
+        assert event
+
+
+async def bare_awaited(http: httpx2.AsyncClient, url: str) -> None:
+    body = b'{"model":"m","input":"Hello","stream":true}'
+    headers = {"content-type": "application/json"}
+    async with http.stream("POST", url, content=body, headers=headers) as response:
+        async for chunk in response.aiter_bytes():
+            assert chunk
+
+
+async def by_client_awaited(client: AsyncClient) -> None:
+    chat = client.chats.open(CHAT)
+    async for event in await chat.send("Hello", stream=True):
+        assert event
+
+
+def blocking(address: str, rounds: int) -> float:
+    """The CPU time of the client for one of bare httpx2."""
+    ratios = []
+    with httpx2.Client() as http, Client(address, model="m") as client:
+        for _ in range(rounds):
+            times = []
+            for read in (lambda: bare(http, f"{address}/api/turns"), lambda: by_client(client)):
+                started = time.process_time()
+                for _ in range(SLICE):
+                    read()
+                times.append(time.process_time() - started)
+            ratios.append(times[1] / times[0])
+    return median(ratios)
+
+
+async def awaited(address: str, rounds: int) -> float:
+    """The same of the other edge."""
+    ratios = []
+    async with httpx2.AsyncClient() as http, AsyncClient(address, model="m") as client:
+        for _ in range(rounds):
+            started = time.process_time()
+            for _ in range(SLICE):
+                await bare_awaited(http, f"{address}/api/turns")
+            between = time.process_time()
+            for _ in range(SLICE):
+                await by_client_awaited(client)
+            ratios.append((time.process_time() - between) / (between - started))
+    return median(ratios)
+
+
+def import_seconds(rounds: int) -> float:
+    """How much longer an interpreter takes that imports the client."""
+
+    def run(what: str) -> float:
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", what], check=True)
+        return time.perf_counter() - started
+
+    run("import turnledger.client")
+    with_it = median(run("import turnledger.client") for _ in range(rounds))
+    return with_it - median(run("pass") for _ in range(rounds))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.client", description="What the client costs.")
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.serve:
+        asyncio.run(serve())
+        return
+    command = [sys.executable, "-m", "bench.client", "--serve"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ})
+    try:
+        assert server.stdout is not None
+        address = f"http://127.0.0.1:{server.stdout.readline().strip()}"
+        lines = [
+            Line("CPU of a stream, of bare httpx2", blocking(address, options.rounds), MOST),
+            Line("the same, awaited", asyncio.run(awaited(address, options.rounds)), MOST),
+            Line("seconds to import the client", import_seconds(options.rounds), MOST_SECONDS),
+        ]
+    finally:
+        server.kill()
+        server.wait()
+    for line in lines:
+        print(f"{line.name:40} {line.ratio:7.3f} {line.target:7.2f} {'' if line.holds else 'too much'}")
+    sys.exit(0 if all(line.holds for line in lines) else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+/** A turn is followed to its end through whatever happens: every event once, in order. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { errors, type Chat, type ClientOptions, type TurnEvent } from "../src/index.js";
+import {
+  all,
+  CHAT,
+  error,
+  events,
+  failed,
+  finished,
+  OTHER_TURN,
+  REFUSED,
+  ScriptedServer,
+  sent,
+  standing,
+  STARTED,
+  text,
+  TURN,
+  type Scripted,
+} from "./scripted-server.js";
+
+const WHOLE = [STARTED, text("Hel"), text("lo"), finished()];
+
+function chatOf(server: ScriptedServer, options?: ClientOptions): Chat {
+  return server.client(options).chats.open(CHAT);
+}
+
+/** Send, and tell what was heard, in short. */
+async function heard(server: ScriptedServer, options?: ClientOptions): Promise<string[]> {
+  const told = await all(chatOf(server, options).send("Hi", { stream: true, idempotencyKey: "k" }));
+  server.done();
+  return told.map(short);
+}
+
+const short = (event: TurnEvent): string =>
+  event.type === "turn.restarted"
+    ? `restarted ${event.attempt}`
+    : event.type === "text.delta"
+      ? `${event.number} ${event.text}`
+      : `${event.number} ${event.type.slice(5)}`;
+
+const ASKED = "POST /api/turns";
+const READ = (after: number): string => `GET /api/turns/${TURN}/events after ${after}`;
+const asked = (server: ScriptedServer): string[] =>
+  server.heard.map(({ method, path, headers }) => {
+    const after = path.endsWith("/events") ? ` after ${headers["last-event-id"] ?? 0}` : "";
+    return `${method} ${path}${after}`;
+  });
+
+test("a turn that nothing happens to is asked for once", async () => {
+  const server = new ScriptedServer(events(WHOLE));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(server.only.body, { model: "demo", chat: CHAT, input: "Hi", stream: true });
+  assert.equal(server.only.headers["idempotency-key"], "k");
+});
+
+for (const ending of ["cut", "silence"] as const) {
+  for (const after of [1, 2, 3]) {
+    test(`a stream that ends by ${ending} after ${after} events is read on behind the last one`, async () => {
+      const server = new ScriptedServer(
+        events(WHOLE.slice(0, after), ending),
+        events(WHOLE.slice(after), "end", after + 1),
+      );
+      assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+      assert.deepEqual(asked(server), [ASKED, READ(after)]);
+    });
+  }
+}
+
+test("a stream cut within an event is read on behind the last whole one", async () => {
+  const [first = "", second = ""] = events(WHOLE).pieces as string[];
+  for (let place = 0; place < second.length; place++) {
+    const broken = { ...events([]), pieces: [first, second.slice(0, place)], ending: "cut" } as const;
+    const server = new ScriptedServer(broken, events(WHOLE.slice(1), "end", 2));
+    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+    assert.deepEqual(asked(server), [ASKED, READ(1)]);
+  }
+});
+
+test("before the turn is known, the same request is sent again under the same key", async () => {
+  const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), { ...events([]), ending: "cut", headers: {} }, events(WHOLE));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(asked(server), [ASKED, ASKED, ASKED, ASKED]);
+  assert.equal(new Set(server.heard.map((each) => JSON.stringify([each.headers, each.body]))).size, 1);
+});
+
+test("events that were told before are dropped, and a gap is a broken stream", async () => {
+  const gap: Scripted = { ...events([]), pieces: [sent(2, text("Hel")), sent(4, finished())] };
+  const server = new ScriptedServer(events(WHOLE.slice(0, 1), "cut"), gap, events(WHOLE));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(asked(server), [ASKED, READ(1), READ(2)]);
+});
+
+test("a stream that ends early has lost its turn, and is asked for again", async () => {
+  const server = new ScriptedServer(events(WHOLE.slice(0, 2)), events(WHOLE));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(asked(server), [ASKED, ASKED]);
+});
+
+test("what its process did not survive begins anew, and that is told", async () => {
+  const server = new ScriptedServer(
+    events([STARTED, text("Gone"), failed("process_died")]),
+    events(WHOLE, "end", 1, OTHER_TURN),
+    standing("Hello", OTHER_TURN),
+  );
+  const stream = chatOf(server).send("Hi", { stream: true });
+  const told = await all(stream);
+  assert.deepEqual(told.map(short), ["1 started", "2 Gone", "restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.equal(stream.text, "Hello");
+  assert.equal(stream.turnId, OTHER_TURN);
+  assert.equal((await stream.answer()).turn.id, OTHER_TURN);
+  assert.deepEqual(asked(server), [ASKED, ASKED, `GET /api/turns/${OTHER_TURN}`]);
+});
+
+test("a turn that ends its process each time is not asked for for ever", async () => {
+  const dying = [1, 2, 3].map((each) => events([STARTED, failed("process_died")], "end", 1, `${TURN}${each}`));
+  const server = new ScriptedServer(...dying);
+  const told: string[] = [];
+  const stream = chatOf(server, { retries: { times: 2 } }).send("Hi", { stream: true });
+  await assert.rejects(async () => {
+    for await (const event of stream) told.push(short(event));
+  }, { code: "process_died", name: "TurnFailed" });
+  assert.deepEqual(told, ["1 started", "restarted 2", "1 started", "restarted 3", "1 started", "2 finished"]);
+  assert.deepEqual(server.pauses, [100, 200]);
+  server.done();
+});
+
+test("a turn that the store lost with its power is asked for again", async () => {
+  const server = new ScriptedServer(
+    events([STARTED], "cut"),
+    error(404, "turn_not_found"),
+    events(WHOLE, "end", 1, OTHER_TURN),
+  );
+  assert.deepEqual(await heard(server), ["1 started", "restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(asked(server), [ASKED, READ(1), ASKED]);
+});
+
+test("who may run turns but not read them asks again", async () => {
+  const server = new ScriptedServer(events([STARTED], "cut"), error(403, "missing_scope"), events(WHOLE));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(asked(server), [ASKED, READ(1), ASKED]);
+});
+
+test("an error in the stream is passing if it is the server's", async () => {
+  const told = `event: error\ndata: {"error":{"message":"m","type":"server_error","param":null,"code":"shutting_down"}}\n\n`;
+  const server = new ScriptedServer({ ...events([]), pieces: [sent(1, STARTED), told] }, events(WHOLE.slice(1), "end", 2));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  const ended = told.replace("server_error", "invalid_request_error").replace("shutting_down", "token_ended");
+  const refusing = new ScriptedServer({ ...events([]), pieces: [sent(1, STARTED), ended] });
+  await assert.rejects(heard(refusing), (problem) => problem instanceof errors.TokenEnded && problem.requestId === "req_1");
+});
+
+test("a model's failure is thrown behind its event, and not tried again", async () => {
+  const server = new ScriptedServer(events([STARTED, failed("model_unavailable")]));
+  const told: string[] = [];
+  const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
+  await assert.rejects(
+    async () => {
+      for await (const event of stream) told.push(short(event));
+    },
+    (problem) =>
+      problem instanceof errors.ModelUnavailable &&
+      problem.message === "it is model_unavailable" &&
+      problem.idempotencyKey === "k",
+  );
+  assert.deepEqual(told, ["1 started", "2 finished"]);
+  await assert.rejects(stream.answer(), errors.ModelUnavailable);
+  server.done();
+});
+
+test("what was stopped and discarded is TurnStopped; what was kept is an answer", async () => {
+  const discarded = new ScriptedServer(events([STARTED, finished("discarded")]));
+  await assert.rejects(chatOf(discarded).send("Hi"), errors.TurnStopped);
+  const kept = new ScriptedServer(events([STARTED, finished("kept")]), standing("Hel", TURN, "interrupted"));
+  assert.equal((await chatOf(kept).send("Hi")).turn.kind, "interrupted");
+});
+
+test("an answer is the turn as it was committed", async () => {
+  const server = new ScriptedServer(events(WHOLE), standing("Hello"));
+  const answer = await chatOf(server).send("Hi");
+  assert.deepEqual(
+    [answer.text, answer.state, answer.isReplayed, answer.chat.turnCount, answer.turn.committedAt],
+    ["Hello", "created", false, 1, 2],
+  );
+  server.done();
+});
+
+test("an answer can be had though its events were not read to the end", async () => {
+  const server = new ScriptedServer(events(WHOLE.slice(0, 2), "silence"), events(WHOLE.slice(2), "end", 3), standing("Hello"));
+  const stream = chatOf(server).send("Hi", { stream: true });
+  for await (const event of stream) if (event.type === "text.delta") break;
+  assert.equal((await stream.answer()).text, "Hello");
+  assert.deepEqual(asked(server), [ASKED, READ(2), `GET /api/turns/${TURN}`]);
+});
+
+test("progress begins the count of retries anew", async () => {
+  const script = WHOLE.map((event, place) => events([event], place < 3 ? "cut" : "end", place + 1));
+  const server = new ScriptedServer(...script);
+  assert.deepEqual(await heard(server, { retries: { times: 1 } }), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  assert.deepEqual(server.pauses, [100, 100, 100]);
+});
+
+test("after all retries it says that the turn may be running, and under which key to ask", async () => {
+  const server = new ScriptedServer(events([STARTED], "cut"), REFUSED, REFUSED);
+  await assert.rejects(
+    heard(server, { retries: { times: 2 } }),
+    (problem) =>
+      problem instanceof errors.ServerUnavailable &&
+      problem.idempotencyKey === "k" &&
+      /may still be running/.test(problem.message),
+  );
+});
+
+test("without retries there are none", async () => {
+  const server = new ScriptedServer(events([STARTED], "cut"));
+  await assert.rejects(heard(server, { retries: { times: 0 } }), errors.ServerUnavailable);
+  assert.equal(server.only.path, "/api/turns");
+});
+
+test("a stop waits until the turn is known, then names it", async () => {
+  const stopped = { pieces: ['{"state":"kept","committed":true,"failure":null}'] };
+  const server = new ScriptedServer(events([STARTED], "silence"), stopped);
+  const stream = chatOf(server).send("Hi", { stream: true });
+  assert.equal(stream.turnId, null);
+  assert.deepEqual(await stream.stop({ policy: "keep" }), { state: "kept", committed: true, failure: null });
+  assert.deepEqual(server.heard[1]?.path, `/api/turns/${TURN}/stop`);
+  assert.deepEqual(server.heard[1]?.body, { policy: "keep" });
+  stream.close();
+});
+
+test("a stop of a turn that never came to be stops nothing", async () => {
+  const server = new ScriptedServer(error(409, "conversation_busy", { "x-should-retry": "false" }));
+  const stream = chatOf(server).send("Hi", { stream: true, onBusy: "reject" });
+  assert.equal(await stream.stop(), null);
+  await assert.rejects(all(stream), errors.ConversationBusy);
+  server.done();
+});
+
+test("a signal ends it with its reason, while it reads and while it pauses", async () => {
+  const reading = new AbortController();
+  const server = new ScriptedServer(events([STARTED], "silence"));
+  await assert.rejects(async () => {
+    for await (const _ of chatOf(server).send("Hi", { stream: true, signal: reading.signal })) reading.abort("enough");
+  }, (problem) => problem === "enough");
+  server.done();
+  const pausing = new AbortController();
+  const away = new ScriptedServer(REFUSED);
+  const timer = (milliseconds: number): (() => void) => {
+    if (milliseconds < 1000) pausing.abort("enough");
+    return () => {};
+  };
+  const sending = chatOf(away, { timer }).send("Hi", { signal: pausing.signal });
+  await assert.rejects(sending, (problem) => problem === "enough");
+});
+
+test("a stream that is closed ends for who waits for its next event", async () => {
+  const server = new ScriptedServer(events([STARTED], "silence"));
+  const stream = chatOf(server).send("Hi", { stream: true });
+  await stream.next();
+  const next = stream.next();
+  stream.close();
+  assert.deepEqual(await next, { done: true, value: undefined });
+  server.done();
+});
+
+test("events of a turn that is only read are read on, and its failure is no error", async () => {
+  const server = new ScriptedServer(
+    events([text("b")], "cut", 2),
+    events([failed("model_timeout")], "end", 3),
+  );
+  const told = await all(chatOf(server).events(TURN, { after: 1 }));
+  assert.deepEqual(told.map(short), ["2 b", "3 finished"]);
+  assert.deepEqual(asked(server), [READ(1), READ(2)]);
+  assert.deepEqual(await all(chatOf(new ScriptedServer(events([]))).events(TURN)), []);
+});

@@ -1,0 +1,352 @@
+"""Every byte: `python -m tests.clients.every_byte [--client python|async|typescript] [--operation send] …`
+
+Short exchanges between a client and a server are broken at every boundary between two of their bytes, in
+every way: cut, reset, stalled, delayed, doubled. Whatever happens, the client must come to the same result
+and tell each event once, and the server must have done once what was asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+from typing import Any
+
+from tests.clients.drivers.all_drivers import CLIENTS, started
+from tests.clients.drivers.driver import Command, Driver, Refused
+from tests.clients.places import MovingClock
+from tests.clients.playing import NotAsWritten, check_numbers
+from tests.crash.served import Served, served
+from turnledger import Ledger
+from turnledger.chat import Chat
+from turnledger.runners.chat_model import Asked
+from turnledger.runners.chat_runner import ChatRunner
+from turnledger.runners.demo import DemoModel
+from turnledger.stores.memory import MemoryStore
+from turnledger.testing.fault_proxy import Fault, FaultProxy
+
+KINDS = ("cut", "reset", "stall", "delay", "double")
+WAYS = ("sent", "received")
+SILENCE = 0.25
+"""Seconds after which a client takes a silent server for dead: each stall costs it as much."""
+CLIENT = {
+    "model": "demo",
+    "timeouts": {"connect": 5, "silence": SILENCE, "write": SILENCE},
+    "retries": {"times": 50, "first": 0.001, "most": 0.05, "patience": 20},
+}
+PATIENCE = 30.0
+SCOPE = re.compile(r"scope-\d+")
+_numbers = count(1)
+
+
+class CountingModel(DemoModel):
+    """The demo model, which notes how often it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(pace=0)
+        self.asked: Counter[str] = Counter()
+
+    def stream(self, asked: Asked) -> AbstractAsyncContextManager[AsyncIterator[list[bytes]]]:
+        if found := SCOPE.search(bytes(asked.messages).decode()):
+            self.asked[found[0]] += 1
+        return super().stream(asked)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One operation, broken at one place in one way."""
+
+    operation: str
+    exchange: int
+    way: str
+    byte: int
+    kind: str
+
+    @property
+    def fault(self) -> Fault:
+        place = {self.way: self.byte}
+        if self.kind == "cut":
+            return Fault(**place)
+        if self.kind == "reset":
+            return Fault(**place, resets=True)
+        if self.kind == "stall":
+            return Fault(**place, stalls=True)
+        if self.kind == "delay":
+            return Fault(**place, pause=0.001)
+        return Fault(**place, duplicates=True)
+
+    def __str__(self) -> str:
+        return (
+            f"--operation {self.operation} --exchange {self.exchange} --way {self.way} --byte {self.byte} "
+            f"--kind {self.kind}"
+        )
+
+
+class Lane:
+    """A client with a wire of its own, so that many cases can be tried at once."""
+
+    def __init__(self, number: int, driver: Driver, serving: Served, proxy: FaultProxy) -> None:
+        self.client = f"client-{number}"
+        self.chat = f"chat-{number}"
+        self.driver = driver
+        self.ledger: Ledger = serving.ledger
+        self.proxy = proxy
+
+    async def do(self, verb: str, on: str | None = None, named: str | None = None, **arguments: Any) -> Any:
+        """Have the client do something."""
+        command = Command(next(_numbers), verb, arguments, on or self.client, named)
+        return await self.driver.do(command, lambda _: None)
+
+    async def begin(self) -> None:
+        await self.do("client", named=self.client, base_url=f"http://127.0.0.1:{self.proxy.port}", **CLIENT)
+
+    async def talked(self, scope: str, turns: int) -> Chat:
+        """A chat with so many turns, made behind the client's back, and opened by it."""
+        chat = await self.ledger.conversation(scope=scope)
+        for number in range(turns):
+            await chat.run(ChatRunner(DemoModel(pace=0), {"model": "demo"}), f"earlier {number}")
+        await self.do("chats.open", named=self.chat, id=str(chat.id))
+        return chat
+
+
+@dataclass
+class Trial:
+    """One operation from its beginning to the look at what came of it."""
+
+    lane: Lane
+    model: CountingModel
+    scope: str
+    chat: Chat | None = None
+
+    async def scoped(self) -> list[Any]:
+        return [each.conversation for each in (await self.lane.ledger.catalogue.list(scope=self.scope)).chats]
+
+    # Sending.
+
+    async def prepare_send(self) -> None:
+        self.chat = await self.lane.talked(self.scope, 0)
+
+    async def send(self) -> Any:
+        told = await self.lane.do("chat.send", self.lane.chat, input=f"/count 6 {self.scope}", stream=True)
+        check_numbers(told["events"])
+        return told["events"], told["answer"]["text"], told["answer"]["turn"]["number"]
+
+    async def check_send(self) -> None:
+        assert self.chat is not None
+        turns = await self.chat.turns()
+        assert [turn.text for turn in turns] == ["1 2 3 4 5 6"], f"{len(turns)} turns"
+        assert await self.chat.attempts() == []
+        asked = self.model.asked.pop(self.scope)
+        assert asked == 1, f"the model was asked {asked} times"
+
+    # Forking.
+
+    async def prepare_fork(self) -> None:
+        self.chat = await self.lane.talked(self.scope, 1)
+
+    async def fork(self) -> Any:
+        made = await self.lane.do("chat.fork", self.lane.chat, "fork", title="Forked")
+        return made["id"][:5]
+
+    async def check_fork(self) -> None:
+        assert sorted(each.title for each in await self.scoped()) == ["Forked", "earlier 0"]
+
+    # Renaming.
+
+    async def prepare_rename(self) -> None:
+        self.chat = await self.lane.talked(self.scope, 0)
+
+    async def rename(self) -> Any:
+        told = await self.lane.do("chat.update", self.lane.chat, title="Mine", revision=1)
+        return told["title"], told["revision"]
+
+    async def check_rename(self) -> None:
+        assert self.chat is not None
+        info = await self.chat.info()
+        assert (info.title, info.revision) == ("Mine", 2)
+
+    # Making.
+
+    async def prepare_create(self) -> None:
+        pass
+
+    async def create(self) -> Any:
+        made = await self.lane.do("chats.create", None, "made", scope=self.scope, title="New")
+        return made["id"][:5]
+
+    async def check_create(self) -> None:
+        assert [each.title for each in await self.scoped()] == ["New"]
+
+    # Taking back.
+
+    async def prepare_undo(self) -> None:
+        self.chat = await self.lane.talked(self.scope, 3)
+
+    async def undo(self) -> Any:
+        return (await self.lane.do("chat.undo", self.lane.chat))["turn_count"]
+
+    async def check_undo(self) -> None:
+        assert self.chat is not None
+        assert len(await self.chat.turns()) == 2
+
+
+OPERATIONS = ("send", "fork", "rename", "create", "undo")
+
+
+class EveryByte:
+    """One client on one server, with several lanes."""
+
+    def __init__(self, driver: Driver, serving: Served, model: CountingModel, lanes: Sequence[Lane]) -> None:
+        self._driver = driver
+        self._serving = serving
+        self._model = model
+        self._lanes = lanes
+        self._expected: dict[str, Any] = {}
+        self._sizes: dict[str, list[tuple[int, int]]] = {}
+        self.happened: Counter[str] = Counter()
+        """Faults that really came, by their kind."""
+
+    async def measure(self, operation: str) -> list[tuple[int, int]]:
+        """How many bytes go each way in each exchange of an operation that nothing happens to."""
+        if operation not in self._sizes:
+            lane = self._lanes[0]
+            before = len(lane.proxy.exchanges)
+            self._expected[operation] = await self._tried(lane, operation, None)
+            told = lane.proxy.exchanges[before:]
+            self._sizes[operation] = [(each.sent, each.received) for each in told]
+        return self._sizes[operation]
+
+    async def cases(self, operations: Sequence[str], kinds: Sequence[str]) -> list[Case]:
+        """All cases there are. Behind the last byte of a request nothing is cut but its answer."""
+        found = []
+        for operation in operations:
+            for exchange, sizes in enumerate(await self.measure(operation)):
+                for way, size in zip(WAYS, sizes, strict=True):
+                    for byte in range(size + 1):
+                        found += [Case(operation, exchange, way, byte, kind) for kind in kinds]
+        return found
+
+    async def run(self, cases: Sequence[Case], tell: Callable[[int, Sequence[str]], None]) -> list[str]:
+        """Try the cases, in all lanes; return what went wrong."""
+        waiting: Iterator[Case] = iter(cases)
+        problems: list[str] = []
+        done = count(1)
+
+        async def work(lane: Lane) -> None:
+            for case in waiting:
+                if (problem := await self._problem(lane, case)) is not None:
+                    problems.append(f"{case}: {problem}")
+                tell(next(done), problems)
+
+        async with asyncio.TaskGroup() as group:
+            for lane in self._lanes:
+                group.create_task(work(lane))
+        return problems
+
+    async def _problem(self, lane: Lane, case: Case) -> str | None:
+        await self.measure(case.operation)
+        try:
+            told = await self._tried(lane, case.operation, case)
+        except (AssertionError, NotAsWritten, Refused, TimeoutError) as problem:
+            return f"{type(problem).__name__}: {problem}"
+        expected = self._expected[case.operation]
+        return None if told == expected else f"it came to {told!r}, not to {expected!r}"
+
+    async def _tried(self, lane: Lane, operation: str, case: Case | None) -> Any:
+        # As long as any other: the place of each byte stays the same.
+        trial = Trial(lane, self._model, f"scope-{next(_numbers):07}")
+        async with asyncio.timeout(PATIENCE):
+            await getattr(trial, f"prepare_{operation}")()
+            if case is not None:
+                lane.proxy.plan(*[None] * case.exchange, case.fault)
+            faults = lane.proxy.faults
+            try:
+                told = await getattr(trial, operation)()
+            finally:
+                lane.proxy.forget_plans()
+                lane.proxy.cut(only_stalled=True)
+            if case is not None:
+                self.happened[case.kind] += lane.proxy.faults - faults
+            await getattr(trial, f"check_{operation}")()
+        return told
+
+
+@asynccontextmanager
+async def every_byte(client: str, lanes: int) -> AsyncIterator[EveryByte]:
+    """A server, and a client with so many lanes."""
+    model = CountingModel()
+    async with AsyncExitStack() as stack:
+        serving = await stack.enter_async_context(served(model, store=MemoryStore(), clock=MovingClock()))
+        driver = await stack.enter_async_context(started(client))
+        made = []
+        for number in range(lanes):
+            proxy = await stack.enter_async_context(FaultProxy(serving.port, by_exchange=True))
+            made.append(Lane(number, driver, serving, proxy))
+            await made[-1].begin()
+        yield EveryByte(driver, serving, model, made)
+        await serving.stop_everything()
+
+
+async def sampled(client: str, cases: int, seed: int, lanes: int = 4) -> tuple[list[str], Counter[str]]:
+    """Try some cases of all operations, chosen by a seed; return what went wrong, and what happened."""
+    async with every_byte(client, lanes) as trying:
+        found = await trying.cases(OPERATIONS, KINDS)
+        chosen = Random(seed).sample(found, cases)
+        return await trying.run(chosen, lambda *_: None), trying.happened
+
+
+async def _main(given: argparse.Namespace) -> int:
+    failed = 0
+    for client in given.client or CLIENTS:
+        async with every_byte(client, given.lanes) as trying:
+            cases = await trying.cases(given.operation or OPERATIONS, given.kind or KINDS)
+            cases = [
+                case
+                for case in cases
+                if given.exchange in (None, case.exchange)
+                and given.way in (None, case.way)
+                and given.byte in (None, case.byte)
+            ]
+            cases = Random(given.seed).sample(cases, min(len(cases), given.sample or len(cases)))
+            begun, shown = time.monotonic(), 0
+
+            def tell(done: int, problems: Sequence[str], total: int = len(cases)) -> None:
+                nonlocal shown
+                while shown < len(problems):
+                    print(problems[shown], flush=True)
+                    shown += 1
+                if done % 1000 == 0:
+                    print(f"{done} of {total}", file=sys.stderr, flush=True)
+
+            problems = await trying.run(cases, tell)
+            failed += len(problems)
+            happened = ", ".join(f"{times} {kind}" for kind, times in sorted(trying.happened.items()))
+            seconds = time.monotonic() - begun
+            print(f"{client}: {len(cases)} cases in {seconds:.0f} s ({happened}), {len(problems)} went wrong")
+    return 1 if failed else 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.clients.every_byte", description=__doc__)
+    parser.add_argument("--client", action="append", choices=CLIENTS)
+    parser.add_argument("--operation", action="append", choices=OPERATIONS)
+    parser.add_argument("--kind", action="append", choices=KINDS)
+    parser.add_argument("--exchange", type=int)
+    parser.add_argument("--way", choices=WAYS)
+    parser.add_argument("--byte", type=int)
+    parser.add_argument("--lanes", type=int, default=16)
+    parser.add_argument("--sample", type=int, help="so many cases, chosen by the seed; all if it is left out")
+    parser.add_argument("--seed", type=int, default=0)
+    sys.exit(asyncio.run(_main(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()

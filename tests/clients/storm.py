@@ -1,0 +1,287 @@
+"""A storm: `python -m tests.clients.storm [--client python|async|typescript] --seconds 60 --seed 7`
+
+Long answers are streamed over a wire that breaks at random, from a server that is killed -9, told to end
+and started again meanwhile, on one SQLite file. Every stream must tell each event once and come to its end,
+and at last everything that was sent must be in the history once, as it was told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from tests.clients.drivers.all_drivers import CLIENTS, started
+from tests.clients.drivers.driver import Command, Driver
+from tests.clients.places import ProcessPlace, process_place
+from tests.clients.playing import check_numbers
+from tests.crash.promises import check_chain, check_file
+from turnledger import Ledger, Turn
+from turnledger.testing.fault_proxy import Fault
+
+CHATS = 3
+RETRIES = {"times": 10_000, "first": 0.01, "most": 0.2, "patience": 300}
+PATIENCE = 120.0
+"""Seconds after which something that was sent should long have been answered."""
+
+
+@dataclass(frozen=True)
+class Weather:
+    """How much is at stake at a time."""
+
+    workers: int = 6
+    words: tuple[int, ...] = (3, 30, 150)
+    """How long answers are."""
+    silence: float = 1.0
+    """Seconds after which a client takes a silent server for dead."""
+    strikes: tuple[str, ...] = (*("break",) * 12, *("cut", "reset", "stall", "kill") * 2, "refuse", "end")
+    """What happens, in whichever order, over and over."""
+
+
+@dataclass
+class Notes:
+    """What clients were told."""
+
+    sent: dict[str, str] = field(default_factory=dict)
+    """By word, the chat."""
+    answered: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """By word, the turn and its text."""
+    forked: set[str] = field(default_factory=set)
+    events: int = 0
+    restarts: int = 0
+    strikes: Counter[str] = field(default_factory=Counter)
+
+
+class Storm:
+    """One client, one file, one seed."""
+
+    def __init__(self, driver: Driver, place: ProcessPlace, seed: int, weather: Weather) -> None:
+        self._weather = weather
+        self._driver = driver
+        self._place = place
+        self._dice = Random(seed)
+        self._seed = seed
+        self.notes = Notes()
+        self._left = 10
+        self._due = asyncio.Event()
+        self._commands = 0
+        self._words = 0
+
+    async def run(self, is_over: Callable[[Notes], bool]) -> None:
+        """Let it rage until it is over, then look at what is there. Raises where a promise was broken."""
+        await self._place.begin()
+        silence = self._weather.silence
+        timeouts = {"connect": 5, "silence": silence, "write": silence}
+        for name in ("one", "two"):
+            options = {"model": "demo", "timeouts": timeouts, "retries": RETRIES}
+            await self._do("client", named=name, base_url=self._place.base_url, **options)
+        chats = [await self._do("chats.create", "one", f"made-{n}", scope="storm") for n in range(CHATS)]
+        ids = [chat["id"] for chat in chats]
+        striking = asyncio.create_task(self._strike_on())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._weather.workers):
+                    group.create_task(self._talk(number, ids, is_over))
+        finally:
+            striking.cancel()
+            await asyncio.gather(striking, return_exceptions=True)
+        await self._place.begin()
+        await self._place.server("end")
+        await self._check(ids)
+
+    # What clients do.
+
+    async def _do(self, verb: str, on: str = "client", named: str | None = None, **arguments: Any) -> Any:
+        self._commands += 1
+        command = Command(self._commands, verb, arguments, on, named)
+        async with asyncio.timeout(PATIENCE):
+            return await self._driver.do(command, self._hear)
+
+    def _hear(self, event: Any) -> None:
+        self.notes.events += 1
+        self._left -= 1
+        if self._left <= 0:
+            self._due.set()
+
+    def _word(self) -> str:
+        self._words += 1
+        return f"word-{self._seed}-{self._words:05}"
+
+    async def _talk(self, number: int, ids: list[str], is_over: Callable[[Notes], bool]) -> None:
+        client = ("one", "two")[number % 2]
+        name = f"chat-{number}"
+        while not is_over(self.notes):
+            id = self._dice.choice(ids)
+            await self._do("chats.open", client, name, id=id)
+            chosen = self._dice.random()
+            if chosen < 0.1:
+                await self._fork(name, number)
+            elif chosen < 0.25:
+                await self._stop(name, id, number)
+            else:
+                await self._send(name, id, stream=chosen < 0.85)
+
+    async def _send(self, name: str, id: str, *, stream: bool) -> None:
+        word, length = self._word(), self._dice.choice(self._weather.words)
+        self.notes.sent[word] = id
+        told = await self._do("chat.send", name, input=f"/count {length} {word}", stream=stream)
+        answer = told["answer"] if stream else told
+        expected = " ".join(map(str, range(1, length + 1)))
+        assert answer["text"] == expected, f"{word} was told {answer['text']!r}"
+        if stream:
+            self._check_stream(told["events"], expected)
+        self.notes.answered[word] = answer["turn"]["id"], expected
+
+    def _check_stream(self, events: list[Any], text: str) -> None:
+        self.notes.restarts += sum(event[0] == "turn.restarted" for event in events)
+        part = check_numbers(events)
+        assert part[0][0] == "turn.started", events
+        assert part[-1][0] == "turn.finished", events
+        assert "".join(event[2] for event in part if event[0] == "text.delta") == text, events
+
+    async def _fork(self, name: str, number: int) -> None:
+        word = self._word()
+        await self._do("chat.fork", name, f"fork-{number}", title=word)
+        self.notes.forked.add(word)
+
+    async def _stop(self, name: str, id: str, number: int) -> None:
+        """Have an answer that never ends, and stop it: by its stream, so that no other turn is meant."""
+        word = self._word()
+        self.notes.sent[word] = id
+        begun = asyncio.Event()
+        stream = f"stream-{number}"
+        self._commands += 1
+        asked = {"input": f"/stall after 4 {word}", "stream": True}
+        command = Command(self._commands, "chat.send", asked, name, stream)
+
+        def hear(event: Any) -> None:
+            self._hear(event)
+            begun.set()
+
+        sending = asyncio.create_task(self._driver.do(command, hear))
+        sending.add_done_callback(lambda _: begun.set())
+        async with asyncio.timeout(PATIENCE):
+            while not sending.done():
+                await begun.wait()
+                begun.clear()
+                if not sending.done():
+                    # Who runs it may die before it hears of the stop: then another attempt runs.
+                    await self._do("stream.stop", stream)
+                    await asyncio.wait([sending], timeout=0.5)
+                    begun.set()
+            told = await sending
+        assert told["answer"]["turn"]["kind"] == "interrupted", told
+        self._check_stream(told["events"], told["answer"]["text"])
+        self.notes.answered[word] = told["answer"]["turn"]["id"], told["answer"]["text"]
+
+    # What happens to them.
+
+    async def _strike_on(self) -> None:
+        coming: list[str] = []
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            self._left = self._dice.choice((3, 20, 100))
+            if not coming:
+                coming = list(self._weather.strikes)
+                self._dice.shuffle(coming)
+            what = coming.pop()
+            await self._strike(what)
+            self.notes.strikes[what] += 1
+
+    async def _strike(self, what: str) -> None:
+        if what == "break":
+            self._place.proxy.plan(*(self._fault() for _ in range(self._dice.randint(1, 4))))
+        elif what in ("kill", "end"):
+            await self._place.server(what)
+            await self._place.server("start")
+        elif what == "refuse":
+            await self._place.wire("refuse")
+            await self._place.wire("cut")
+            await self._place.wire("accept")
+        else:
+            await self._place.wire(what)
+
+    def _fault(self) -> Fault | None:
+        dice = self._dice
+        if dice.random() < 0.2:
+            return None
+        place = {"sent": dice.randint(0, 500)} if dice.random() < 0.3 else {"received": dice.randint(0, 8000)}
+        kind = dice.choice(("cut", "reset", "stalls", "pause", "duplicates"))
+        if kind in ("cut", "reset"):
+            return Fault(**place, resets=kind == "reset")
+        return Fault(**place, pause=0.01) if kind == "pause" else Fault(**place, **{kind: True})
+
+    # What is there.
+
+    async def _check(self, ids: list[str]) -> None:
+        notes = self.notes
+        check_file(Path(self._place.store.removeprefix("sqlite:///")).parent)
+        async with await Ledger.open(self._place.store) as ledger:
+            assert await ledger.check() == []
+            turns: dict[str, list[Turn]] = {}
+            for id in ids:
+                chat = await ledger.conversation(id)
+                turns[id] = await chat.turns(limit=1000)
+                while turns[id] and turns[id][0].number > 1:
+                    earlier = await chat.turns(before=turns[id][0].number, limit=1000)
+                    turns[id] = [*earlier, *turns[id]]
+                check_chain(turns[id])
+            page = await ledger.catalogue.list(scope="storm", limit=1000)
+        found = [(turn.input[0].text.rsplit(" ", 1)[1], id, turn) for id in ids for turn in turns[id]]
+        words = Counter(word for word, _, _ in found)
+        assert [word for word, times in words.items() if times > 1] == [], "sent twice"
+        assert words.keys() == notes.sent.keys() == notes.answered.keys()
+        for word, id, turn in found:
+            assert (notes.sent[word], notes.answered[word]) == (id, (str(turn.id), turn.text)), word
+        titles = Counter(each.conversation.title for each in page.chats)
+        assert {word: titles[word] for word in notes.forked} == dict.fromkeys(notes.forked, 1)
+        assert len(page.chats) == CHATS + len(notes.forked)
+
+
+async def storm(
+    client: str, folder: Path, seed: int, is_over: Callable[[Notes], bool], weather: Weather | None = None
+) -> Notes:
+    """Let a storm rage over a client; return what it was told."""
+    async with process_place(folder) as place, started(client) as driver:
+        raging = Storm(driver, place, seed, weather or Weather())
+        await raging.run(is_over)
+        return raging.notes
+
+
+async def _main(given: argparse.Namespace) -> None:
+    for client in given.client or CLIENTS:
+        begun = time.monotonic()
+
+        def is_over(_: Notes, begun: float = begun) -> bool:
+            return time.monotonic() - begun > given.seconds
+
+        with tempfile.TemporaryDirectory() as folder:
+            notes = await storm(client, Path(folder), given.seed, is_over)
+        struck = ", ".join(f"{times} {what}" for what, times in sorted(notes.strikes.items()))
+        print(
+            f"{client}: {len(notes.answered)} turns, {notes.events} events, {len(notes.forked)} forks, "
+            f"{notes.restarts} restarts; {struck}. Everything was told once, and is there once.",
+            flush=True,
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.clients.storm", description=__doc__)
+    parser.add_argument("--client", action="append", choices=CLIENTS)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--seed", type=int, default=0)
+    asyncio.run(_main(parser.parse_args()))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

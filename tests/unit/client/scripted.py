@@ -1,0 +1,142 @@
+"""A server that was written down: the core asks, and each answer is the next one of the script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from turnledger.client.retrying import Pacing, Retries, Trying
+from turnledger.client.wire import Broken, Doing, Exchange, Forget, Give, Open, Pause, Record, Reply, Request
+
+Result = TypeVar("Result")
+TURN = "turn_01890000000070008000000000000001"
+OTHER_TURN = "turn_01890000000070008000000000000002"
+CHAT = "conv_01890000000070008000000000000003"
+BRANCH = "branch_01890000000070008000000000000004"
+CUT = Broken("the connection was cut")
+UNREACHED = Broken("nobody listens there", may_have_arrived=False)
+INFO = {"id": CHAT, "title": "A chat", "named_by": "person", "revision": 1, "branch": BRANCH}
+
+
+class Streamed(msgspec.Struct):
+    """A stream: its headers, its pieces, and how it ends: with no more bytes, or broken."""
+
+    headers: dict[str, str]
+    pieces: list[bytes]
+    end: bytes | Broken = b""
+
+
+def told(values: Any, status: int = 200, **headers: str) -> Reply:
+    """A whole answer."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return Reply(status, {"x-request-id": "req_1", **named}, msgspec.json.encode(values))
+
+
+def refused(status: int, code: str, kind: str = "invalid_request_error", **headers: str) -> Reply:
+    """An error as the server tells it."""
+    return told({"error": {"message": "No.", "type": kind, "param": None, "code": code}}, status, **headers)
+
+
+def error_event(code: str, kind: str = "server_error") -> bytes:
+    """An error in a stream."""
+    return b"event: error\ndata: %s\n\n" % refused(500, code, kind).body
+
+
+def begun(*pieces: bytes, turn: str = TURN, end: bytes | Broken = b"", replayed: bool = False) -> Streamed:
+    """The answer to a request for a turn."""
+    headers = {
+        "content-type": "text/event-stream; charset=utf-8",
+        "x-turn-id": turn,
+        "x-conversation-id": CHAT,
+        "x-conversation-state": "created",
+    }
+    return Streamed(headers | ({"idempotency-replayed": "true"} if replayed else {}), list(pieces), end)
+
+
+def reading(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
+    """The answer to a request for the events of a turn, or of chats."""
+    return Streamed({"content-type": "text/event-stream; charset=utf-8"}, list(pieces), end)
+
+
+def event(number: int, kind: str, **values: Any) -> bytes:
+    """One event of a turn."""
+    data = msgspec.json.encode({"type": kind, "v": 1, "number": number, **values})
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, kind.encode(), data)
+
+
+def started(number: int = 1) -> bytes:
+    return event(number, "turn.started")
+
+
+def text(number: int, words: str) -> bytes:
+    return event(number, "text.delta", text=words)
+
+
+def finished(number: int, state: str = "completed", failure: str | None = None) -> bytes:
+    why = None if failure is None else {"code": failure, "message": f"{failure} happened"}
+    return event(number, "turn.finished", state=state, failure=why)
+
+
+class Script:
+    """Plays a server, and remembers what it was asked and how long it was waited for. Time passes by pauses
+    alone."""
+
+    def __init__(self, *answers: Reply | Broken | Streamed, retries: Retries | None = None) -> None:
+        self._answers = list(answers)
+        self._open: Iterator[bytes | Broken] = iter(())
+        self._time = 0.0
+        self.retries = retries or Retries(times=4, first=1.0, most=8.0, patience=100.0)
+        self.pacing = Pacing(now=lambda: self._time, chance=lambda: 1.0)
+        self.asked: list[Request] = []
+        self.pauses: list[float] = []
+        self.given: list[Any] = []
+        self.noted: list[str] = []
+
+    def trying(self) -> Trying:
+        return Trying(self.retries, self.pacing)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything was asked that was written down."""
+        return not self._answers
+
+    def play(self, doing: Doing[Result]) -> Result:
+        """Run the steps to their end."""
+        outcome: Any = None
+        while True:
+            try:
+                step = doing.send(outcome)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+            outcome = self._outcome(step)
+
+    def _outcome(self, step: Any) -> Any:
+        match step:
+            case Exchange() | Open():
+                return self._answer(step.request)
+            case Give():
+                self.given += step.given
+                return next(self._open) if step.then_read else None
+            case Pause():
+                self.pauses.append(step.seconds)
+                self._time += step.seconds
+                return None
+            case Record():
+                self.noted.append(f"record {step.idempotency_key}")
+                return None
+            case Forget():
+                self.noted.append(f"forget {step.idempotency_key}")
+                return None
+        return next(self._open)
+
+    def _answer(self, request: Request) -> Any:
+        self.asked.append(request)
+        assert self._answers, f"not in the script: {request.method} {request.path}"
+        answer = self._answers.pop(0)
+        if isinstance(answer, Streamed):
+            self._open = iter([*filter(None, answer.pieces), answer.end, b""])
+            return Reply(200, answer.headers)
+        return answer

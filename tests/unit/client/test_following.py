@@ -1,0 +1,437 @@
+"""A turn is followed to its end, whatever breaks: every event once and in order, and never a turn twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.unit.client.scripted import (
+    CHAT,
+    CUT,
+    OTHER_TURN,
+    TURN,
+    UNREACHED,
+    Script,
+    Streamed,
+    begun,
+    error_event,
+    event,
+    finished,
+    reading,
+    refused,
+    started,
+    text,
+)
+from turnledger import errors
+from turnledger.client.following import Following
+from turnledger.client.retrying import Retries
+from turnledger.client.shapes import TurnRestarted
+from turnledger.client.wire import Broken, Doing, Reply, Request
+from turnledger.model.event import TextDelta, TurnFinished, TurnStarted
+from turnledger.model.ids import TurnId
+
+TOLD = ["started", "Hello", " there", "completed"]
+ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k"}, body=b"{}")
+WHOLE = (started(), text(2, "Hello"), text(3, " there"), finished(4))
+
+
+def ask() -> Doing[Request]:
+    yield from ()
+    return ASKED
+
+
+def asked(script: Script) -> Following:
+    return Following(script.trying(), script.retries, ask=ask, idempotency_key="k")
+
+
+def followed(script: Script, following: Following | None = None) -> list[Any]:
+    """What is told, in short: numbers, and words."""
+    script.play((following or asked(script)).steps())
+    return heard(script)
+
+
+def heard(script: Script) -> list[Any]:
+    def short(told: Any) -> Any:
+        match told:
+            case TextDelta():
+                return told.text
+            case TurnRestarted():
+                return f"again {told.attempt}"
+            case TurnStarted():
+                return "started"
+            case TurnFinished():
+                return told.state.value
+        return type(told).__name__
+
+    return [short(each) for each in script.given]
+
+
+def paths(script: Script) -> list[str]:
+    return [f"{each.method} {each.headers.get('last-event-id', '')}".strip() for each in script.asked]
+
+
+def test_an_undisturbed_turn() -> None:
+    script = Script(begun(*WHOLE))
+    following = asked(script)
+    assert followed(script, following) == TOLD
+    assert (following.turn, following.conversation, following.state) == (TURN, CHAT, "created")
+    assert (following.text, following.is_replayed) == ("Hello there", False)
+    assert script.pauses == []
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_it_does_not_matter_how_the_bytes_are_cut(size: int) -> None:
+    whole = b"".join(WHOLE)
+    pieces = [whole[at : at + size] for at in range(0, len(whole), size)]
+    assert followed(Script(begun(*pieces))) == TOLD
+
+
+def test_cut_off_within_an_event_it_reads_on_behind_the_last_whole_one() -> None:
+    script = Script(begun(*WHOLE[:2], WHOLE[2][:9], end=CUT), reading(*WHOLE[2:]))
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 2"]
+    assert script.asked[1].path == f"/api/turns/{TURN}/events"
+
+
+@pytest.mark.parametrize("cut_at", range(len(b"".join(WHOLE)) + 1))
+def test_cut_off_anywhere_every_event_comes_once(cut_at: int) -> None:
+    whole = b"".join(WHOLE)
+    script = Script(begun(whole[:cut_at], end=CUT), reading(*WHOLE))
+    assert followed(script) == TOLD
+
+
+def test_events_that_come_twice_are_told_once() -> None:
+    assert followed(Script(begun(WHOLE[0], WHOLE[0], *WHOLE[:2], *WHOLE))) == TOLD
+
+
+def test_a_missing_event_is_a_broken_stream() -> None:
+    script = Script(begun(WHOLE[0], WHOLE[2]), reading(*WHOLE[1:]))
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 1"]
+
+
+def test_garbled_data_is_a_broken_stream() -> None:
+    garbled = b"id: 2\nevent: text.delta\ndata: {\xff\n\n"
+    script = Script(begun(WHOLE[0], garbled), reading(*WHOLE[1:]))
+    assert followed(script) == TOLD
+
+
+def test_heartbeats_are_no_events() -> None:
+    assert followed(Script(begun(b": \n\n", WHOLE[0], b": \n\n", *WHOLE[1:]))) == TOLD
+
+
+def test_a_kind_of_event_from_the_future_is_passed_over() -> None:
+    script = Script(begun(started(), event(2, "mood.changed", mood="good"), text(3, "Hello"), finished(4)))
+    assert followed(script) == ["started", "Hello", "completed"]
+
+
+def test_a_request_that_got_no_answer_is_sent_again_as_it_was() -> None:
+    script = Script(CUT, UNREACHED, begun(*WHOLE))
+    assert followed(script) == TOLD
+    assert script.asked == [ASKED, ASKED, ASKED]
+    assert script.pauses == [1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    "passing",
+    [
+        refused(503, "shutting_down", retry_after="3"),
+        refused(429, "queue_full", retry_after="3"),
+        refused(500, "internal_error", retry_after="3"),
+    ],
+)
+def test_a_server_that_says_later_is_asked_later(passing: Reply) -> None:
+    script = Script(passing, begun(*WHOLE))
+    assert followed(script) == TOLD
+    assert script.pauses == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        (refused(409, "conversation_busy"), errors.ConversationBusy),
+        (refused(422, "idempotency_mismatch"), errors.IdempotencyMismatch),
+        (refused(404, "conversation_not_found"), errors.ConversationNotFound),
+        (refused(410, "conversation_deleted"), errors.ConversationDeleted),
+        (refused(409, "turn_stopped"), errors.TurnStopped),
+        (refused(502, "model_unavailable"), errors.ModelUnavailable),
+        (refused(401, "invalid_api_key"), errors.NotAdmitted),
+    ],
+)
+def test_what_is_said_for_good_is_raised_at_once(answer: Reply, kind: type[Exception]) -> None:
+    script = Script(answer)
+    with pytest.raises(kind) as raised:
+        followed(script)
+    assert isinstance(raised.value, errors.TurnledgerError)
+    assert (raised.value.status, raised.value.request_id) == (answer.status, "req_1")
+    assert script.pauses == []
+
+
+def test_progress_counts_the_tries_anew() -> None:
+    words = [text(number, str(number)) for number in range(2, 12)]
+    cut = [reading(word, end=CUT) for word in words]
+    script = Script(
+        begun(started(), end=CUT), *cut, reading(finished(12)), retries=Retries(times=1, first=1.0)
+    )
+    assert followed(script) == ["started", *(str(number) for number in range(2, 12)), "completed"]
+    assert set(script.pauses) == {1.0}
+
+
+def test_without_progress_there_is_an_end_which_says_how_it_stands() -> None:
+    script = Script(begun(started(), end=CUT), CUT, CUT, CUT, CUT)
+    with pytest.raises(
+        errors.ServerUnavailable, match=f"{TURN} may still be running.*same idempotency_key"
+    ) as raised:
+        followed(script)
+    assert raised.value.idempotency_key == "k"
+    assert script.pauses == [1.0, 2.0, 4.0, 8.0]
+    assert heard(script) == ["started"]
+
+
+def test_what_never_arrived_ran_nothing() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="never reached it: nothing was run"):
+        followed(Script(*[UNREACHED] * 5))
+
+
+def test_what_may_have_arrived_may_run() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="may have begun, and may still be running"):
+        followed(Script(UNREACHED, CUT, *[UNREACHED] * 3))
+
+
+def test_without_retries_one_try_is_all() -> None:
+    script = Script(CUT, retries=Retries(times=0))
+    with pytest.raises(errors.ServerUnavailable):
+        followed(script)
+    assert script.pauses == []
+
+
+def test_what_cannot_go_better_is_not_tried_again() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="certificate"):
+        followed(Script(Broken("the certificate is not trusted", may_have_arrived=False, is_hopeless=True)))
+
+
+def test_the_last_word_of_the_server_is_what_is_raised_in_the_end() -> None:
+    script = Script(*[refused(503, "store_unavailable")] * 5)
+    with pytest.raises(errors.StoreUnavailable):
+        followed(script)
+    assert script.is_over
+
+
+def test_a_server_that_keeps_ending_is_unavailable_under_its_own_word() -> None:
+    with pytest.raises(errors.ServerUnavailable, match="same idempotency_key") as raised:
+        followed(Script(*[refused(503, "shutting_down")] * 5))
+    assert (raised.value.code, raised.value.status, raised.value.request_id) == (
+        "shutting_down",
+        503,
+        "req_1",
+    )
+
+
+def test_an_error_in_the_stream_that_passes_is_read_over() -> None:
+    script = Script(begun(*WHOLE[:2], error_event("shutting_down")), CUT, reading(*WHOLE[2:]))
+    assert followed(script) == TOLD
+
+
+def test_an_error_in_the_stream_that_stays_is_raised() -> None:
+    script = Script(begun(*WHOLE[:2], error_event("token_ended", "invalid_request_error")))
+    with pytest.raises(errors.TokenEnded):
+        followed(script)
+    assert heard(script) == ["started", "Hello"]
+
+
+def test_a_turn_that_was_lost_with_its_store_is_asked_for_again() -> None:
+    script = Script(
+        begun(started(), text(2, "He"), end=CUT),
+        refused(404, "turn_not_found"),
+        begun(*WHOLE, turn=OTHER_TURN),
+    )
+    following = asked(script)
+    assert followed(script, following) == [
+        "started",
+        "He",
+        "again 2",
+        "started",
+        "Hello",
+        " there",
+        "completed",
+    ]
+    assert (following.turn, following.text) == (OTHER_TURN, "Hello there")
+    assert script.asked[2] == ASKED
+
+
+@pytest.mark.parametrize(
+    "code", ["process_died", "cancelled", "superseded", "store_unavailable", "ledger_closed"]
+)
+def test_a_turn_that_failed_with_its_process_is_asked_for_again(code: str) -> None:
+    script = Script(
+        begun(started(), text(2, "He"), finished(3, "failed", code)), begun(*WHOLE, turn=OTHER_TURN)
+    )
+    assert followed(script) == ["started", "He", "again 2", *TOLD]
+    assert script.asked == [ASKED, ASKED]
+
+
+def test_a_turn_that_died_behind_what_was_written_down_is_asked_for_again() -> None:
+    # It had told two events, of which one was written down: its last one is the second, which was heard.
+    script = Script(
+        begun(started(), text(2, "He"), end=CUT), reading(), begun(*WHOLE, turn=OTHER_TURN, replayed=True)
+    )
+    assert followed(script) == ["started", "He", "again 2", *TOLD]
+    assert paths(script) == ["POST", "GET 2", "POST"]
+
+
+def test_the_same_turn_again_is_no_restart() -> None:
+    script = Script(begun(*WHOLE[:2]), begun(*WHOLE, replayed=True))
+    assert followed(script) == TOLD
+
+
+def test_a_turn_that_ends_its_process_each_time_is_not_asked_for_for_ever() -> None:
+    turns = [f"turn_0189000000007000800000000000000{number}" for number in range(9)]
+    deaths = [begun(started(), finished(2, "failed", "process_died"), turn=turn) for turn in turns]
+    script = Script(*deaths, retries=Retries(times=3))
+    with pytest.raises(errors.TurnFailed) as raised:
+        followed(script)
+    assert raised.value.code == "process_died"
+    assert heard(script) == [
+        "started",
+        "again 2",
+        "started",
+        "again 3",
+        "started",
+        "again 4",
+        "started",
+        "failed",
+    ]
+
+
+def test_without_retries_a_death_is_a_failure() -> None:
+    script = Script(begun(started(), finished(2, "failed", "process_died")), retries=Retries(times=0))
+    with pytest.raises(errors.TurnFailed):
+        followed(script)
+    assert heard(script) == ["started", "failed"]
+
+
+def test_a_failure_of_the_model_is_raised_behind_its_last_event() -> None:
+    script = Script(begun(started(), finished(2, "failed", "model_timeout")))
+    with pytest.raises(errors.ModelTimeout, match="model_timeout happened"):
+        followed(script)
+    assert heard(script) == ["started", "failed"]
+
+
+def test_a_stop_that_kept_the_turn_is_an_answer() -> None:
+    assert followed(Script(begun(started(), finished(2, "kept")))) == ["started", "kept"]
+
+
+def test_a_stop_that_discarded_the_turn_is_raised() -> None:
+    script = Script(begun(started(), finished(2, "discarded")))
+    with pytest.raises(errors.TurnStopped, match="discarded"):
+        followed(script)
+    assert heard(script) == ["started", "discarded"]
+
+
+def test_a_turn_that_was_settled_has_failed() -> None:
+    with pytest.raises(errors.ModelTimeout):
+        followed(Script(begun(started(), finished(2, "settled", "model_timeout"))))
+    with pytest.raises(errors.TurnFailed):
+        followed(Script(begun(started(), finished(2, "settled", "process_died"))))
+    with pytest.raises(errors.TurnStopped):
+        followed(Script(begun(started(), finished(2, "settled"))))
+
+
+def test_an_attempt_that_another_took_up_is_left_for_that() -> None:
+    script = Script(begun(started(), finished(2, "resumed", "process_died")), begun(*WHOLE, turn=OTHER_TURN))
+    assert followed(script) == ["started", "again 2", *TOLD]
+
+
+def test_what_broke_behind_the_last_event_does_not_matter() -> None:
+    script = Script(begun(*WHOLE, end=CUT))
+    assert followed(script) == TOLD
+    assert script.pauses == []
+
+
+def test_a_replay_says_so() -> None:
+    script = Script(begun(*WHOLE, replayed=True))
+    following = asked(script)
+    followed(script, following)
+    assert following.is_replayed
+
+
+@pytest.mark.parametrize(
+    "strange",
+    [
+        Streamed({"content-type": "text/html"}, [b"<html>"]),
+        Streamed({"content-type": "text/event-stream"}, []),
+    ],
+)
+def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
+    with pytest.raises(errors.RequestFailed, match="no Turnledger server"):
+        followed(Script(strange))
+
+
+@pytest.mark.parametrize(
+    ("answers", "notes"),
+    [
+        ((begun(*WHOLE),), ["record k", "forget k"]),
+        ((begun(started(), finished(2, "failed", "model_timeout")),), ["record k", "forget k"]),
+        ((refused(409, "conversation_busy"),), ["record k", "forget k"]),
+        ((CUT,) * 5, ["record k"]),
+        ((refused(503, "shutting_down"),) * 5, ["record k"]),
+        ((refused(503, "store_unavailable"),) * 5, ["record k"]),
+        ((refused(429, "queue_full"),) * 5, ["record k"]),
+    ],
+)
+def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:
+    script = Script(*answers)
+    with suppress(errors.TurnledgerError):
+        followed(script)
+    assert script.noted == notes
+
+
+# Only reading along.
+
+
+def reader(after: int = 0) -> Callable[[Script], Following]:
+    return lambda script: Following(script.trying(), script.retries, turn=TurnId(TURN), after=after)
+
+
+def test_a_reader_goes_on_where_it_was_cut_off() -> None:
+    script = Script(reading(*WHOLE[:2], end=CUT), reading(*WHOLE[2:]))
+    assert followed(script, reader()(script)) == TOLD
+    assert paths(script) == ["GET 0", "GET 2"]
+
+
+def test_a_reader_is_told_of_a_failure_and_nothing_is_raised() -> None:
+    script = Script(reading(started(), finished(2, "failed", "process_died")))
+    assert followed(script, reader()(script)) == ["started", "failed"]
+
+
+def test_a_reader_of_what_it_has_heard_before_hears_nothing() -> None:
+    script = Script(reading())
+    assert followed(script, reader(4)(script)) == []
+
+
+def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
+    script = Script(refused(404, "turn_not_found"))
+    with pytest.raises(errors.TurnNotFound):
+        followed(script, reader()(script))
+
+
+def test_a_stream_that_ends_too_soon_is_read_on() -> None:
+    script = Script(reading(*WHOLE[:2]), reading(*WHOLE[2:]))
+    assert followed(script, reader()(script)) == TOLD
+
+
+def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> None:
+    stopped: list[str] = []
+
+    def stop(turn: TurnId) -> Doing[None]:
+        stopped.append(turn)
+        yield from ()
+
+    script = Script(begun(started(), end=CUT), reading(finished(2, "kept")))
+    following = asked(script)
+    following.stop_when_begun(stop)
+    assert followed(script, following) == ["started", "kept"]
+    assert stopped == [TURN]
