@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import Result
@@ -134,6 +136,29 @@ def test_a_server_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch
     done = run("chats", "list", "--server", "http://127.0.0.1:1")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("server_unavailable: ")
+
+
+class CutOff(BaseHTTPRequestHandler):
+    """A server that ends in the middle of a file."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"type":"chat"}\n{"type":"tu')
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_file_that_was_cut_off_does_not_get_its_name(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), CutOff) as cut_off:
+        Thread(target=cut_off.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{cut_off.server_port}"
+        done = run("chats", "export", "--all", "--output", f"{tmp_path}/all.jsonl", "--server", url)
+        cut_off.shutdown()
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("server_unavailable: The file was cut off after 1 lines")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_completions_come_from_a_server(server: str) -> None:
