@@ -12,9 +12,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.test_chats import UNKNOWN, asked, say
+from tests.unit.cli.test_chats import UNKNOWN, say
 from tests.unit.server.processes import started
-from turnledger import Ledger
 from turnledger.cli.main import app
 from turnledger.model.token_text import is_token_text
 
@@ -34,17 +33,6 @@ def server(store: str) -> Iterator[str]:
     """A server of that store."""
     with started("turnledger", "serve", "--port", "0", "--store", store, "--log-level", "error") as running:
         yield running.url
-
-
-@pytest.fixture
-def admin(store: str) -> str:
-    """The text of a token that may do everything."""
-
-    async def make(ledger: Ledger) -> str:
-        scopes = ["chats:read", "chats:write", "turns:run", "admin"]
-        return (await ledger.tokens.create(scopes=scopes))[1]
-
-    return asked(store, make)
 
 
 def run(*arguments: str, input: bytes | None = None, **env: str) -> Result:
@@ -172,9 +160,15 @@ def test_completions_come_from_a_server(server: str) -> None:
     assert (done.exit_code, done.output.strip()) == (0, "")
 
 
-def test_tokens_of_a_server(store: str, server: str, admin: str) -> None:
-    """The last one: from now on nobody is let in without a token."""
-    at, env = ("--server", server), {"TURNLEDGER_API_KEY": admin}
+def test_tokens_of_a_server(url: str) -> None:
+    scopes = "chats:read,chats:write,turns:run,admin"
+    admin = run("tokens", "create", "--scopes", scopes, "--store", url).stdout.strip()
+    with started("turnledger", "serve", "--port", "0", "--store", url, "--log-level", "error") as running:
+        _use_tokens(running.url, url, {"TURNLEDGER_API_KEY": admin})
+
+
+def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
+    at = ("--server", server)
     refused = run("chats", "list", *at)
     assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert refused.stderr.startswith("missing_token: ")
