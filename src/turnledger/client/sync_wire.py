@@ -104,13 +104,16 @@ class SyncWire:
 
     def enrol(self, stream: Stream[Any]) -> None:
         """Have a stream closed with the client."""
-        self._streams.add(stream)
+        with self._waking:
+            self._streams.add(stream)
 
     def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
-        self._is_closed = True
-        self.wake()
-        for stream in list(self._streams):
+        with self._waking:
+            self._is_closed = True
+            self._waking.notify_all()
+            streams = list(self._streams)
+        for stream in streams:
             stream._fail(closed())
         if self._is_own:
             self._http.close()
