@@ -65,6 +65,10 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         reply?.close();
       }
     }
+  } catch (problem) {
+    // Refused for good: that is an end, too.
+    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    throw problem;
   } finally {
     followed.known();
   }

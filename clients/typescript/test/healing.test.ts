@@ -11,6 +11,7 @@ import {
   events,
   failed,
   finished,
+  json,
   OTHER_TURN,
   REFUSED,
   ScriptedServer,
@@ -237,6 +238,20 @@ test("a stop of a turn that never came to be stops nothing", async () => {
   assert.equal(await stream.stop(), null);
   await assert.rejects(all(stream), errors.ConversationBusy);
   server.done();
+});
+
+test("a stop of a chat where nothing runs stops what was asked for there, once it begins", async () => {
+  const ended = { state: "discarded", committed: false, failure: null };
+  let begin = (): void => {};
+  const waits: Promise<string>[] = [new Promise((resolve) => (begin = () => resolve("tlt_1")))];
+  const nothing = { ...json({ ...ended, state: null }), meanwhile: () => begin() };
+  const server = new ScriptedServer(nothing, events([STARTED], "silence"), json(ended));
+  const chat = chatOf(server, { apiKey: () => waits.shift() ?? "tlt_1" });
+  const stream = chat.send("Hi", { stream: true });
+  await new Promise((resolve) => setTimeout(resolve)); // by now it has asked for its token, and waits for that
+  assert.deepEqual(await chat.stop({ policy: "discard" }), ended);
+  assert.deepEqual(asked(server), [`POST /api/chats/${CHAT}/stop`, ASKED, `POST /api/turns/${TURN}/stop`]);
+  stream.close();
 });
 
 test("a signal ends it with its reason, while it reads and while it pauses", async () => {
