@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from tests.clients.nursery import Nursery
 from tests.crash.served import Served, served
 from turnledger import Ledger
 from turnledger.engine.system_clock import SystemClock
+from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.settings import Settings
 from turnledger.stores.memory import MemoryStore
@@ -36,6 +37,8 @@ class Place(ABC):
     """What stands between the client and the ledger, and can be broken."""
 
     base_url = ""
+    knows: Mapping[str, Any] = {}
+    """What scenarios are told of it, by name."""
 
     @abstractmethod
     async def begin(self) -> None:
@@ -173,6 +176,16 @@ async def served_place(settings: Settings | None = None) -> AsyncIterator[Served
             yield place
         finally:
             await serving.stop_everything()
+
+
+@asynccontextmanager
+async def guarded_place(settings: Settings | None = None) -> AsyncIterator[ServedPlace]:
+    """A server that asks for tokens, and looks often whether they are still valid."""
+    async with served_place(settings) as place:
+        _, text = await place.serving.ledger.tokens.create(scopes=list(TokenScope), name="admin")
+        place.knows = {"admin": text}
+        place.serving.app.service.staying._every = 0.02
+        yield place
 
 
 @asynccontextmanager

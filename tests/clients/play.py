@@ -17,7 +17,7 @@ from tests.clients.drivers.all_drivers import CLIENTS, started
 from tests.clients.drivers.browser import browser_driver, page_site
 from tests.clients.drivers.driver import Driver
 from tests.clients.drivers.embedded import EmbeddedDriver
-from tests.clients.places import Place, embedded_place, process_place, served_place
+from tests.clients.places import Place, embedded_place, guarded_place, process_place, served_place
 from tests.clients.playing import Play
 from tests.clients.scenario import Scenario, all_scenarios
 from turnledger.runners.demo import DemoModel
@@ -36,19 +36,25 @@ async def stage(driver: str, folder: Path) -> AsyncIterator[tuple[Driver, dict[s
         async with (
             page_site() as site,
             served_place(Settings(origins=(site.origin,))) as served,
+            guarded_place(Settings(origins=(site.origin,))) as guarded,
             browser_driver(site) as page,
         ):
-            yield page, {None: served}
+            yield page, {None: served, "guarded": guarded}
     else:
-        async with served_place() as served, process_place(folder) as process, started(driver) as client:
-            yield client, {None: served, "process": process}
+        async with (
+            served_place() as served,
+            guarded_place() as guarded,
+            process_place(folder) as process,
+            started(driver) as client,
+        ):
+            yield client, {None: served, "guarded": guarded, "process": process}
 
 
 def can_play(driver: str, scenario: Scenario) -> bool:
     """Whether a driver can play a scenario: not each has a wire, or a server that can be killed."""
     if driver == "embedded":
         return scenario.is_contract
-    return driver != "browser" or scenario.server is None
+    return driver != "browser" or scenario.server != "process"
 
 
 async def _main(given: argparse.Namespace) -> int:

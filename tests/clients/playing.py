@@ -64,6 +64,7 @@ class Play:
             "scope": f"scope-{unique}",
             "unique": f"word-{unique}",
             "base_url": place.base_url,
+            **place.knows,
         }
         self._started: dict[str, Started] = {}
         self._all: list[Started] = []

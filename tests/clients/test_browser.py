@@ -12,7 +12,17 @@ from tests.clients.play import can_play, stage
 from tests.clients.playing import Play
 from tests.clients.scenario import all_scenarios
 
-ABOUT = ("wire:", "lost: a rename", "lost: a chat", "following:", "keeping:", "stopping:", "branching: back")
+ABOUT = (
+    "keeping:",
+    "following:",
+    "branching: back",
+    "stopping: a stop by",
+    "lost: a rename of",
+    "wire: a stream that falls",
+    "wire: a request that arrives twice",
+    "wire: a turn whose reader",
+    "wire: a server that is not there",
+)
 NAMES = [
     name
     for name, scenario in all_scenarios().items()

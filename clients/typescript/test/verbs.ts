@@ -111,6 +111,24 @@ const VERBS: Record<string, (call: Call) => unknown> = {
     }
     return told;
   },
+  "client.export": async ({ on, given }) => {
+    const lines: string[] = [];
+    for await (const line of on.export(given)) lines.push(line);
+    return lines;
+  },
+  "client.import": async ({ on, given: { lines, ...given } }) => (await on.importChats(lines, given)).map(snake),
+  "tokens.create": async ({ on, given }) => snake(await on.tokens.create(given)),
+  "tokens.list": async ({ on, given }) => (await on.tokens.list(given).all()).map(snake),
+  "tokens.revoke": async ({ on, given: { token, ...given } }) => {
+    await on.tokens.revoke(token, given);
+    return null;
+  },
+  "shares.create": async ({ on, given }) => snake(await on.shares.create(given)),
+  "shares.list": async ({ on, given }) => (await on.shares.list(given).all()).map(snake),
+  "shares.revoke": async ({ on, given: { share, ...given } }) => {
+    await on.shares.revoke(share, given);
+    return null;
+  },
   "client.models": async ({ on, given }) => (await on.models(given)).map((model: { id: string }) => model.id),
   "chat.send": (call) => asked(call, call.on.send(call.given["input"], call.given)),
   "chat.edit": (call) => asked(call, call.on.edit(call.given["turn"], call.given["input"], call.given)),

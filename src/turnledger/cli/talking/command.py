@@ -30,7 +30,7 @@ def chat(
     name: Annotated[
         str | None,
         typer.Argument(
-            metavar="[CHAT]",
+            metavar="CHAT",
             help="Go on with this one: its id, as in conv_…, or conversation_key.",
             autocompletion=chats_beginning_with,
         ),

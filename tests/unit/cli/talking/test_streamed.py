@@ -25,6 +25,10 @@ Setext
    with a paragraph
 3. third
 
+10. tenth
+
+11. eleventh
+
 * bullet
 * bullet
 
