@@ -34,7 +34,7 @@ export class TurnStream extends Stream<TurnEvent> {
       known: () => {
         known();
         found?.(this);
-        if (followed.isFinished) void outbox?.forget(idempotencyKey);
+        if (followed.isFinished) forgotten(wire, idempotencyKey);
       },
     });
     super((ending) => heal(wire, followed, ending), signal, true);
@@ -105,6 +105,11 @@ async function recorded(wire: Wire, idempotencyKey: string, request: Asked): Pro
   const { body, headers } = request as { body: string; headers: Record<string, string> };
   await wire.options.outbox?.record({ idempotencyKey, baseUrl: wire.base, body, headers });
   return request;
+}
+
+/** That an answered message cannot be removed is no reason to keep the answer back: sent again, it happens once. */
+function forgotten({ options }: Wire, idempotencyKey: string): void {
+  (async () => options.outbox?.forget(idempotencyKey))().catch(() => {});
 }
 
 /** What is known of a turn that nobody has told of yet. */

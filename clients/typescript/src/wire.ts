@@ -103,7 +103,7 @@ export class Wire {
 
   constructor(base: string, options: ClientOptions) {
     this.base = base.replace(/\/+$/, "");
-    this.options = { fetch: (...given) => fetch(...given), timer: after, random: Math.random, now: Date.now, ...options };
+    this.options = { fetch: (...given) => fetch(...given), timer: after, random: Math.random, now: () => performance.now(), ...options };
     this.retries = { times: 10, first: 100, most: 5_000, patience: 60_000, ...options.retries };
   }
 

@@ -82,7 +82,7 @@ test("a stream cut within an event is read on behind the last whole one", async 
 });
 
 test("before the turn is known, the same request is sent again under the same key", async () => {
-  const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), { ...events([]), ending: "cut", headers: {} }, events(WHOLE));
+  const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), { ...events([]), ending: "cut", status: 502 }, events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
   assert.deepEqual(asked(server), [ASKED, ASKED, ASKED, ASKED]);
   assert.equal(new Set(server.heard.map((each) => JSON.stringify([each.headers, each.body]))).size, 1);
@@ -93,6 +93,12 @@ test("events that were told before are dropped, and a gap is a broken stream", a
   const server = new ScriptedServer(events(WHOLE.slice(0, 1), "cut"), gap, events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
   assert.deepEqual(asked(server), [ASKED, READ(1), READ(2)]);
+});
+
+test("what is no Turnledger is not asked twice", async () => {
+  const server = new ScriptedServer({ pieces: ["<!doctype html>"] });
+  await assert.rejects(heard(server), { name: "RequestFailed" });
+  assert.equal(server.heard.length, 1);
 });
 
 test("a stream that ends early has lost its turn, and is asked for again", async () => {
