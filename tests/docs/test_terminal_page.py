@@ -22,7 +22,6 @@ def test_its_screen_is_what_is_seen(tmp_path: Path) -> None:
         for typed in re.findall(r"^[0-9]+ › (.*)", screen, re.MULTILINE):
             window.ready()
             window.say(typed)
-            window.until(lambda: not window.last_input.endswith(typed), "that it is said")
         window.ready()
         assert window.everything.startswith(screen.rstrip())
 

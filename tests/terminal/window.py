@@ -97,8 +97,9 @@ class Window:
     def say(self, text: str) -> None:
         """Type a line, and Enter once it is there: keys before a prompt would be pressed into the void."""
         self.type(text)
-        self.until(lambda: any(text[-20:] in line for line in self.lines), text)
+        self.until(lambda: text[-20:] in self.last_input, text)
         self.type(ENTER)
+        self.until(lambda: text[-20:] not in self.last_input, f"{text}, and Enter")
 
     def resize(self, columns: int, rows: int) -> None:
         """Make the window larger or smaller."""

@@ -252,7 +252,7 @@ class RunningHere:
         """It cannot go on without this process: it ends, and nothing of it stays."""
         if self._running is not None:
             self._running.cancel()
-            await asyncio.wait((self._running,))
+            await asyncio.gather(self._running, return_exceptions=True)
 
 
 def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> SeenChat:

@@ -86,6 +86,8 @@ class Telling:
                 await answering.leave()
             self._screen.blocks(self._streamed.rest())
             self._screen.settle()
+        if not hearing.cancelled():
+            hearing.result()
         if stopping is not None and self._told.problem is None and not stopping.cancelled():
             self._told.problem = stopping.result() if self._told.state is None else None
         return self._told
