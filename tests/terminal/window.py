@@ -101,6 +101,10 @@ class Window:
         self.type(ENTER)
         self.until(lambda: text[-20:] not in self.last_input, f"{text}, and Enter")
 
+    def send_signal(self, number: signal.Signals) -> None:
+        """Tell the program something from outside."""
+        os.kill(self._child, number)
+
     def resize(self, columns: int, rows: int) -> None:
         """Make the window larger or smaller."""
         self._screen.resize(rows, columns)

@@ -36,6 +36,8 @@ class Told:
     def __init__(self) -> None:
         self.state: AttemptState | None = None
         """None if that is not known: nobody follows it any more."""
+        self.may_go_on = False
+        """Whether it may come to an end that nobody follows."""
         self.failure: Failure | None = None
         self.problem: TurnledgerError | None = None
 
@@ -83,7 +85,7 @@ class Telling:
                     await asyncio.wait((task,))
             if hearing.cancelled():
                 self._told.state = None
-                await answering.leave()
+                self._told.may_go_on = await answering.leave()
             self._screen.blocks(self._streamed.rest())
             self._screen.settle()
         if not hearing.cancelled():

@@ -102,8 +102,9 @@ async def test_versions_branches_and_forks(place: OnStore) -> None:
     assert [branch.length for branch in await talk.branches()] == [2, 2, 2]
     await talk.undo(second.id)
     assert [turn.asked for turn in (await talk.look()).turns] == ["One"]
-    forked = await talk.fork(first.id)
+    forked = await talk.fork(first.id, "Another")
     assert forked.id != talk.id
+    assert (await forked.look()).chat.title == "Another"
     assert [turn.asked for turn in (await forked.look()).turns] == ["One"]
 
 
