@@ -8,7 +8,13 @@ pytest.register_assert_rewrite("tests.clients.playing", "tests.clients.scenario"
 
 from tests.clients.drivers.all_drivers import started  # noqa: E402
 from tests.clients.drivers.driver import Driver  # noqa: E402
-from tests.clients.places import ProcessPlace, ServedPlace, process_place, served_place  # noqa: E402
+from tests.clients.places import (  # noqa: E402
+    ProcessPlace,
+    ServedPlace,
+    guarded_place,
+    process_place,
+    served_place,
+)
 
 
 @pytest.fixture(scope="module")
@@ -20,6 +26,13 @@ def anyio_backend() -> str:
 async def served() -> AsyncIterator[ServedPlace]:
     """One server for all tests of a module."""
     async with served_place() as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
+async def guarded() -> AsyncIterator[ServedPlace]:
+    """One that asks for tokens."""
+    async with guarded_place() as place:
         yield place
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,9 @@ from tests.clients.nursery import Nursery
 from tests.crash.served import Served, served
 from turnledger import Ledger
 from turnledger.engine.system_clock import SystemClock
+from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
+from turnledger.server.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 
@@ -35,14 +37,16 @@ class Place(ABC):
     """What stands between the client and the ledger, and can be broken."""
 
     base_url = ""
+    knows: Mapping[str, Any] = {}
+    """What scenarios are told of it, by name."""
 
     @abstractmethod
     async def begin(self) -> None:
         """Everything is whole again: another scenario begins."""
 
     @abstractmethod
-    async def queued(self, count: int) -> None:
-        """Wait until so many turns wait for others."""
+    async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
+        """Wait until so many turns run, or wait for others."""
 
     async def faults(self, faults: list[dict[str, Any] | None]) -> None:
         """Plan what happens to the next requests."""
@@ -70,9 +74,8 @@ class EmbeddedPlace(Place):
     async def begin(self) -> None:
         pass
 
-    async def queued(self, count: int) -> None:
-        while self._ledger.at_work().waiting != count:
-            await asyncio.sleep(0)
+    async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
+        await at_work(self._ledger, running, waiting)
 
 
 class ProxiedPlace(Place):
@@ -114,9 +117,8 @@ class ServedPlace(ProxiedPlace):
         super().__init__(proxy)
         self.serving = serving
 
-    async def queued(self, count: int) -> None:
-        while self.serving.ledger.at_work().waiting != count:
-            await asyncio.sleep(0.001)
+    async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
+        await at_work(self.serving.ledger, running, waiting)
 
 
 class ProcessPlace(ProxiedPlace):
@@ -133,7 +135,7 @@ class ProcessPlace(ProxiedPlace):
         if self._pid is None:
             await self.server("start")
 
-    async def queued(self, count: int) -> None:
+    async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
         raise AssertionError("nobody looks inside a process")
 
     async def server(self, what: str) -> None:
@@ -153,18 +155,37 @@ class ProcessPlace(ProxiedPlace):
         self._nursery.close()
 
 
+async def at_work(ledger: Ledger, running: int | None, waiting: int | None) -> None:
+    """Wait until so many turns run in a ledger, and wait there."""
+    while True:
+        now = ledger.at_work()
+        if running in (None, now.running) and waiting in (None, now.waiting):
+            return
+        await asyncio.sleep(0.001)  # clients have threads and processes of their own
+
+
 @asynccontextmanager
-async def served_place() -> AsyncIterator[ServedPlace]:
+async def served_place(settings: Settings | None = None) -> AsyncIterator[ServedPlace]:
     """A server with the demo model, in this loop."""
     async with (
-        served(DemoModel(pace=0), store=MemoryStore(), clock=MovingClock()) as serving,
-        FaultProxy(serving.port, by_exchange=True) as proxy,
+        served(DemoModel(pace=0), settings, store=MemoryStore(), clock=MovingClock()) as serving,
+        FaultProxy(serving.port, by_exchange=True, spared=b"OPTIONS ") as proxy,
     ):
         place = ServedPlace(serving, proxy)
         try:
             yield place
         finally:
             await serving.stop_everything()
+
+
+@asynccontextmanager
+async def guarded_place(settings: Settings | None = None) -> AsyncIterator[ServedPlace]:
+    """A server that asks for tokens, and looks often whether they are still valid."""
+    async with served_place(settings) as place:
+        _, text = await place.serving.ledger.tokens.create(scopes=list(TokenScope), name="admin")
+        place.knows = {"admin": text}
+        place.serving.app.service.staying._every = 0.02
+        yield place
 
 
 @asynccontextmanager

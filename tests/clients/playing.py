@@ -64,6 +64,7 @@ class Play:
             "scope": f"scope-{unique}",
             "unique": f"word-{unique}",
             "base_url": place.base_url,
+            **place.knows,
         }
         self._started: dict[str, Started] = {}
         self._all: list[Started] = []
@@ -124,7 +125,8 @@ class Play:
             "faults": lambda step: self._place.faults(step["faults"]),
             "wire": lambda step: self._place.wire(step["wire"]),
             "faulted": lambda step: self._place.faulted(step["faulted"]),
-            "queued": lambda step: self._place.queued(step["queued"]),
+            "queued": lambda step: self._place.at_work(waiting=step["queued"]),
+            "running": lambda step: self._place.at_work(running=step["running"]),
             "server": lambda step: self._place.server(step["server"]),
         }
         kinds = known.keys() & step.keys()

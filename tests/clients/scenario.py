@@ -22,7 +22,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exceptions: dict[str, str] = msgspec.field(default_factory=dict, name="except")
     """Drivers that cannot play it, and why."""
     server: str | None = None
-    """`process`: it needs a server that can be killed."""
+    """`process`: it needs a server that can be killed; `guarded`: one that asks for tokens."""
     client: dict[str, Any] = {}
     chat: dict[str, Any] | None = {}
     """What its chat is made with; None: there is none."""

@@ -11,6 +11,7 @@ from tests.clients.playing import Play
 from tests.clients.scenario import all_scenarios
 from turnledger.runners.demo import DemoModel
 
+GUARDED = [name for name, scenario in all_scenarios().items() if scenario.server == "guarded"]
 CONTRACT = [name for name, scenario in all_scenarios().items() if scenario.is_contract]
 
 
@@ -28,3 +29,8 @@ async def test_the_embedded_ledger(name: str, embedded: tuple[Driver, Place]) ->
 @pytest.mark.parametrize("name", CONTRACT)
 async def test_a_client(name: str, client: Driver, served: ServedPlace) -> None:
     await Play(all_scenarios()[name], client, served).run()
+
+
+@pytest.mark.parametrize("name", GUARDED)
+async def test_a_client_with_a_token(name: str, client: Driver, guarded: ServedPlace) -> None:
+    await Play(all_scenarios()[name], client, guarded).run()

@@ -25,7 +25,7 @@ class Nowhere(Place):
     async def begin(self) -> None:
         pass
 
-    async def queued(self, count: int) -> None:
+    async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
         pass
 
 

@@ -9,7 +9,7 @@ import type { Change, ChatInfo, Hit, ImportReport, Model } from "./shapes.js";
 import { Shares } from "./shares.js";
 import { Stream } from "./stream.js";
 import { Tokens } from "./tokens.js";
-import { joined, parsed, told, Tries, Wire, type CallOptions, type ClientOptions, type Reply } from "./wire.js";
+import { joined, parsed, told, Tries, unanswered, Wire, type CallOptions, type ClientOptions, type Reply } from "./wire.js";
 
 /** One may be shared by a whole program. It holds no connection of its own. */
 export class Client {
@@ -165,6 +165,7 @@ async function* changes(
         position = id || position;
         if (data) yield { ...camel<Change>(parsed(data)), position: id };
       }
+      throw unanswered("The stream has ended.");
     } catch (problem) {
       await tries.pause(problem);
     } finally {

@@ -38,7 +38,7 @@ export class Tokens {
   }
 
   /** Who asks, and what he may do. */
-  async self({ signal }: CallOptions = {}): Promise<Partial<Token> & Pick<Token, "owner" | "scopes">> {
+  async own({ signal }: CallOptions = {}): Promise<Partial<Token> & Pick<Token, "owner" | "scopes">> {
     return camel(await this.#wire.json({ path: "/api/tokens/self" }, signal));
   }
 

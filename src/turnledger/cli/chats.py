@@ -147,7 +147,8 @@ def _print_hits(hits: Iterable[HitTold]) -> None:
 def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:
     from rich.text import Text
 
-    from turnledger.cli.screen import GAP, open_screen
+    from turnledger.cli.records import GAP
+    from turnledger.cli.screen import open_screen
 
     screen = open_screen()
     screen.text(Text(title, "bold"))

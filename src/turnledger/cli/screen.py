@@ -5,16 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
-if TYPE_CHECKING:
-    from turnledger.cli.records import Column
+from turnledger.cli.records import GAP, Column
 
-GAP = 2
-"""Spaces between columns, and before what stands below a line."""
 NARROWEST = 8
 """Characters of a text in a line, however little room there is."""
 

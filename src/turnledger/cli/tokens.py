@@ -25,7 +25,7 @@ USUAL = "chats:read,chats:write,turns:run"
 KNOWN = "chats:read, chats:write, turns:run, admin"
 COLUMNS = (
     Column("ID"),
-    Column("OWNER", least=8),
+    Column("OWNER", least=8, wraps=True),
     Column("NAME", least=8),
     Column("ALLOWS", least=14, wraps=True),
     Column("EXPIRES"),

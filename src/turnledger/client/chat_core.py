@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -117,6 +117,7 @@ class ChatCore:
 
     def _asked(self, said: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> Following:
         check(options)
+        self._client.check_model(options)
         key = idempotency_key_of(options)
         body_of(said)  # what cannot be sent is refused here, where it was said
 
@@ -124,9 +125,25 @@ class ChatCore:
             model = yield from self._client.model_for(options)
             return turn_request(model, said, place, options, key)
 
+        return self._followed(ask, key)
+
+    def again(self, request: Request, idempotency_key: str) -> Following:
+        """Ask once more for a turn, by the request that asked for it."""
+
+        def ask() -> Doing[Request]:
+            yield from ()
+            return request
+
+        return self._followed(ask, idempotency_key)
+
+    def _followed(self, ask: Callable[[], Doing[Request]], idempotency_key: str) -> Following:
         client = self._client
         following = Following(
-            client.trying(), client.retries, ask=ask, idempotency_key=key, on_place=self._found_at
+            client.trying(),
+            client.retries,
+            ask=ask,
+            idempotency_key=idempotency_key,
+            on_place=self._found_at,
         )
         self._asked_for.add(following)
         return following

@@ -16,8 +16,27 @@ from turnledger.client.event_parser import EventParser, SentEvent
 from turnledger.client.problems import OF_THE_PROCESS, Told, failed_with, like, told_by, told_in_stream
 from turnledger.client.retrying import Retries, Trying
 from turnledger.client.shapes import TurnRestarted
-from turnledger.client.wire import READ, Broken, Doing, Forget, Give, Open, Pause, Record, Reply, Request
-from turnledger.errors import RequestFailed, ServerUnavailable, TurnledgerError, TurnNotFound, TurnStopped
+from turnledger.client.wire import (
+    READ,
+    Broken,
+    Doing,
+    Forget,
+    Give,
+    Keep,
+    Open,
+    Pause,
+    Record,
+    Reply,
+    Request,
+)
+from turnledger.errors import (
+    NotAdmitted,
+    RequestFailed,
+    ServerUnavailable,
+    TurnledgerError,
+    TurnNotFound,
+    TurnStopped,
+)
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
@@ -60,6 +79,7 @@ class Following:
         self._request_id: str | None = None
         self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
+        self._was_answered = False
         self._is_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
@@ -82,10 +102,13 @@ class Following:
                 yield Record(self.idempotency_key, self._request)
         try:
             yield from self._until_known()
-        except TurnledgerError:
-            # Where it was given up, the end is not known: it is kept for another time.
-            if self.idempotency_key is not None and not self._is_given_up:
-                yield Forget(self.idempotency_key)
+        except TurnledgerError as problem:
+            if self.idempotency_key is not None:
+                # Of what cannot be reached, or was told to come back, the end is not known.
+                if self._is_given_up or isinstance(problem, NotAdmitted):
+                    yield Keep(self.idempotency_key, self._was_answered or self._may_have_arrived)
+                else:
+                    yield Forget(self.idempotency_key)
             raise
         if self.idempotency_key is not None:
             yield Forget(self.idempotency_key)
@@ -96,6 +119,7 @@ class Following:
         while True:
             opened: Reply | Broken = yield Open(self._next_request())
             trouble: Told | Broken | None
+            self._was_answered |= isinstance(opened, Reply)
             if isinstance(opened, Broken):
                 self._may_have_arrived |= opened.may_have_arrived
                 trouble = opened

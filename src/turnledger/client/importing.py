@@ -19,10 +19,12 @@ PIECE = 256 * 1024
 Source: TypeAlias = bytes | Sequence[bytes] | BinaryIO | Iterable[bytes]
 """The text of an export: whole, in pieces of any size, or a file that is open for reading bytes."""
 
+_ONCE = "Some chats may have been taken in. Import the same again: those are left as they are."
+
 
 class _Line(msgspec.Struct):
     done: dict[str, int] | None = None
-    error: msgspec.Raw | None = None
+    error: dict[str, Any] | None = None
 
 
 def import_chats(trying: Trying, source: Source, scope: str | None) -> Doing[tuple[ImportReport, ...]]:
@@ -32,14 +34,14 @@ def import_chats(trying: Trying, source: Source, scope: str | None) -> Doing[tup
     exchanging = Exchanging(
         trying,
         is_repeatable=read_again is not None,
-        once="Some chats may have been taken in. Import the same again: those are left as they are.",
+        once=_ONCE,
     )
     request = Request(
         method="POST",
         path="/api/import",
         headers={"content-type": "application/x-ndjson"},
         query=() if scope is None else (("scope", scope),),
-        pieces=read_again or (lambda: _only_bytes(source)),
+        pieces=read_again or _ReadOnce(source),
     )
     reply = yield from exchanging.ask(request)
     *told, last = reply.body.splitlines() or [b"{}"]
@@ -63,6 +65,24 @@ def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:
     if hasattr(source, "read") and hasattr(source, "seekable") and source.seekable():
         return _reader_of_file(source)
     return None
+
+
+class _ReadOnce:
+    """What reads something that can be read only once."""
+
+    def __init__(self, source: Iterable[bytes]) -> None:
+        self._source = source
+        self._has_begun = False
+
+    def __call__(self) -> Iterator[bytes]:
+        """Begin. Raises ServerUnavailable if some of it was sent before: the rest alone is another file."""
+        if self._has_begun:
+            raise ServerUnavailable(f"The server asks for another try, and this can be read once. {_ONCE}")
+        return self._pieces()
+
+    def _pieces(self) -> Iterator[bytes]:
+        self._has_begun = True
+        yield from _only_bytes(self._source)
 
 
 def _reader_of_file(file: BinaryIO) -> Callable[[], Iterator[bytes]]:

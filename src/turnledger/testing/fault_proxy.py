@@ -59,12 +59,14 @@ class FaultProxy:
     """Passes connections on to a port of this machine. Each takes the next planned fault, if there is one.
 
     With `by_exchange`, each request takes one: what a client sends after an answer has begun is the next
-    request, over whichever connection it comes. Bytes are counted from there."""
+    request, over whichever connection it comes. Bytes are counted from there. Requests that begin with
+    `spared` take none: `b"OPTIONS "`, for what browsers ask beforehand."""
 
-    def __init__(self, server_port: int, *, by_exchange: bool = False) -> None:
+    def __init__(self, server_port: int, *, by_exchange: bool = False, spared: bytes | None = None) -> None:
         self.server_port = server_port
         """Where connections are passed on to, from the next one on."""
         self.by_exchange = by_exchange
+        self._spared = spared
         self._plans: deque[Fault | None] = deque()
         self._listening: asyncio.Server | None = None
         self._lines: set[_Line] = set()
@@ -138,8 +140,10 @@ class FaultProxy:
         self.faults += 1
         self._changed.set()
 
-    def next_exchange(self) -> Exchange:
+    def next_exchange(self, begin: bytes = b"") -> Exchange:
         """The next one, with what is planned for it."""
+        if self._spared is not None and begin.startswith(self._spared):
+            return Exchange()
         self.exchanges.append(Exchange(self._plans.popleft() if self._plans else None))
         return self.exchanges[-1]
 
@@ -203,15 +207,15 @@ class _Line:
             while piece := await reader.read(_PIECE):
                 await self.flows.wait()
                 if way == "sent":
-                    self._begin_if_new()
+                    self._begin_if_new(piece)
                 if not await self._pass(piece, writer, way):
                     return
 
-    def _begin_if_new(self) -> None:
+    def _begin_if_new(self, piece: bytes) -> None:
         if self._proxy.by_exchange and (self.exchange.received or not self._has_begun):
             self._has_begun = True
             self._said, self._echo = b"", None
-            self.exchange = self._proxy.next_exchange()
+            self.exchange = self._proxy.next_exchange(piece)
 
     async def _pass(self, piece: bytes, writer: asyncio.StreamWriter, way: str) -> bool:
         """Pass a piece on, up to where the fault comes; whether there is more to come."""

@@ -175,6 +175,15 @@ class EmbeddedDriver(Driver):
                 break
         return told
 
+    async def _client_export(self, *, scope: str | None = None) -> list[str]:
+        lines = self._ledger.transfer.export_all(scope=scope)
+        return [line.decode().rstrip("\n") async for line in lines]
+
+    async def _client_import(self, *, lines: list[str], scope: str | None = None) -> list[Any]:
+        text = [line.encode() + b"\n" for line in lines]
+        reports = self._ledger.transfer.import_lines(text, scope=scope)
+        return [plain(report) async for report in reports]
+
     async def _client_models(self) -> list[str]:
         return [each["id"] for each in await self._model.models()]
 

@@ -20,6 +20,7 @@ from turnledger.model.event import TextDelta, TurnFinished
 OF_TURNS = frozenset({"chat.send", "chat.edit", "chat.regenerate"})
 MAKERS = frozenset({"chats.create", "chats.open", "chats.reset", "chat.fork"})
 NO_REQUEST = frozenset({"chats.open"})
+GROUPS = frozenset({"chats", "tokens", "shares"})
 
 
 class PythonDriver(Driver):
@@ -151,7 +152,10 @@ class PythonDriver(Driver):
             return {"id": on.id}
         if verb == "client.models":
             return [model if isinstance(model, str) else model.id for model in await self._call(on.models)]
-        method = getattr(on.chats if kind == "chats" else on, name)
+        if verb == "client.import":
+            lines = [line.encode() + b"\n" for line in given.pop("lines")]
+            return await self._call(on.import_chats, lines, **given)
+        method = getattr(getattr(on, kind) if kind in GROUPS else on, name)
         if name in ("list", "search", "turns", "export", "branches", "events"):
             found: list[Any] = []
             asks = name in ("events", "export")
@@ -329,7 +333,10 @@ SHOWN: dict[str, Callable[[Any], Any]] = {
     "chat.siblings": sibling,
     "chat.export": line,
     "chats.search": hit,
+    "client.export": line,
     "chat.delete": lambda _: None,
+    "tokens.revoke": lambda _: None,
+    "shares.revoke": lambda _: None,
 }
 
 

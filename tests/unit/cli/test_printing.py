@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from turnledger.cli.printing import aligned, as_json, printable_json
 from turnledger.model.item import Item
@@ -26,6 +28,14 @@ def test_an_item_is_told_as_it_was_given_on_one_line(raw: str) -> None:
     text = as_json([Item(raw.encode())])
     assert text.isprintable()
     assert json.loads(text) == [json.loads(raw)]
+
+
+@given(st.dictionaries(st.text(), st.text()))
+def test_whatever_json_says_it_says_in_print(value: dict[str, str]) -> None:
+    for raw in (json.dumps(value, ensure_ascii=False), json.dumps(value, ensure_ascii=False, indent=1)):
+        text = printable_json(raw)
+        assert text.isprintable()
+        assert json.loads(text) == value
 
 
 def test_what_can_be_printed_is_left_alone() -> None:

@@ -376,10 +376,12 @@ def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
         ((begun(*WHOLE),), ["record k", "forget k"]),
         ((begun(started(), finished(2, "failed", "model_timeout")),), ["record k", "forget k"]),
         ((refused(409, "conversation_busy"),), ["record k", "forget k"]),
-        ((CUT,) * 5, ["record k"]),
-        ((refused(503, "shutting_down"),) * 5, ["record k"]),
-        ((refused(503, "store_unavailable"),) * 5, ["record k"]),
-        ((refused(429, "queue_full"),) * 5, ["record k"]),
+        ((CUT,) * 5, ["record k", "keep k as tried"]),
+        ((Broken("nobody there", may_have_arrived=False),) * 5, ["record k", "keep k as untried"]),
+        ((refused(503, "shutting_down"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(401, "token_expired"),), ["record k", "keep k as tried"]),
     ],
 )
 def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:

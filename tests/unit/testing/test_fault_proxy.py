@@ -156,11 +156,11 @@ class Listener:
 
 
 @asynccontextmanager
-async def listening(*, by_exchange: bool = True) -> AsyncIterator[tuple[Listener, FaultProxy]]:
+async def listening(spared: bytes | None = None) -> AsyncIterator[tuple[Listener, FaultProxy]]:
     listener = Listener()
     server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    async with FaultProxy(port, by_exchange=by_exchange) as proxy:
+    async with FaultProxy(port, by_exchange=True, spared=spared) as proxy:
         yield listener, proxy
     server.close()
 
@@ -190,6 +190,18 @@ async def test_each_request_of_one_connection_takes_a_plan_where_that_is_asked_f
         assert await reader.read() == b"ans"
         assert [(each.sent, each.received) for each in proxy.exchanges] == [(6, 9), (7, 3)]
         assert listener.got == [b"first.second."]
+        writer.close()
+
+
+async def test_requests_that_are_spared_take_no_plan() -> None:
+    async with listening(spared=b"MAY ") as (_, proxy):
+        proxy.plan(Fault(received=3))
+        reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
+        writer.write(b"MAY I?.")
+        assert await reader.readexactly(9) == b"answer 0."
+        writer.write(b"words.")
+        assert await reader.read() == b"ans"
+        assert len(proxy.exchanges) == 1
         writer.close()
 
 

@@ -1,0 +1,208 @@
+/** What each verb asks for, and what it makes of the answer. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { errors, type Chat } from "../src/index.js";
+import {
+  all,
+  BRANCH,
+  CHAT,
+  CHAT_INFO,
+  error,
+  events,
+  finished,
+  json,
+  ScriptedServer,
+  standing,
+  STARTED,
+  TURN,
+  type Heard,
+  type Scripted,
+} from "./scripted-server.js";
+
+async function asked(answer: Scripted, call: (chat: Chat) => Promise<unknown>): Promise<[Heard, any]> {
+  const server = new ScriptedServer(answer);
+  const told = await call(server.client().chats.open(CHAT));
+  server.done();
+  return [server.only, told];
+}
+
+const LISTED = json(CHAT_INFO);
+
+test("ids are checked before anything is sent", () => {
+  const { chats } = new ScriptedServer().client();
+  for (const id of ["", "conv_", "conv_123", CHAT.toUpperCase(), TURN, `${CHAT}\n`]) {
+    assert.throws(() => chats.open(id), errors.InvalidId);
+  }
+  assert.throws(() => chats.open(CHAT).edit("turn_x", "Hi"), errors.InvalidId);
+  assert.throws(() => chats.open({ conversationKey: "" }), errors.InvalidInput);
+  assert.throws(() => chats.open("tlt_secret"), (problem) => !problem.message.includes("secret"));
+});
+
+test("what is said of a turn goes into headers and body", async () => {
+  const server = new ScriptedServer(events([STARTED, finished()]), standing("Hello"));
+  await server.client().chats.open(CHAT).send([{ role: "user", content: "Hi" }], {
+    model: "other",
+    instructions: "Be brief.",
+    primer: [{ role: "user", content: "Before" }],
+    settings: { temperature: 0 },
+    onBusy: "interrupt",
+    onStop: "discard",
+    onFailure: "keep",
+    onDisconnect: "keep",
+    mustExist: true,
+    idempotencyKey: "Ä 1",
+  });
+  const { headers, body } = server.heard[0] as Heard;
+  assert.deepEqual(body, {
+    model: "other",
+    chat: CHAT,
+    input: [{ role: "user", content: "Hi" }],
+    instructions: "Be brief.",
+    primer: [{ role: "user", content: "Before" }],
+    settings: { temperature: 0 },
+    stream: true,
+  });
+  assert.deepEqual(
+    Object.entries(headers).filter(([name]) => /^(x-|idem)/.test(name)).sort(),
+    [
+      ["idempotency-key", "%C3%84%201"],
+      ["x-conversation-expect", "continued"],
+      ["x-turn-on-busy", "interrupt"],
+      ["x-turn-on-disconnect", "keep"],
+      ["x-turn-on-failure", "keep"],
+      ["x-turn-on-stop", "discard"],
+    ],
+  );
+});
+
+test("an edit and another answer name the turn whose place they take", async () => {
+  for (const [call, said] of [
+    [(chat: Chat) => chat.edit(TURN, "New", { stream: true }), { input: "New", replaces: TURN }],
+    [(chat: Chat) => chat.edit({ id: TURN }, "New", { stream: true }), { input: "New", replaces: TURN }],
+    [(chat: Chat) => chat.regenerate(TURN, { stream: true }), { regenerates: TURN }],
+    [(chat: Chat) => chat.regenerate(null, { stream: true }), { regenerates: true }],
+  ] as const) {
+    const [heard] = await asked(events([STARTED, finished()]), (chat) => all(call(chat)));
+    assert.deepEqual(heard.body, { model: "demo", chat: CHAT, ...said, stream: true });
+  }
+});
+
+test("a chat that goes by its key learns its id, and still goes by its key", async () => {
+  const turn = [STARTED, finished()];
+  const server = new ScriptedServer(events(turn), standing("a"), events(turn), standing("b"), LISTED);
+  const chat = server.client().chats.open({ conversationKey: "k", scope: "s" });
+  assert.deepEqual([chat.id, chat.conversationKey, chat.scope], [null, "k", "s"]);
+  await chat.send("One");
+  assert.equal(chat.id, CHAT);
+  await chat.send("Two");
+  await chat.rename("T");
+  assert.deepEqual(server.heard[2]?.body, { model: "demo", conversation_key: "k", scope: "s", input: "Two", stream: true });
+  assert.equal(server.heard[4]?.path, `/api/chats/${CHAT}`);
+});
+
+test("the id of a chat is looked up where only its key is known", async () => {
+  const server = new ScriptedServer(json({ data: [CHAT_INFO], next: null, as_of: "p" }), LISTED);
+  await server.client().chats.open({ conversationKey: "a b" }).pin();
+  assert.deepEqual(server.heard.map((each) => each.path), ["/api/chats?conversation_key=a+b", `/api/chats/${CHAT}`]);
+  const none = new ScriptedServer(json({ data: [], next: null, as_of: "p" }), json({ data: [], next: null, as_of: "p" }));
+  const chat = none.client().chats.open({ conversationKey: "a" });
+  await assert.rejects(chat.info(), errors.ConversationNotFound);
+  assert.equal(await chat.stop(), null);
+});
+
+test("without a model there, the only one that the server has answers", async () => {
+  const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
+  await new ScriptedServer().client(); // names one
+  await server.client({ model: undefined as unknown as string }).chats.open(CHAT).send("Hi");
+  assert.equal(server.heard[1]?.body.model, "one");
+  const several = new ScriptedServer(json({ data: [{ id: "one" }, { id: "two" }] }));
+  const chat = several.client({ model: "" }).chats.open(CHAT);
+  await assert.rejects(chat.send("Hi"), (problem) => problem instanceof errors.InvalidInput && /one, two/.test(problem.message));
+});
+
+test("changes are sent with the revision that was read, or without", async () => {
+  const [heard, told] = await asked(LISTED, (chat) => chat.update({ title: "T", tags: [] }, { revision: 3 }));
+  assert.deepEqual([heard.method, heard.path, heard.headers["if-match"], heard.body], ["PATCH", `/api/chats/${CHAT}`, '"3"', { title: "T", tags: [] }]);
+  assert.equal(told.turnCount, 1);
+  for (const [call, said] of [
+    [(chat: Chat) => chat.rename(null), { title: null }],
+    [(chat: Chat) => chat.pin(), { pinned: true }],
+    [(chat: Chat) => chat.archive(false), { archived: false }],
+  ] as const) {
+    const [changed] = await asked(LISTED, call);
+    assert.deepEqual([changed.body, changed.headers["if-match"]], [said, undefined]);
+  }
+});
+
+test("moves happen once: each has a key of its own", async () => {
+  for (const [call, path, said] of [
+    [(chat: Chat) => chat.fork({ at: TURN, title: "F" }), "fork", { turn: TURN, title: "F" }],
+    [(chat: Chat) => chat.fork(), "fork", {}],
+    [(chat: Chat) => chat.switch(BRANCH), "switch", { branch: BRANCH }],
+    [(chat: Chat) => chat.undo({ turn: TURN, forget: true }), "undo", { turn: TURN, forget: true }],
+    [(chat: Chat) => chat.undo(), "undo", {}],
+  ] as const) {
+    const [heard] = await asked(LISTED, call);
+    assert.deepEqual([heard.method, heard.path, heard.body], ["POST", `/api/chats/${CHAT}/${path}`, said]);
+    assert.match(heard.headers["idempotency-key"] ?? "", /^[0-9a-f]{32}$/);
+  }
+  const [heard, fork] = await asked(LISTED, (chat) => chat.fork({ idempotencyKey: "mine" }));
+  assert.deepEqual([heard.headers["idempotency-key"], fork.id], ["mine", CHAT]);
+});
+
+test("a page has chat, turns and attempts apart", async () => {
+  const turn = { id: TURN, number: 3, kind: "completed", created_at: 5, committed_at: 6 };
+  const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
+  const [heard, told] = await asked(page, (chat) => chat.read({ before: 9, limit: 1, branch: BRANCH }));
+  assert.equal(heard.path, `/api/chats/${CHAT}?before=9&limit=1&branch=${BRANCH}`);
+  assert.deepEqual([told.turns[0].committedAt, told.before, told.attempts[0].endedAt, told.chat.turnCount], [6, 3, null, 1]);
+  assert.equal(told.chat.turns, undefined);
+});
+
+test("turns come newest first, page by page, no more than are wanted", async () => {
+  const page = (numbers: number[], before: number | null): Scripted =>
+    json({ ...CHAT_INFO, turns: numbers.map((number) => ({ number })), before, attempts: [] });
+  const server = new ScriptedServer(page([3, 4], 3), page([1, 2], null));
+  const chat = server.client().chats.open(CHAT);
+  assert.deepEqual((await chat.turns().all()).map((turn) => turn.number), [4, 3, 2, 1]);
+  assert.deepEqual(server.heard.map((each) => each.path.split("?")[1]), ["limit=50", "before=3&limit=50"]);
+  const some = new ScriptedServer(page([3, 4], 3), page([2], 2));
+  const three = await some.client().chats.open(CHAT).turns({ limit: 3 }).all();
+  assert.deepEqual(three.map((turn) => turn.number), [4, 3, 2]);
+  some.done();
+});
+
+test("branches and siblings", async () => {
+  const [heard, branches] = await asked(json({ data: [{ id: BRANCH, is_current: true }], next: null }), (chat) => chat.branches().all());
+  assert.equal(heard.path, `/api/chats/${CHAT}/branches?`);
+  assert.deepEqual(branches, [{ id: BRANCH, isCurrent: true }]);
+  const sibling = { turn: { id: TURN, committed_at: 1 }, branch: BRANCH, is_current: false };
+  const [, siblings] = await asked(json({ data: [sibling] }), (chat) => chat.siblings(TURN));
+  assert.deepEqual(siblings, [{ turn: { id: TURN, committedAt: 1 }, branch: BRANCH, isCurrent: false }]);
+});
+
+test("deleting, restoring, stopping", async () => {
+  const [deleting] = await asked(json({}), (chat) => chat.delete({ purge: true }));
+  assert.deepEqual([deleting.method, deleting.path], ["DELETE", `/api/chats/${CHAT}?purge=true`]);
+  const [restoring] = await asked(LISTED, (chat) => chat.restore());
+  assert.deepEqual([restoring.method, restoring.path], ["POST", `/api/chats/${CHAT}/restore`]);
+  const none = json({ state: null, committed: false, failure: null });
+  const [stopping, ended] = await asked(none, (chat) => chat.stop({ policy: "discard" }));
+  assert.deepEqual([stopping.path, stopping.body, ended], [`/api/chats/${CHAT}/stop`, { policy: "discard" }, null]);
+  const [one] = await asked(none, (chat) => chat.stop({ turn: TURN }));
+  assert.equal(one.path, `/api/turns/${TURN}/stop`);
+});
+
+test("a file comes line by line, and one that is cut off says so", async () => {
+  const [heard, lines] = await asked({ pieces: ["a\nb", "c\n", "d"] }, (chat) => all(chat.export({ format: "markdown" })));
+  assert.equal(heard.path, `/api/chats/${CHAT}/export?format=markdown`);
+  assert.deepEqual(lines, ["a", "bc", "d"]);
+  const server = new ScriptedServer(error(503, "shutting_down"), { pieces: ["a\n", "b"], ending: "cut" });
+  const read: string[] = [];
+  await assert.rejects(async () => {
+    for await (const line of server.client().chats.open(CHAT).export()) read.push(line);
+  }, errors.ServerUnavailable);
+  assert.deepEqual(read, ["a"]);
+});

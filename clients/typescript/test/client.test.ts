@@ -1,0 +1,130 @@
+/** The list of chats, what happens to them, and what else a server is asked for. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { errors, type Change } from "../src/index.js";
+import { all, CHAT, CHAT_INFO, error, json, REFUSED, ScriptedServer, type Scripted } from "./scripted-server.js";
+
+const told = (id: string, event: object): string => `id: ${id}\nevent: e\ndata: ${JSON.stringify(event)}\n\n`;
+const SHARE = "share_01a1e29c3b7e74b1824da121735f1ddd";
+
+test("a chat is made once, under a key", async () => {
+  const server = new ScriptedServer(REFUSED, json(CHAT_INFO, 201));
+  const chat = await server.client().chats.create({ conversationKey: "k", scope: "s", tags: ["a"] });
+  assert.equal(chat.id, CHAT);
+  const [first, second] = server.heard;
+  assert.deepEqual(first?.body, { conversation_key: "k", scope: "s", tags: ["a"] });
+  assert.match(first?.headers["idempotency-key"] ?? "", /^[0-9a-f]{32}$/);
+  assert.deepEqual(first, second);
+});
+
+test("the list goes on behind each page", async () => {
+  const page = (id: string, next: string | null): Scripted => json({ data: [{ ...CHAT_INFO, id }], next, as_of: "p" });
+  const server = new ScriptedServer(page("1", "c"), page("2", null));
+  const listed = server.client().chats.list({ scope: "s", tag: "t", pinned: true, archived: null, deleted: true });
+  assert.deepEqual((await listed.all()).map((chat) => chat.id), ["1", "2"]);
+  assert.deepEqual(server.heard.map((each) => each.path), [
+    "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true",
+    "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true&cursor=c",
+  ]);
+  const limited = new ScriptedServer(page("1", "c"));
+  const pages = await all(limited.client().chats.list({ limit: 1 }).pages());
+  assert.deepEqual([pages.length, pages[0]?.asOf], [1, "p"]);
+  assert.equal(limited.only.path, "/api/chats?archived=false&pinned=any&limit=1");
+});
+
+test("a list with words is what was found, and is wanted", async () => {
+  const hit = (id: string, more: object): object => ({
+    chat: { id, tags: ["t"], archived: false, pinned: false, turn_count: 1, ...more },
+    turn: null,
+    snippet: `in ${id}`,
+    marks: [[0, 2]],
+  });
+  const hits = [hit("1", {}), hit("2", { archived: true }), hit("3", { tags: [] }), hit("4", { pinned: true })];
+  const server = new ScriptedServer(json({ data: hits, next: null, complete: true }));
+  const found = await server.client().chats.list({ q: "a b", tag: "t", pinned: false }).all();
+  assert.deepEqual(found.map((chat) => [chat.id, chat.snippet, chat.turnCount]), [["1", "in 1", 1]]);
+  assert.equal(server.only.path, "/api/search?q=a+b");
+  const searched = new ScriptedServer(json({ data: hits, next: null, complete: true }));
+  const [first] = await searched.client().chats.search("x", { limit: 1 }).all();
+  assert.deepEqual([first?.chat.turnCount, first?.marks], [1, [[0, 2]]]);
+});
+
+test("a reset names the chat that is over", async () => {
+  const server = new ScriptedServer(json(CHAT_INFO));
+  await server.client().chats.reset("k", { replaces: CHAT });
+  assert.deepEqual(server.only.body, { conversation_key: "k", replaces: CHAT });
+});
+
+test("changes are followed through lost connections, from the last position that was told", async () => {
+  const server = new ScriptedServer(
+    { pieces: [told("p1", { type: "start", at: 1 }), ": \nid: p2\n\n"], ending: "cut" },
+    REFUSED,
+    { pieces: [told("p3", { type: "chat.deleted", at: 2, chat: CHAT, scope: null, reason: "deleted" })], ending: "silence" },
+    { pieces: ['event: error\ndata: {"error":{"type":"server_error","code":"shutting_down","message":"m"}}\n\n'] },
+    { pieces: [] },
+    { pieces: [told("p4", { type: "gap", at: 3 })] },
+  );
+  const heard: Change[] = [];
+  for await (const change of server.client({ retries: { times: 0 } }).events({ after: "p0" })) {
+    heard.push(change);
+    if (change.type === "gap") break;
+  }
+  assert.deepEqual(heard.map((change) => [change.type, change.position]), [["start", "p1"], ["chat.deleted", "p3"], ["gap", "p4"]]);
+  assert.deepEqual(server.heard.map((each) => each.headers["last-event-id"]), ["p0", "p2", "p2", "p3", "p3", "p3"]);
+  assert.deepEqual(server.pauses, [100, 200, 100, 200, 400]);
+  server.done();
+});
+
+test("who is let in no more hears no changes", async () => {
+  const server = new ScriptedServer(error(401, "invalid_token"));
+  await assert.rejects(all(server.client().events()), errors.NotAdmitted);
+});
+
+test("changes end when they are closed, also for who waits", async () => {
+  const server = new ScriptedServer({ pieces: [told("p1", { type: "start", at: 1 })], ending: "silence" });
+  const changes = server.client().events();
+  assert.equal((await changes.next()).value?.type, "start");
+  const next = changes.next();
+  changes.close();
+  assert.equal((await next).done, true);
+  assert.equal((await changes.next()).done, true);
+  server.done();
+});
+
+test("files go out and come in by their lines", async () => {
+  const out = new ScriptedServer({ pieces: ['{"a":1}\n{"b":2}\n'] });
+  assert.deepEqual(await all(out.client().export({ scope: "s" })), ['{"a":1}', '{"b":2}']);
+  assert.equal(out.only.path, "/api/export?scope=s");
+  const report = '{"line":1,"did":"imported","chat":"c","turns":2,"why":""}\n';
+  const cut: Scripted = { pieces: [report], ending: "cut" };
+  const server = new ScriptedServer(cut, { pieces: [report, '{"done":{"imported":1}}\n'] });
+  const reports = await server.client().importChats(["a", "b"]);
+  assert.deepEqual(reports, [{ line: 1, did: "imported", chat: "c", turns: 2, why: "" }]);
+  assert.deepEqual([server.heard[1]?.body, server.heard[1]?.headers["content-type"]], ["a\nb", "application/x-ndjson"]);
+  const failing = new ScriptedServer({ pieces: [report, '{"error":{"message":"m","type":"invalid_request_error","code":"storage_full"}}\n'] });
+  await assert.rejects(failing.client().importChats("a"), errors.StorageFull);
+});
+
+test("tokens and links are listed behind the last one that was told", async () => {
+  const tokens = Array.from({ length: 100 }, (_, place) => ({ id: `tok_${place}`, chat_scope: "s" }));
+  const server = new ScriptedServer(json({ data: tokens }), json({ data: [{ id: "tok_last" }] }));
+  const listed = await server.client().tokens.list({ owner: "ann" }).all();
+  assert.deepEqual([listed.length, listed[0]?.chatScope], [101, "s"]);
+  assert.equal(server.heard[1]?.path, "/api/tokens?owner=ann&before=tok_99&limit=100");
+  const one = new ScriptedServer(json({ data: [tokens[0]] }));
+  assert.equal((await one.client().shares.list({ limit: 1 }).all()).length, 1);
+  assert.equal(one.only.path, "/api/shares?limit=1");
+});
+
+test("a link is followed once, under one nonce", async () => {
+  const server = new ScriptedServer(REFUSED, json({ token: "tlt_1", expires_at: null }));
+  assert.equal((await server.client().shares.exchange("tls_1")).token, "tlt_1");
+  assert.deepEqual(server.heard[0]?.body, server.heard[1]?.body);
+  assert.match(server.heard[0]?.body.nonce, /^[0-9a-f]{32}$/);
+  const revoking = new ScriptedServer(json({ data: [{ id: "tok_1" }] }), json({ id: SHARE }));
+  await revoking.client().tokens.revoke("self");
+  await revoking.client().shares.revoke(SHARE);
+  assert.deepEqual(revoking.heard.map((each) => each.path), ["/api/tokens/self", `/api/shares/${SHARE}`]);
+});

@@ -1,0 +1,95 @@
+/** One request, as often as it takes. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { errors } from "../src/index.js";
+import { CHAT, CHAT_INFO, error, json, REFUSED, ScriptedServer } from "./scripted-server.js";
+
+const info = json({ ...CHAT_INFO, turns: [], before: null, attempts: [] });
+
+test("pauses double up to the longest, each a random part shorter", async () => {
+  const refused = Array.from({ length: 8 }, () => REFUSED) as (typeof REFUSED)[];
+  const server = new ScriptedServer(...refused, info);
+  await server.client({ retries: { times: 8, most: 1_000 } }).chats.open(CHAT).info();
+  assert.deepEqual(server.pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
+  const lucky = new ScriptedServer(REFUSED, info);
+  await lucky.client({ random: () => 0 }).chats.open(CHAT).info();
+  assert.deepEqual(lucky.pauses, [50]);
+});
+
+test("as long as a server asks for is waited", async () => {
+  const server = new ScriptedServer(error(429, "server_busy", { "retry-after": "7" }), info);
+  await server.client().chats.open(CHAT).info();
+  assert.deepEqual(server.pauses, [7000]);
+});
+
+test("no retry is begun when patience is at its end", async () => {
+  const server = new ScriptedServer(REFUSED, REFUSED, REFUSED);
+  await assert.rejects(server.client({ retries: { patience: 500 } }).chats.open(CHAT).info(), errors.ServerUnavailable);
+  assert.deepEqual(server.pauses, [100, 200]);
+  const asking = new ScriptedServer(error(503, "store_unavailable", { "retry-after": "3600" }));
+  await assert.rejects(asking.client().chats.open(CHAT).info(), errors.StoreUnavailable);
+  assert.deepEqual(asking.pauses, []);
+});
+
+test("what says not to be repeated is not, nor what another request would not mend", async () => {
+  const refusals = [
+    error(503, "server_busy", { "x-should-retry": "false" }),
+    error(502, "model_unavailable"),
+    error(409, "conversation_busy"),
+    error(500, "store_corrupt", { "x-should-retry": "false" }),
+    error(400, "invalid_input"),
+  ];
+  for (const refusal of refusals) {
+    const server = new ScriptedServer(refusal);
+    await assert.rejects(server.client().chats.open(CHAT).info(), errors.TurnledgerError);
+    server.done();
+  }
+});
+
+test("an answer that is not whole is asked for again", async () => {
+  const server = new ScriptedServer({ pieces: ['{"id":'], ending: "cut" }, { pieces: ['{"id"'] }, { pieces: [], ending: "silence" }, info);
+  assert.equal((await server.client().chats.open(CHAT).info()).id, CHAT);
+  server.done();
+});
+
+test("a text in pieces of bytes is whole", async () => {
+  const bytes = new TextEncoder().encode(JSON.stringify({ ...CHAT_INFO, title: "é🦊", turns: [], before: null, attempts: [] }));
+  const server = new ScriptedServer({ pieces: Array.from(bytes, (byte) => Uint8Array.of(byte)) });
+  assert.equal((await server.client().chats.open(CHAT).info()).title, "é🦊");
+});
+
+test("what is told once is not asked for twice", async () => {
+  const lost = new ScriptedServer({ pieces: [], ending: "cut" });
+  await assert.rejects(
+    lost.client().tokens.create({ scopes: ["chats:read"] }),
+    (problem) => problem instanceof errors.ServerUnavailable && /may have been done/.test(problem.message),
+  );
+  lost.done();
+  const refused = new ScriptedServer(error(429, "too_many_requests"), json({ id: "tok_1", chat_scope: null, token: "tlt_1" }));
+  assert.equal((await refused.client().tokens.create({ scopes: ["chats:read"], expiresIn: 60 })).token, "tlt_1");
+  assert.deepEqual(refused.heard[1]?.body, { scopes: ["chats:read"], expires_in: 60 });
+});
+
+test("what is gone after a lost answer was deleted; without one, it is an error", async () => {
+  const server = new ScriptedServer({ pieces: [], ending: "cut" }, error(410, "conversation_deleted"));
+  await server.client().chats.open(CHAT).delete();
+  server.done();
+  const gone = new ScriptedServer(error(410, "conversation_deleted"));
+  await assert.rejects(gone.client().chats.open(CHAT).delete(), errors.ConversationDeleted);
+});
+
+test("the token goes with each request, and may be another each time", async () => {
+  let count = 0;
+  const server = new ScriptedServer(REFUSED, info);
+  await server.client({ apiKey: async () => `tlt_${++count}` }).chats.open(CHAT).info();
+  assert.deepEqual(server.heard.map((each) => each.headers["authorization"]), ["Bearer tlt_1", "Bearer tlt_2"]);
+});
+
+test("a signal that was given before anything is sent sends nothing", async () => {
+  const server = new ScriptedServer();
+  const signal = AbortSignal.abort("never mind");
+  await assert.rejects(server.client().chats.open(CHAT).info({ signal }), (problem) => problem === "never mind");
+  server.done();
+});

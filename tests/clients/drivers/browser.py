@@ -1,0 +1,113 @@
+"""The driver of the TypeScript client in a browser: a page from elsewhere, which the server lets in by its
+origin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from playwright.async_api import Page, async_playwright
+
+from tests.browser.chromium import installed
+from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.typescript_package import built
+
+PAGE = b"<!doctype html><title>driver</title><script type=module src=/test/page.js></script>"
+
+
+class BrowserDriver(Driver):
+    """A page, as whoever opened it sees it."""
+
+    name = "browser"
+
+    def __init__(self, page: Page) -> None:
+        self._page = page
+        self._waiting: dict[int, tuple[asyncio.Future[Any], Tell]] = {}
+
+    async def open(self, url: str) -> None:
+        await self._page.expose_function("reply", self._take)
+        await self._page.goto(url)
+        await self._page.wait_for_function("window.command !== undefined")
+
+    async def do(self, command: Command, tell: Tell) -> Any:
+        said = {"id": command.id, "do": command.do, "on": command.on, "with": command.arguments}
+        if command.named is not None:
+            said["as"] = command.named
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[command.id] = reply, tell
+        try:
+            await self._page.evaluate("line => window.command(line)", msgspec.json.encode(said).decode())
+            return await reply
+        finally:
+            del self._waiting[command.id]
+
+    def _take(self, line: str) -> None:
+        said = msgspec.json.decode(line)
+        waiting = self._waiting.get(said["id"])
+        if waiting is None or waiting[0].done():
+            return
+        reply, tell = waiting
+        if "event" in said:
+            tell(said["event"])
+        elif "error" in said:
+            reply.set_exception(Refused(said["error"], said.get("events")))
+        else:
+            reply.set_result(said.get("ok"))
+
+    async def close(self) -> None:
+        await self._page.close()
+
+
+class Site:
+    """Serves the page and what it loads, at an origin of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.origin = ""
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        path = (await reader.readuntil(b"\r\n\r\n")).split(b" ", 2)[1].decode()
+        kind, body = b"text/html", PAGE
+        if path != "/":
+            file = self._folder / path.lstrip("/")
+            body = await asyncio.to_thread(file.read_bytes) if file.is_file() else b""
+            kind = b"text/javascript"
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
+        writer.write(head % (kind, len(body)) + body)
+        await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def page_site() -> AsyncIterator[Site]:
+    """The site of the page, before anybody has opened it: a server has to know its origin."""
+    installed()
+    site = Site(await asyncio.to_thread(built) / "dist")
+    serving = await asyncio.start_server(site.answer, "127.0.0.1", 0)
+    site.origin = f"http://127.0.0.1:{serving.sockets[0].getsockname()[1]}"
+    try:
+        yield site
+    finally:
+        serving.close()
+
+
+@asynccontextmanager
+async def browser_driver(site: Site) -> AsyncIterator[BrowserDriver]:
+    """The driver in a page of the site."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=installed(),
+            chromium_sandbox=False,  # it does not work for root, and protects from pages that are not ours
+            args=["--no-proxy-server", "--disable-dev-shm-usage"],
+        )
+        try:
+            driver = BrowserDriver(await browser.new_page())
+            await driver.open(site.origin + "/")
+            yield driver
+            await driver.close()
+        finally:
+            await browser.close()

@@ -1,0 +1,62 @@
+"""The two clients have the same verbs, by the same names as each language writes them."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import get_type_hints
+
+import pytest
+
+from tests.clients.typescript_package import built
+from turnledger.client import Client, asking
+from turnledger.client.sync_access import Shares, Tokens
+from turnledger.client.sync_chat import Chat, TurnStream
+from turnledger.client.sync_client import Chats
+
+CLASSES = {
+    "Client": Client,
+    "Chats": Chats,
+    "Chat": Chat,
+    "TurnStream": TurnStream,
+    "Tokens": Tokens,
+    "Shares": Shares,
+}
+PYTHON_ONLY = {
+    "Client": {"close", "outbox"},  # fetch has no connections to let go of
+    "TurnStream": {"begin", "close", "fail"},  # who leaves a `for await` has closed it
+}
+TYPESCRIPT_ONLY = {
+    "TurnStream": {"next", "chat_id"},
+    "Shares": {"exchange"},  # visitors come by browsers
+}
+
+
+@cache
+def declarations() -> str:
+    return "\n".join(path.read_text() for path in sorted((built() / "dist" / "src").glob("*.d.ts")))
+
+
+def snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+
+
+def members_in_typescript(kind: str, name: str) -> set[str]:
+    found = re.search(rf"export (?:declare )?{kind} {name}\b[^\n]*\{{\n(.*?)\n\}}", declarations(), re.DOTALL)
+    assert found is not None, f"there is no {kind} {name}"
+    member = re.compile(r"^    (?:(?:readonly|get|override) )*([a-zA-Z]+)[(:<?]", re.MULTILINE)
+    return {snake(each) for each in member.findall(found[1])} - {"constructor"}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_each_has_the_verbs_of_the_other(name: str) -> None:
+    public = {each for each in dir(CLASSES[name]) if not each.startswith("_")}
+    public |= {"chats", "tokens", "shares"} if name == "Client" else set()
+    assert public - PYTHON_ONLY.get(name, set()) == members_in_typescript(
+        "class", name
+    ) - TYPESCRIPT_ONLY.get(name, set())
+
+
+def test_the_same_can_be_said_of_a_turn() -> None:
+    said = set(get_type_hints(asking.AskOptions))
+    assert members_in_typescript("interface", "TurnOptions") == said

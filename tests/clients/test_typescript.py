@@ -1,0 +1,92 @@
+"""The TypeScript package: it compiles, its own tests pass, it is small, and it knows every error."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.clients.typescript_package import built
+from turnledger import errors
+
+MOST_BYTES = 8000
+TREE = """
+import { errors } from "./dist/src/index.js";
+const above = ([name, kind]) => [name, Object.getPrototypeOf(kind).name];
+console.log(JSON.stringify(Object.fromEntries(Object.entries(errors).map(above))));
+"""
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    return built()
+
+
+def run(package: Path, *command: str) -> str:
+    done = subprocess.run(command, cwd=package, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_its_own_tests_pass(package: Path) -> None:
+    told = run(package, "npm", "--silent", "test")
+    count = re.search(r"^(?:#|ℹ) pass (\d+)$", told, re.MULTILINE)
+    assert count is not None
+    assert int(count[1]) > 60
+
+
+def test_all_of_it_is_small(package: Path) -> None:
+    size = json.loads(run(package, "npm", "--silent", "run", "size"))
+    assert size["gzipped"] < MOST_BYTES
+
+
+def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
+    script = 'import { textOf } from "./dist/src/index.js"; console.log(textOf([]))'
+    bundled = subprocess.run(
+        ["npx", "--no-install", "esbuild", "--bundle", "--minify", "--format=esm"],
+        input=script, cwd=package, capture_output=True, text=True, check=True, timeout=60,
+    )  # fmt: skip
+    assert len(bundled.stdout) < 400
+
+
+def test_it_has_the_errors_of_the_tree(package: Path) -> None:
+    def below(kind: type[errors.TurnledgerError]) -> dict[str, str]:
+        here = {
+            each.__name__: kind.__name__
+            for each in kind.__subclasses__()
+            if each.__module__ == kind.__module__
+        }
+        return here | {name: parent for each in kind.__subclasses__() for name, parent in below(each).items()}
+
+    told = json.loads(run(package, "node", "--input-type=module", "-e", TREE))
+    assert told == {"TurnledgerError": "Error", **below(errors.TurnledgerError)}
+
+
+def test_a_code_is_the_name_of_its_class() -> None:
+    """The client finds the class of a code by that."""
+
+    def check(kind: type[errors.TurnledgerError]) -> None:
+        for each in kind.__subclasses__():
+            if each.__module__ == kind.__module__:
+                assert each.code == re.sub(r"\B([A-Z])", r"_\1", each.__name__).lower()
+                check(each)
+
+    check(errors.TurnledgerError)
+
+
+def test_it_needs_nothing_but_what_builds_it(package: Path) -> None:
+    described: dict[str, Any] = json.loads((package / "package.json").read_text())
+    assert set(described["devDependencies"]) == {"typescript", "esbuild"}
+    assert "dependencies" not in described
+    assert described["sideEffects"] is False
+    assert "://" not in (package / "package-lock.json").read_text()
+
+
+def test_it_uses_nothing_of_node(package: Path) -> None:
+    sources = [path.read_text() for path in (package / "src").glob("*.ts")]
+    assert sources
+    assert not [each for each in sources if re.search(r"node:|process\.|Buffer|require\(", each)]

@@ -1,0 +1,70 @@
+"""A written-down server behind httpx2 itself, for both edges: the same answers as for the core."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx2
+
+from tests.unit.client.scripted import Streamed
+from turnledger.client.retrying import Pacing, Retries
+from turnledger.client.wire import Broken, Reply
+
+AT = "http://server.test"
+
+
+class _Pieces(httpx2.SyncByteStream, httpx2.AsyncByteStream):
+    """The body of a stream, which may break."""
+
+    def __init__(self, streamed: Streamed, request: httpx2.Request) -> None:
+        self._streamed = streamed
+        self._request = request
+        self.is_closed = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from filter(None, self._streamed.pieces)
+        if isinstance(self._streamed.end, Broken):
+            raise httpx2.ReadError(self._streamed.end.reason, request=self._request)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        for piece in self:
+            yield piece
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    async def aclose(self) -> None:
+        self.is_closed = True
+
+
+class Served:
+    """Answers in order, and remembers what was asked. Nobody waits: pauses are only noted."""
+
+    def __init__(self, *answers: Reply | Broken | Streamed) -> None:
+        self._answers = list(answers)
+        self.asked: list[httpx2.Request] = []
+        self.bodies: list[_Pieces] = []
+        self.pauses: list[float] = []
+        self.pacing = Pacing(now=lambda: 0.0, chance=lambda: 1.0, sleep=self.pauses.append)
+        self.retries = Retries(times=4, first=1.0, most=8.0, patience=100.0)
+        self.http = httpx2.Client(transport=httpx2.MockTransport(self._answer))
+        self.async_http = httpx2.AsyncClient(transport=httpx2.MockTransport(self._answer))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """For a client of it."""
+        return {"retries": self.retries, "pacing": self.pacing, "model": "demo"}
+
+    def _answer(self, request: httpx2.Request) -> httpx2.Response:
+        self.asked.append(request)
+        assert self._answers, f"not written down: {request.method} {request.url.path}"
+        answer = self._answers.pop(0)
+        if isinstance(answer, Broken):
+            kind = httpx2.ReadError if answer.may_have_arrived else httpx2.ConnectError
+            raise kind(answer.reason, request=request)
+        if isinstance(answer, Streamed):
+            body = _Pieces(answer, request)
+            self.bodies.append(body)
+            return httpx2.Response(200, headers=answer.headers, stream=body)
+        return httpx2.Response(answer.status, headers=dict(answer.headers), content=answer.body)

@@ -1,0 +1,108 @@
+"""The client, awaited: the same steps on the other edge."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.unit.client.scripted import (
+    BRANCH,
+    CHAT,
+    CUT,
+    INFO,
+    TURN,
+    UNREACHED,
+    begun,
+    finished,
+    reading,
+    refused,
+    started,
+    text,
+    told,
+)
+from tests.unit.client.served import AT, Served
+from turnledger import errors
+from turnledger.client import AsyncClient, Retries
+
+WHOLE = (started(), text(2, "Hello"), finished(3))
+COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
+ANSWER = told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
+
+
+def client_of(served: Served, **options: Any) -> AsyncClient:
+    return AsyncClient(AT, "tlt_x", http=served.async_http, **{**served.options, **options})
+
+
+async def test_a_turn_is_streamed_and_heals() -> None:
+    served = Served(begun(*WHOLE[:1], end=CUT), UNREACHED, reading(*WHOLE[1:]), ANSWER)
+    stream = await client_of(served).chats.open(CHAT).send("Hi", stream=True)
+    assert stream.turn_id == TURN
+    assert [event.number async for event in stream] == [1, 2, 3]  # type: ignore[union-attr]
+    assert [request.headers.get("last-event-id") for request in served.asked] == [None, "1", "1"]
+    assert served.pauses == [1.0, 2.0]
+    assert all(body.is_closed for body in served.bodies)
+    assert (await stream.answer()).turn.number == 1
+
+
+async def test_a_turn_is_answered() -> None:
+    served = Served(begun(*WHOLE), ANSWER)
+    answer = await client_of(served).chats.open(CHAT).send("Hi")
+    assert (answer.turn.id, answer.chat.id) == (TURN, CHAT)
+
+
+async def test_what_stands_in_the_way_is_raised_where_it_is_asked() -> None:
+    with pytest.raises(errors.ConversationBusy):
+        await client_of(Served(refused(409, "conversation_busy"))).chats.open(CHAT).send("Hi", stream=True)
+
+
+async def test_leaving_the_block_lets_go_of_the_connection() -> None:
+    served = Served(begun(*WHOLE))
+    async with await client_of(served).chats.open(CHAT).send("Hi", stream=True) as stream:
+        await anext(stream)
+    assert served.bodies[0].is_closed
+    assert [event async for event in stream] == []
+
+
+async def test_a_cancelled_reader_lets_go_of_the_connection() -> None:
+    served = Served(begun(*WHOLE[:1], end=CUT))
+    retries = Retries(first=3600, most=3600, patience=9999)
+    client = client_of(served, retries=retries, pacing=type(served.pacing)())
+    sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
+    while not served.bodies or not served.bodies[0].is_closed:
+        await asyncio.sleep(0)
+    sending.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await sending
+
+
+async def test_who_waits_is_woken_when_the_client_is_closed() -> None:
+    served = Served(UNREACHED)
+    retries = Retries(first=3600, most=3600, patience=9999)
+    client = client_of(served, retries=retries, pacing=type(served.pacing)())
+    sending = asyncio.create_task(client.chats.open(CHAT).send("Hi"))
+    while not served.asked:
+        await asyncio.sleep(0)
+    await client.close()
+    with pytest.raises(errors.RequestFailed) as raised:
+        await sending
+    assert raised.value.code == "client_closed"
+    with pytest.raises(errors.RequestFailed):
+        await client.models()
+
+
+async def test_lists_exports_imports_and_changes() -> None:
+    page = told({"data": [INFO], "next": None, "as_of": "here"})
+    lines = reading(b"one\n", b"two\n")
+    change = reading(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
+    served = Served(page, lines, told({"done": {}}), change, refused(401, "invalid_api_key"))
+    client = client_of(served)
+    assert [chat.title async for chat in client.chats.list(limit=5)] == ["A chat"]
+    assert [line async for line in await client.export()] == [b"one\n", b"two\n"]
+    assert await client.import_chats([b"one\n", b"two\n"]) == ()
+    assert await served.asked[2].aread() == b"one\ntwo\n"
+    changes = await client.events()
+    assert (await anext(changes)).type == "start"
+    with pytest.raises(errors.NotAdmitted):
+        await anext(changes)

@@ -1,0 +1,220 @@
+"""The blocking client: the core's steps, run with httpx2."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import httpx2
+import pytest
+
+from tests.unit.client.scripted import (
+    BRANCH,
+    CHAT,
+    CUT,
+    INFO,
+    TURN,
+    UNREACHED,
+    begun,
+    finished,
+    reading,
+    refused,
+    started,
+    text,
+    told,
+)
+from tests.unit.client.served import AT, Served
+from turnledger import errors
+from turnledger.client import Answer, Client, Retries, Timeouts, TurnStream
+
+WHOLE = (started(), text(2, "Hello"), finished(3))
+COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "input": [], "output": []}
+ANSWER = told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH})
+
+
+def client_of(served: Served, **options: Any) -> Client:
+    return Client(AT, "tlt_x", http=served.http, **{**served.options, **options})
+
+
+def test_a_turn_is_streamed() -> None:
+    served = Served(begun(*WHOLE))
+    chat = client_of(served).chats.open(CHAT)
+    stream = chat.send("Hi", stream=True)
+    assert isinstance(stream, TurnStream)
+    assert (stream.turn_id, stream.text) == (TURN, "")
+    assert [event.number for event in stream] == [1, 2, 3]  # type: ignore[union-attr]
+    assert stream.text == "Hello"
+    assert served.bodies[0].is_closed
+    assert served.asked[0].headers["authorization"] == "Bearer tlt_x"
+
+
+def test_a_turn_is_answered() -> None:
+    served = Served(begun(*WHOLE), ANSWER)
+    answer = client_of(served).chats.open(CHAT).send("Hi")
+    assert isinstance(answer, Answer)
+    assert (answer.turn.id, answer.chat.id) == (TURN, CHAT)
+
+
+def test_a_stream_that_breaks_heals() -> None:
+    served = Served(begun(*WHOLE[:1], end=CUT), UNREACHED, reading(*WHOLE[1:]), ANSWER)
+    stream = client_of(served).chats.open(CHAT).send("Hi", stream=True)
+    assert [event.number for event in stream] == [1, 2, 3]  # type: ignore[union-attr]
+    assert [request.headers.get("last-event-id") for request in served.asked] == [None, "1", "1"]
+    assert served.pauses == [1.0, 2.0]
+    assert all(body.is_closed for body in served.bodies)
+    assert stream.answer().turn.number == 1
+
+
+def test_what_stands_in_the_way_is_raised_where_it_is_asked() -> None:
+    served = Served(refused(409, "conversation_busy"))
+    with pytest.raises(errors.ConversationBusy) as raised:
+        client_of(served).chats.open(CHAT).send("Hi", stream=True)
+    assert (raised.value.status, raised.value.request_id) == (409, "req_1")
+
+
+def test_a_failure_comes_behind_the_last_event() -> None:
+    served = Served(begun(started(), finished(2, "failed", "model_timeout")))
+    stream = client_of(served).chats.open(CHAT).send("Hi", stream=True)
+    heard = []
+    with pytest.raises(errors.ModelTimeout):
+        heard += [event for event in stream]  # noqa: C416 - it raises
+    with pytest.raises(StopIteration):
+        next(stream)
+    failing = Served(begun(started(), finished(2, "failed", "model_timeout")))
+    told_of = client_of(failing).chats.open(CHAT).send("Hi", stream=True)
+    assert [next(told_of).number for _ in range(2)] == [1, 2]  # type: ignore[union-attr]
+
+
+def test_leaving_the_block_lets_go_of_the_connection() -> None:
+    served = Served(begun(*WHOLE))
+    with client_of(served).chats.open(CHAT).send("Hi", stream=True) as stream:
+        next(stream)
+    assert served.bodies[0].is_closed
+    assert list(stream) == []
+    with pytest.raises(errors.RequestFailed, match="closed before the turn ended"):
+        stream.answer()
+
+
+def test_a_broken_reader_lets_go_of_the_connection() -> None:
+    class Interrupted(BaseException):
+        pass
+
+    served = Served(begun(*WHOLE[:1], end=CUT), reading(*WHOLE[1:]))
+
+    def interrupt(_: float) -> None:
+        raise Interrupted
+
+    stream = (
+        client_of(served, pacing=type(served.pacing)(sleep=interrupt))
+        .chats.open(CHAT)
+        .send("Hi", stream=True)
+    )
+    with pytest.raises(Interrupted):
+        list(stream)
+    assert served.bodies[0].is_closed
+    assert list(stream) == []
+
+
+def test_a_closed_client_asks_nothing_more() -> None:
+    served = Served(begun(*WHOLE))
+    with client_of(served) as client:
+        stream = client.chats.open(CHAT).send("Hi", stream=True)
+    for late in (lambda: list(stream), client.models):
+        with pytest.raises(errors.RequestFailed) as raised:
+            late()
+        assert raised.value.code == "client_closed"
+    assert len(served.asked) == 1
+
+
+def test_who_waits_is_woken_when_the_client_is_closed() -> None:
+    served = Served(UNREACHED, UNREACHED)
+    waits = threading.Event()
+
+    def noting(request: httpx2.Request) -> None:
+        waits.set()
+
+    served.http.event_hooks = {"request": [noting]}
+    client = Client(AT, http=served.http, model="demo", retries=Retries(first=3600, most=3600, patience=9999))
+    outcome: list[BaseException] = []
+
+    def send() -> None:
+        try:
+            client.chats.open(CHAT).send("Hi")
+        except errors.TurnledgerError as problem:
+            outcome.append(problem)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    waits.wait(30)
+    client.close()
+    thread.join(30)
+    assert [type(problem) for problem in outcome] == [errors.RequestFailed]
+
+
+def test_what_was_given_stays_open() -> None:
+    served = Served()
+    client_of(served).close()
+    assert not served.http.is_closed
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "server.test", "ftp://server.test", "http://", "http://u:p@server.test", "http://server.test/?a=1"],
+)
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(errors.InvalidInput, match="base_url"):
+        Client(address)
+
+
+@pytest.mark.parametrize("api_key", ["", " ", "a\nb", "clé", "a b"])
+def test_an_api_key_that_is_none_is_refused_and_not_repeated(api_key: str) -> None:
+    with pytest.raises(errors.InvalidInput, match="copied whole"):
+        Client(AT, api_key)
+
+
+def test_a_client_does_not_show_its_api_key() -> None:
+    assert "tlt_x" not in repr(client_of(Served()))
+
+
+def test_below_a_path() -> None:
+    served = Served(told({"data": [{"id": "demo"}]}))
+    Client(f"{AT}/below/", http=served.http).models()
+    assert str(served.asked[0].url) == f"{AT}/below/v1/models"
+
+
+def test_timeouts_are_those_that_were_given() -> None:
+    served = Served(told({"data": []}))
+    client_of(served, timeouts=Timeouts(connect=1, silence=2, write=3)).models()
+    timeout = served.asked[0].extensions["timeout"]
+    assert (timeout["connect"], timeout["read"], timeout["write"]) == (1, 2, 3)
+
+
+def test_lists_exports_imports_and_changes() -> None:
+    page = told({"data": [INFO], "next": None, "as_of": "here"})
+    lines = reading(b"one\n", b"two\n")
+    done = told({"done": {}})
+    change = reading(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
+    served = Served(page, lines, done, change, refused(401, "invalid_api_key"))
+    client = client_of(served)
+    assert [chat.title for chat in client.chats.list(limit=5)] == ["A chat"]
+    assert list(client.export()) == [b"one\n", b"two\n"]
+    assert client.import_chats([b"one\n", b"two\n"]) == ()
+    assert served.asked[2].read() == b"one\ntwo\n"
+    changes = client.events()
+    assert next(changes).type == "start"
+    with pytest.raises(errors.NotAdmitted):
+        next(changes)
+
+
+def test_chats_that_are_made() -> None:
+    served = Served(told(INFO, 201), told({**INFO, "title": "Fork"}, 201), told(INFO))
+    client = client_of(served)
+    made = client.chats.create(title="A chat")
+    assert made.id == CHAT
+    assert made.fork(title="Fork").id == CHAT
+    assert client.chats.reset("key", replaces=CHAT).id == CHAT
+
+
+def test_deleted_chats_are_not_searched() -> None:
+    with pytest.raises(errors.InvalidInput):
+        client_of(Served()).chats.list(q="x", deleted=True)
