@@ -16,7 +16,7 @@ from turnledger.client.core import ClientCore, query_of
 from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
 from turnledger.client.following import Following
-from turnledger.client.problems import failed_with
+from turnledger.client.problems import failed_with, like
 from turnledger.client.shapes import (
     Answer,
     Attempt,
@@ -38,6 +38,7 @@ from turnledger.errors import (
     InvalidInput,
     RequestFailed,
     RevisionConflict,
+    ServerUnavailable,
     TurnStopped,
 )
 from turnledger.model.attempt import AttemptState, Failure, OnStop
@@ -153,7 +154,13 @@ class ChatCore:
                 "The stream was closed before the turn ended, so there is no answer yet. Send the same again "
                 "under its idempotency_key to have it."
             )
-        told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+        try:
+            told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+        except ServerUnavailable as problem:
+            message = f"The turn {following.turn} has ended, but its answer could not be read. {problem}"
+            message += " Ask again with the same idempotency_key, and it is told again."
+            key = following.idempotency_key
+            raise like(problem, ServerUnavailable(message, idempotency_key=key)) from None
         if told.turn is None or told.branch is None:
             raise TurnStopped() if told.state == "stopped" else failed_with(told.failure)
         return Answer(
