@@ -17,11 +17,8 @@ from turnledger.cli.talking.items import DIM
 from turnledger.cli.talking.picker import Picker, title_of
 from turnledger.cli.talking.place import SeenChat
 from turnledger.cli.talking.prompt import CommandCompleter, Prompt, fitted
-from turnledger.cli.talking.talker import Talker, problem_line
+from turnledger.cli.talking.talker import PATIENCE, Talker, problem_line
 from turnledger.errors import TurnledgerError
-
-PATIENCE = 2.0
-"""Seconds that what others did may keep a person from typing."""
 
 
 class ChatLoop:

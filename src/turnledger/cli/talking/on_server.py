@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -170,7 +171,7 @@ class ServedTalk:
                 yield piece
 
 
-class _Streamed:
+class _Streamed(ABC):
     """A turn that the client follows."""
 
     def __init__(self) -> None:
@@ -180,8 +181,9 @@ class _Streamed:
     def turn(self) -> str | None:
         return None if self._events is None else self._events.turn_id
 
+    @abstractmethod
     async def _begun(self) -> AsyncTurnStream:
-        raise NotImplementedError
+        """Its events, from the first."""
 
     async def __aiter__(self) -> AsyncIterator[Heard]:
         async with await self._begun() as self._events:

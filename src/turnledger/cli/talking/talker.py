@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -25,6 +26,8 @@ LAST = 5
 """Turns that are shown of a chat that is opened."""
 NEWS = 20
 """Turns that are looked at for what others did."""
+PATIENCE = 2.0
+"""Seconds that a person waits for what is only good to know."""
 
 
 class Talker:
@@ -152,8 +155,12 @@ class Talker:
     # Turns.
 
     async def say(self, text: str) -> None:
-        """Say this to the model, and show its answer."""
-        await self.ask(Wish(model=self.model, text=text, idempotency_key=""))
+        """Say this to the model, and show its answer. What cannot be said is in the prompt again."""
+        try:
+            await self.ask(Wish(model=self.model, text=text, idempotency_key=""))
+        except TurnledgerError:
+            self.unsent = typed_for(text)
+            raise
 
     async def ask(self, wish: Wish) -> None:
         """Have a turn, and show it. One that failed is asked for again under its name: so whatever became of
@@ -191,16 +198,21 @@ class Talker:
             self.is_following = False
 
     async def _show_end(self, turn: str | None) -> None:
-        own = await self.catch_up(turn)
-        for note in notes(own) if own is not None else ():
-            self.screen.say(note)
+        """Say how it ended, if there is more to say than what it said. It is there in any case."""
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                own = await self.catch_up(turn)
+                for note in notes(own) if own is not None else ():
+                    self.screen.say(note)
 
     async def _show_version(self, turn: str | None) -> None:
         """Say that there are others, and how to see them."""
-        versions = [] if turn is None else await self.talk.versions(turn)
-        for place, version in enumerate(versions, 1):
-            if version.turn.id == turn:
-                told = f"Version {place} of {len(versions)}; /prev shows the one before."
+        if turn is None:
+            return
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                ids = [version.turn.id for version in await self.talk.versions(turn)]
+                told = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
                 self.screen.say(Text(told, DIM))
 
     def _take_back(self, wish: Wish, told: Told) -> None:
@@ -224,12 +236,10 @@ class Talker:
             self.screen.say(problem_line(told.problem))
         elif told.failure is not None:
             self.screen.say(Text(f"✗ {told.failure.code}: {on_one_line(told.failure.message)}", "red"))
-        elif told.state is None:
-            self.screen.say(
-                Text("Left to itself. If it is answered after all, that is shown here.", "yellow")
-            )
+        elif told.may_go_on:
+            self.screen.say(Text("■ Left to itself. If it is answered, that is shown here.", "yellow"))
         else:
-            self.screen.say(Text("It was stopped, and nothing of it is kept.", "yellow"))
+            self.screen.say(Text("■ Stopped.", "yellow"))
 
 
 def _whether_kept(told: Told) -> str:
