@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
@@ -16,7 +17,7 @@ from turnledger.client.core import ClientCore, query_of
 from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
 from turnledger.client.following import Following
-from turnledger.client.problems import failed_with
+from turnledger.client.problems import failed_with, like
 from turnledger.client.shapes import (
     Answer,
     Attempt,
@@ -38,6 +39,7 @@ from turnledger.errors import (
     InvalidInput,
     RequestFailed,
     RevisionConflict,
+    ServerUnavailable,
     TurnStopped,
 )
 from turnledger.model.attempt import AttemptState, Failure, OnStop
@@ -78,6 +80,8 @@ class ChatCore:
         self.scope = scope
         self._goes_by_key = goes_by_key
         self._asked_for: WeakSet[Following] = WeakSet()
+        self._lock = Lock()
+        """For that: threads may share a chat."""
 
     @classmethod
     def opened(
@@ -125,7 +129,7 @@ class ChatCore:
             model = yield from self._client.model_for(options)
             return turn_request(model, said, place, options, key)
 
-        return self._followed(ask, key)
+        return self._followed(ask, key, may_be_replayed=options.get("idempotency_key") is not None)
 
     def again(self, request: Request, idempotency_key: str) -> Following:
         """Ask once more for a turn, by the request that asked for it."""
@@ -136,16 +140,20 @@ class ChatCore:
 
         return self._followed(ask, idempotency_key)
 
-    def _followed(self, ask: Callable[[], Doing[Request]], idempotency_key: str) -> Following:
+    def _followed(
+        self, ask: Callable[[], Doing[Request]], idempotency_key: str, *, may_be_replayed: bool = True
+    ) -> Following:
         client = self._client
         following = Following(
             client.trying(),
             client.retries,
             ask=ask,
             idempotency_key=idempotency_key,
+            may_be_replayed=may_be_replayed,
             on_place=self._found_at,
         )
-        self._asked_for.add(following)
+        with self._lock:
+            self._asked_for.add(following)
         return following
 
     def _place(self) -> dict[str, Any]:
@@ -170,7 +178,13 @@ class ChatCore:
                 "The stream was closed before the turn ended, so there is no answer yet. Send the same again "
                 "under its idempotency_key to have it."
             )
-        told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+        try:
+            told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+        except ServerUnavailable as problem:
+            message = f"The turn {following.turn} has ended, but its answer could not be read. {problem}"
+            message += " Ask again with the same idempotency_key, and it is told again."
+            key = following.idempotency_key
+            raise like(problem, ServerUnavailable(message, idempotency_key=key)) from None
         if told.turn is None or told.branch is None:
             raise TurnStopped() if told.state == "stopped" else failed_with(told.failure)
         return Answer(
@@ -193,9 +207,10 @@ class ChatCore:
         with suppress(ConversationNotFound):  # or its first turn has not begun
             ended = yield from self._stopped(f"/api/chats/{(yield from self.known_id())}/stop", policy)
         if ended is None:
-            for following in list(self._asked_for):
-                if following.turn is None:
-                    following.stop_when_begun(partial(self.stop, policy=policy))
+            with self._lock:
+                unended = [each for each in self._asked_for if each.finished is None]
+            for following in unended:
+                following.stop_when_begun(partial(self.stop, policy=policy))
         return ended
 
     def _stopped(self, path: str, policy: str | None) -> Doing[Ended | None]:
