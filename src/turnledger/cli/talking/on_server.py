@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -32,6 +33,8 @@ from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import ConversationId
 
+_USER = re.compile(r"//[^/?#]*@")
+"""Who is named in an address, maybe with a password: not to be shown."""
 PATIENCE = 2.0
 """Seconds that tidying may take at the end."""
 
@@ -39,7 +42,7 @@ PATIENCE = 2.0
 def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
     """The chats that a token opens on a server; nothing is asked of it yet."""
     looking = AsyncClient(url, api_key, retries=Retries(times=1))
-    return OnServer(AsyncClient(url, api_key), looking, url, scope)
+    return OnServer(AsyncClient(url, api_key), looking, _USER.sub("//", url, count=1), scope)
 
 
 class OnServer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from uuid import uuid4
 
@@ -31,20 +31,22 @@ PATIENCE = 2.0
 
 
 class Talker:
-    """Talks in one chat after another, on one screen."""
+    """Talks in one chat after another, on one screen. Of the models, the first is asked, until a person names
+    another or goes on with a chat in which another has answered."""
 
     def __init__(
         self,
         place: Place,
         screen: Screen,
-        model: str,
+        models: Sequence[str],
         presses: Presses,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.place = place
         self.screen = screen
-        self.model = model
+        self.models = models
+        self.model = models[0]
         self.now = now
         self.is_following = False
         """Whether a turn is on the screen, which Ctrl-C stops."""
@@ -76,6 +78,7 @@ class Talker:
         seen = await talk.look(limit=LAST)
         self._enter(talk)
         self._take(seen)
+        self._take_model(seen)
         self._show_heading(seen)
         for turn in seen.turns:
             show_turn(self.screen, turn)
@@ -87,6 +90,12 @@ class Talker:
         self._on_screen.clear()
         self.edits.clear()
         self._failed = None
+
+    def _take_model(self, seen: Seen) -> None:
+        """Go on with the model that answered last, if it is one of those."""
+        answered = seen.turns[-1].details.get("model") if seen.turns else None
+        if isinstance(answered, str) and answered in self.models:
+            self.model = answered
 
     def _show_heading(self, seen: Seen) -> None:
         chat, first = seen.chat, seen.turns[0].number if seen.turns else 1
