@@ -26,6 +26,8 @@ help: ## Show this list
 
 setup: $(INSTALLED) ## Install the locked tools and this package into .venv
 
+# Tests start many processes. Where no bytecode may be kept, each would compile all that it imports.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: setup ## Run the tests (PYTEST_ARGS=)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 

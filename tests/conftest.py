@@ -24,6 +24,16 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(SHARED_MEMORY))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int | None:
+    """Half as many again as there are processors: some tests wait, for a browser, a disk or a lease that is
+    to lapse."""
+    if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ:
+        return None
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return count + count // 2
+
+
 def pytest_collection_finish() -> None:
     """Have the collector pass by everything that is imported: the simulator collects after each of its
     deaths, and would walk over all modules of all tests each time."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from turnledger.engine.resending import OnDivergence
     from turnledger.engine.retries import Retry
     from turnledger.engine.searching import Hit, SearchPage
+    from turnledger.engine.standing import Standing
     from turnledger.engine.tokens import Admission
     from turnledger.engine.transaction import RunningTurn
     from turnledger.ledger import Ledger
@@ -97,6 +98,7 @@ __all__ = [
     "ShareKind",
     "Shares",
     "Sibling",
+    "Standing",
     "TextDelta",
     "Token",
     "TokenScope",
@@ -159,6 +161,7 @@ _HOMES = {
     "ShareKind": "model.share",
     "Shares": "shares",
     "Sibling": "engine.moving",
+    "Standing": "engine.standing",
     "TextDelta": "model.event",
     "Token": "model.token",
     "TokenScope": "model.token",

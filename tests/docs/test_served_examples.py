@@ -22,7 +22,9 @@ PAGES = [
     ROOT / "docs" / "export.md",
     ROOT / "docs" / "keeping.md",
     ROOT / "docs" / "live-updates.md",
+    ROOT / "docs" / "python-client.md",
     ROOT / "docs" / "search.md",
+    ROOT / "docs" / "unsent-messages.md",
 ]
 EXAMPLE = re.compile(r"```py\n(.*?)```\s*```text\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"```console\n\$ (curl .+)\n(.*)\n```")

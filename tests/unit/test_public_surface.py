@@ -60,6 +60,7 @@ def test_these_names_are_exported() -> None:
         "ShareKind",
         "Shares",
         "Sibling",
+        "Standing",
         "TextDelta",
         "Token",
         "TokenScope",
@@ -132,7 +133,7 @@ def test_tokens_can_do_this() -> None:
 
 
 def test_a_catalogue_can_do_this() -> None:
-    assert public(Catalogue) == {"list", "name_by_model"}
+    assert public(Catalogue) == {"list", "name_by_model", "named"}
 
 
 def test_a_transfer_can_do_this() -> None:
@@ -163,6 +164,7 @@ def test_a_chat_can_do_this() -> None:
         "run",
         "scope",
         "siblings",
+        "standing",
         "stop",
         "summary",
         "switch",

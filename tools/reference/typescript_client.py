@@ -54,7 +54,7 @@ def section(declaration: Declaration) -> str:
     ]
     return sections(
         [
-            f"## {declaration.name}",
+            f"## {declaration.full_name}",
             code(declaration.declared, "ts"),
             prose(declaration.says),
             table(["", "", ""], map(_row, fields)),
@@ -89,7 +89,7 @@ def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
 def _tree(errors: Sequence[Declaration]) -> str:
     """The errors, each below the one that it is a kind of."""
     rows = [
-        (f"{'· ' * depth}`{each.name}`", prose(each.says))
+        (f"{'· ' * depth}`{each.full_name}`", prose(each.says))
         for depth, each in _below(ROOT_OF_ERRORS, errors, 0)
     ]
     return sections(["## Errors", table(["error", ""], rows)])

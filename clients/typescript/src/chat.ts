@@ -24,7 +24,7 @@ import type {
 import { lineCutter } from "./server-sent-events.js";
 import { Stream } from "./stream.js";
 import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
-import { type Asked, type CallOptions, type Wire } from "./wire.js";
+import { defined, type Asked, type CallOptions, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
 export interface TurnOptions extends CallOptions {
@@ -74,6 +74,8 @@ export class Chat {
   readonly scope: string | null;
   readonly #wire: Wire;
   readonly #goesByKey: boolean;
+  /** What was asked for here, and has not begun. */
+  readonly #asked = new Set<TurnStream>();
   #id: string | null;
 
   /** Throws InvalidId, or InvalidInput if it names nothing. */
@@ -127,16 +129,20 @@ export class Chat {
     return this.#ask({ ...this.#place(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
-  /** Stop a turn, or whichever runs in this chat. Resolves when it is final; null if there was nothing to stop. */
+  /** Stop a turn, or whichever runs in this chat; where none does, what was asked for here, as soon as it begins.
+   * Resolves when it is final; null if there was nothing to stop. */
   async stop(options: StopOptions & { turn?: Identified } = {}): Promise<Ended | null> {
     const { turn, signal } = options;
+    if (turn) return stopAt(this.#wire, `turns/${idOf("turn", turn)}`, options);
+    const waiting = [...this.#asked]; // some of which may have begun when the server has answered
+    let ended: Ended | null = null;
     try {
-      const path = turn ? `turns/${idOf("turn", turn)}` : `chats/${await this.#known(signal)}`;
-      return await stopAt(this.#wire, path, options);
+      ended = await stopAt(this.#wire, `chats/${await this.#known(signal)}`, options);
     } catch (problem) {
-      if (!turn && this.#id === null && problem instanceof ConversationNotFound) return null; // nothing was sent there
-      throw problem;
+      if (this.#id !== null || !(problem instanceof ConversationNotFound)) throw problem; // its first one has not begun
     }
+    if (!ended) for (const stream of waiting) ended = await stream.stop(options);
+    return ended;
   }
 
   /** The events of a turn, running or not, behind the one of this number. */
@@ -166,7 +172,11 @@ export class Chat {
         stream: true,
       }),
     });
-    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, (chat) => (this.#id = chat));
+    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, (begun) => {
+      this.#id = begun.chatId ?? this.#id;
+      this.#asked.delete(begun);
+    });
+    this.#asked.add(made);
     return stream ? made : made.answer();
   }
 
@@ -327,7 +337,7 @@ interface Told {
 
 /** What stands behind the path; what is undefined is left out. */
 export function queryOf(fields: object): string {
-  return "?" + new URLSearchParams(Object.entries(fields).filter(([, value]) => value !== undefined));
+  return "?" + new URLSearchParams(defined(fields));
 }
 
 /** The header that makes a request happen once, under this name or a fresh one. */

@@ -67,6 +67,10 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         reply?.close();
       }
     }
+  } catch (problem) {
+    // Refused for good: that is an end, too.
+    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    throw problem;
   } finally {
     followed.known();
   }
@@ -133,7 +137,8 @@ function restarted({ turn, attempt }: Followed): TurnEvent {
 function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
   followed.head ??= headers;
-  followed.turn = headers.get("x-turn-id") ?? before;
+  followed.turn = headers.get("x-turn-id");
+  if (!followed.turn) throw errorOf("request_failed", "What answers there is no Turnledger. Check the address.");
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;

@@ -21,4 +21,5 @@ export { Stream } from "./stream.js";
 export { Tokens } from "./tokens.js";
 export type { NewToken } from "./tokens.js";
 export { textOf, TurnStream, wordsOf } from "./turn-stream.js";
-export type { CallOptions, ClientOptions, Retries, Timeouts } from "./wire.js";
+export type { StopOptions } from "./turn-stream.js";
+export type { CallOptions, ClientOptions, Recorder, Retries, Timeouts, Unsent } from "./wire.js";

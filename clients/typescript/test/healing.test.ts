@@ -11,6 +11,7 @@ import {
   events,
   failed,
   finished,
+  json,
   OTHER_TURN,
   REFUSED,
   ScriptedServer,
@@ -81,7 +82,7 @@ test("a stream cut within an event is read on behind the last whole one", async 
 });
 
 test("before the turn is known, the same request is sent again under the same key", async () => {
-  const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), { ...events([]), ending: "cut", headers: {} }, events(WHOLE));
+  const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), { ...events([]), ending: "cut", status: 502 }, events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
   assert.deepEqual(asked(server), [ASKED, ASKED, ASKED, ASKED]);
   assert.equal(new Set(server.heard.map((each) => JSON.stringify([each.headers, each.body]))).size, 1);
@@ -92,6 +93,12 @@ test("events that were told before are dropped, and a gap is a broken stream", a
   const server = new ScriptedServer(events(WHOLE.slice(0, 1), "cut"), gap, events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
   assert.deepEqual(asked(server), [ASKED, READ(1), READ(2)]);
+});
+
+test("what is no Turnledger is not asked twice", async () => {
+  const server = new ScriptedServer({ pieces: ["<!doctype html>"] });
+  await assert.rejects(heard(server), { name: "RequestFailed" });
+  assert.equal(server.heard.length, 1);
 });
 
 test("a stream that ends early has lost its turn, and is asked for again", async () => {
@@ -269,6 +276,20 @@ test("a stop of a turn that never came to be stops nothing", async () => {
   assert.equal(await stream.stop(), null);
   await assert.rejects(all(stream), errors.ConversationBusy);
   server.done();
+});
+
+test("a stop of a chat where nothing runs stops what was asked for there, once it begins", async () => {
+  const ended = { state: "discarded", committed: false, failure: null };
+  let begin = (): void => {};
+  const waits: Promise<string>[] = [new Promise((resolve) => (begin = () => resolve("tlt_1")))];
+  const nothing = { ...json({ ...ended, state: null }), meanwhile: () => begin() };
+  const server = new ScriptedServer(nothing, events([STARTED], "silence"), json(ended));
+  const chat = chatOf(server, { apiKey: () => waits.shift() ?? "tlt_1" });
+  const stream = chat.send("Hi", { stream: true });
+  await new Promise((resolve) => setTimeout(resolve)); // by now it has asked for its token, and waits for that
+  assert.deepEqual(await chat.stop({ policy: "discard" }), ended);
+  assert.deepEqual(asked(server), [`POST /api/chats/${CHAT}/stop`, ASKED, `POST /api/turns/${TURN}/stop`]);
+  stream.close();
 });
 
 test("a signal ends it with its reason, while it reads and while it pauses", async () => {

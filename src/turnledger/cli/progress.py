@@ -14,7 +14,7 @@ from turnledger.cli.printing import is_terminal
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
-    from rich.progress import TaskID
+    from rich.progress import ProgressColumn, TaskID
 
 PATIENCE = 0.5
 """Seconds before a bar appears: what is done by then needs none."""
@@ -77,14 +77,13 @@ class Progress:
 
     def _begin(self) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
-        counted = DownloadColumn() if self._in_bytes else MofNCompleteColumn()
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
-            counted,
+            *self._counted(),
             TimeElapsedColumn(),
             console=Console(stderr=True, highlight=False, markup=False, emoji=False),
             transient=True,
@@ -94,3 +93,11 @@ class Progress:
         )
         self._task = self._bar.add_task(self._doing, total=self._total, completed=self._done)
         self._bar.start()
+
+    def _counted(self) -> tuple[ProgressColumn, ...]:
+        """How much is done, and of how much where that is known."""
+        from rich.progress import DownloadColumn, FileSizeColumn, MofNCompleteColumn
+
+        if self._total is None:
+            return (FileSizeColumn(),) if self._in_bytes else ()
+        return (DownloadColumn() if self._in_bytes else MofNCompleteColumn(),)

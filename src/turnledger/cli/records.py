@@ -12,6 +12,7 @@ from turnledger.cli.printing import aligned, is_terminal
 from turnledger.model.printable import plain
 
 GAP = 2
+"""Spaces between columns, and before what stands below a line."""
 
 
 class Column(NamedTuple):

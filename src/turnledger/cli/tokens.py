@@ -13,8 +13,7 @@ from turnledger.cli.expiry import date_of, expiry_of
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Server, Store
 from turnledger.cli.place import Place, Where
-from turnledger.cli.printing import as_json as json_of
-from turnledger.cli.printing import say, tell
+from turnledger.cli.printing import json_of, say, tell
 from turnledger.cli.records import Column, Record, print_records
 from turnledger.errors import InvalidInput, TokenRefused
 
@@ -25,7 +24,7 @@ USUAL = "chats:read,chats:write,turns:run"
 KNOWN = "chats:read, chats:write, turns:run, admin"
 COLUMNS = (
     Column("ID"),
-    Column("OWNER", least=8),
+    Column("OWNER", least=8, wraps=True),
     Column("NAME", least=8),
     Column("ALLOWS", least=14, wraps=True),
     Column("EXPIRES"),

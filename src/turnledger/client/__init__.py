@@ -33,7 +33,9 @@ from turnledger.client.shapes import (
 from turnledger.client.sync_access import Shares, Tokens
 from turnledger.client.sync_chat import Chat, TurnStream
 from turnledger.client.sync_client import Chats, Client
+from turnledger.client.sync_outbox import UnsentMessages
 from turnledger.client.sync_wire import Stream
+from turnledger.client.unsent import Outbox, Unsent
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished, TurnStarted
 from turnledger.model.transfer_report import ImportReport
 
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from turnledger.client.async_access import AsyncShares, AsyncTokens
     from turnledger.client.async_chat import AsyncChat, AsyncTurnStream
     from turnledger.client.async_client import AsyncChats, AsyncClient
+    from turnledger.client.async_outbox import AsyncUnsentMessages
     from turnledger.client.async_wire import AsyncStream
 
 __all__ = [
@@ -53,6 +56,7 @@ __all__ = [
     "AsyncStream",
     "AsyncTokens",
     "AsyncTurnStream",
+    "AsyncUnsentMessages",
     "Attempt",
     "Branch",
     "Change",
@@ -67,6 +71,7 @@ __all__ = [
     "ImportReport",
     "ItemDone",
     "Model",
+    "Outbox",
     "Pacing",
     "Page",
     "Pages",
@@ -85,6 +90,8 @@ __all__ = [
     "TurnRestarted",
     "TurnStarted",
     "TurnStream",
+    "Unsent",
+    "UnsentMessages",
 ]
 
 _AWAITED = {
@@ -95,6 +102,7 @@ _AWAITED = {
     "AsyncStream": "async_wire",
     "AsyncTokens": "async_access",
     "AsyncTurnStream": "async_chat",
+    "AsyncUnsentMessages": "async_outbox",
 }
 """What is loaded at the first look: who blocks needs no asyncio, which takes a sixth of the import."""
 

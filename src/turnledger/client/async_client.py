@@ -11,10 +11,12 @@ import httpx2
 from turnledger.client.access_core import AccessCore
 from turnledger.client.async_access import AsyncShares, AsyncTokens
 from turnledger.client.async_chat import AsyncChat
+from turnledger.client.async_outbox import AsyncUnsentMessages
 from turnledger.client.async_wire import AsyncStream, AsyncWire
 from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
 from turnledger.client.importing import Source
+from turnledger.client.outbox import OutboxLike, recording
 from turnledger.client.pages import AsyncPages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
@@ -35,17 +37,23 @@ class AsyncClient:
         model: str | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
+        outbox: OutboxLike = None,
         http: httpx2.AsyncClient | None = None,
         pacing: Pacing | None = None,
     ) -> None:
-        """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; it stays yours."""
+        """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; it stays yours.
+        `outbox` is the path of a file that remembers what was not sent to its end, also if the program
+        crashes; see Outbox."""
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts())
-        self._wire = AsyncWire(self._address, pacing, http)
-        self._core = ClientCore(model, retries or Retries(), pacing)
+        self._file = recording(outbox, self._address.base_url, api_key)
+        note = None if self._file is None else self._file.note
+        self._wire = AsyncWire(self._address, pacing, http, note)
+        self._core = ClientCore(model, retries or Retries(), pacing, records=outbox is not None)
         self.chats = AsyncChats(self._wire, self._core)
         self.tokens = AsyncTokens(self._wire, AccessCore(self._core))
         self.shares = AsyncShares(self._wire, AccessCore(self._core))
+        self.outbox = AsyncUnsentMessages(self._wire, self._core, self._file)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._address.base_url!r})"
@@ -59,6 +67,8 @@ class AsyncClient:
     async def close(self) -> None:
         """Let go of all connections. Turns that were asked for go on at the server."""
         await self._wire.close()
+        if self._file is not None:
+            self._file.close()
 
     async def events(self, *, after: str | None = None) -> AsyncStream[Change]:
         """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes

@@ -21,6 +21,8 @@ from turnledger.client.wire import (
     Exchange,
     Forget,
     Give,
+    Keep,
+    Note,
     Open,
     Pause,
     Read,
@@ -38,9 +40,17 @@ Given = TypeVar("Given")
 class AsyncWire:
     """Connections to one server. Any number of tasks of one loop may use it at once."""
 
-    def __init__(self, address: Address, pacing: Pacing, http: httpx2.AsyncClient | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        pacing: Pacing,
+        http: httpx2.AsyncClient | None = None,
+        note: Note | None = None,
+    ) -> None:
+        """`note` records what is sent; it may block."""
         self._address = address
         self._sleep = pacing.sleep
+        self._note = note
         self._http = http or httpx2.AsyncClient(**address.http_options)
         self._is_own = http is None
         self._closing = asyncio.Event()
@@ -64,8 +74,8 @@ class AsyncWire:
                 return await self._exchange(step.request)
             case Pause():
                 return await self.pause(step.seconds)
-            case Record() | Forget():
-                return None
+            case Record() | Keep() | Forget():
+                return None if self._note is None else await asyncio.to_thread(self._note, step)
         raise AssertionError(step)
 
     async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
@@ -79,6 +80,8 @@ class ChatCore:
         self.scope = scope
         self._goes_by_key = goes_by_key
         self._asked_for: WeakSet[Following] = WeakSet()
+        self._lock = Lock()
+        """For that: threads may share a chat."""
 
     @classmethod
     def opened(
@@ -118,6 +121,7 @@ class ChatCore:
 
     def _asked(self, said: Mapping[str, Any], options: AskOptions, place: Mapping[str, Any]) -> Following:
         check(options)
+        self._client.check_model(options)
         key = idempotency_key_of(options)
         body_of(said)  # what cannot be sent is refused here, where it was said
 
@@ -125,11 +129,31 @@ class ChatCore:
             model = yield from self._client.model_for(options)
             return turn_request(model, said, place, options, key)
 
+        return self._followed(ask, key, may_be_replayed=options.get("idempotency_key") is not None)
+
+    def again(self, request: Request, idempotency_key: str) -> Following:
+        """Ask once more for a turn, by the request that asked for it."""
+
+        def ask() -> Doing[Request]:
+            yield from ()
+            return request
+
+        return self._followed(ask, idempotency_key)
+
+    def _followed(
+        self, ask: Callable[[], Doing[Request]], idempotency_key: str, *, may_be_replayed: bool = True
+    ) -> Following:
         client = self._client
         following = Following(
-            client.trying(), client.retries, ask=ask, idempotency_key=key, on_place=self._found_at
+            client.trying(),
+            client.retries,
+            ask=ask,
+            idempotency_key=idempotency_key,
+            may_be_replayed=may_be_replayed,
+            on_place=self._found_at,
         )
-        self._asked_for.add(following)
+        with self._lock:
+            self._asked_for.add(following)
         return following
 
     def _place(self) -> dict[str, Any]:
@@ -183,9 +207,10 @@ class ChatCore:
         with suppress(ConversationNotFound):  # or its first turn has not begun
             ended = yield from self._stopped(f"/api/chats/{(yield from self.known_id())}/stop", policy)
         if ended is None:
-            for following in list(self._asked_for):
-                if following.turn is None:
-                    following.stop_when_begun(partial(self.stop, policy=policy))
+            with self._lock:
+                unended = [each for each in self._asked_for if each.finished is None]
+            for following in unended:
+                following.stop_when_begun(partial(self.stop, policy=policy))
         return ended
 
     def _stopped(self, path: str, policy: str | None) -> Doing[Ended | None]:

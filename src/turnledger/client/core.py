@@ -26,7 +26,8 @@ Shape = TypeVar("Shape")
 class ClientCore:
     """What belongs to the client as a whole. It holds no connection, and any thread may use it."""
 
-    def __init__(self, model: str | None, retries: Retries, pacing: Pacing) -> None:
+    def __init__(self, model: str | None, retries: Retries, pacing: Pacing, *, records: bool = False) -> None:
+        self._records = records
         self.retries = retries
         self.pacing = pacing
         self._model = model
@@ -162,6 +163,11 @@ class ClientCore:
         """Which models may be asked."""
         page = yield from self.get("/v1/models", Page[Model])
         return page.data
+
+    def check_model(self, options: AskOptions) -> None:
+        """Refuse what could not be recorded before the server was asked for its models."""
+        if self._records and not (options.get("model") or self._model):
+            raise InvalidInput("With an outbox, say which model shall answer: there, or in Client(model=…).")
 
     def model_for(self, options: AskOptions) -> Doing[str]:
         """The model that is named, or that of the client, or the only one that the server has."""

@@ -8,6 +8,7 @@ is known, its events are read on by their numbers, which is cheaper than asking.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,13 +17,35 @@ from turnledger.client.event_parser import EventParser, SentEvent
 from turnledger.client.problems import OF_THE_PROCESS, Told, failed_with, like, told_by, told_in_stream
 from turnledger.client.retrying import Retries, Trying
 from turnledger.client.shapes import TurnRestarted
-from turnledger.client.wire import READ, Broken, Doing, Forget, Give, Open, Pause, Record, Reply, Request
-from turnledger.errors import RequestFailed, ServerUnavailable, TurnledgerError, TurnNotFound, TurnStopped
+from turnledger.client.wire import (
+    READ,
+    Broken,
+    Doing,
+    Forget,
+    Give,
+    Keep,
+    Open,
+    Pause,
+    Record,
+    Reply,
+    Request,
+)
+from turnledger.errors import (
+    InvalidId,
+    NotAdmitted,
+    RequestFailed,
+    ServerUnavailable,
+    TokenRefused,
+    TurnledgerError,
+    TurnNotFound,
+    TurnStopped,
+)
 from turnledger.model.attempt import AttemptState, Failure
 from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 
 _events = msgspec.json.Decoder[Event](Event)
+_NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
 
@@ -38,9 +61,11 @@ class Following:
         idempotency_key: str | None = None,
         turn: TurnId | None = None,
         after: int = 0,
+        may_be_replayed: bool = True,
         on_place: Callable[[ConversationId], None] | None = None,
     ) -> None:
-        """`ask` makes the request that asks for the turn; without it, the one that is named is only read."""
+        """`ask` makes the request that asks for the turn; without it, the one that is named is only read. An
+        idempotency_key that was made for this turn was answered to nobody before: `may_be_replayed`."""
         self.idempotency_key = idempotency_key
         self.turn = turn
         self.conversation: ConversationId | None = None
@@ -52,6 +77,7 @@ class Following:
         self._ask = ask
         self._request: Request | None = None
         self._on_place = on_place
+        self._may_be_replayed = may_be_replayed
         self._asks = turn is None
         """Whether to ask next; else to read on."""
         self._after = self._last = after
@@ -60,6 +86,7 @@ class Following:
         self._request_id: str | None = None
         self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
+        self._was_answered = False
         self._is_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
@@ -82,10 +109,13 @@ class Following:
                 yield Record(self.idempotency_key, self._request)
         try:
             yield from self._until_known()
-        except TurnledgerError:
-            # Where it was given up, the end is not known: it is kept for another time.
-            if self.idempotency_key is not None and not self._is_given_up:
-                yield Forget(self.idempotency_key)
+        except TurnledgerError as problem:
+            if self.idempotency_key is not None:
+                # Of what cannot be reached, or was told to come back, the end is not known.
+                if self._is_given_up or isinstance(problem, NotAdmitted | TokenRefused):
+                    yield Keep(self.idempotency_key, self._was_answered or self._may_have_arrived)
+                else:
+                    yield Forget(self.idempotency_key)
             raise
         if self.idempotency_key is not None:
             yield Forget(self.idempotency_key)
@@ -96,6 +126,7 @@ class Following:
         while True:
             opened: Reply | Broken = yield Open(self._next_request())
             trouble: Told | Broken | None
+            self._was_answered |= isinstance(opened, Reply)
             if isinstance(opened, Broken):
                 self._may_have_arrived |= opened.may_have_arrived
                 trouble = opened
@@ -164,7 +195,8 @@ class Following:
             yield Give((restarted,))
         if self._stop is not None and self.turn is not None:
             stop, self._stop = self._stop, None
-            yield from stop(self.turn)
+            with suppress(TurnledgerError):  # it goes on, then, and is read
+                yield from stop(self.turn)
         parser, self._has_heard = EventParser(), False
         chunk: bytes | Broken = yield READ
         while True:
@@ -180,6 +212,8 @@ class Following:
             if trouble is not None:
                 if given:
                     yield Give(given)
+                if isinstance(trouble, Told) and not trouble.is_passing:
+                    raise trouble.error
                 return trouble
             # Behind the last event comes the end of the stream, and then the connection is free again.
             chunk = yield Give(given, then_read=True) if given else READ
@@ -191,23 +225,20 @@ class Following:
         headers = opened.headers
         self._request_id = headers.get("x-request-id")
         if not headers.get("content-type", "").startswith("text/event-stream"):
-            raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
+            raise RequestFailed(_NO_SERVER)
         if not self._asks:
             return None
         try:
-            turn = TurnId(headers["x-turn-id"])
-            self.conversation = ConversationId(headers["x-conversation-id"])
-        except KeyError:
-            raise RequestFailed(
-                "What answers at this address is no Turnledger server. Check the address."
-            ) from None
+            turn, conversation = TurnId(headers["x-turn-id"]), ConversationId(headers["x-conversation-id"])
+        except (KeyError, InvalidId):
+            raise RequestFailed(_NO_SERVER) from None
         if self._on_place is not None:
-            self._on_place(self.conversation)
-        self._asks = False
-        known, self.turn = self.turn, turn
-        if known is None:
+            self._on_place(conversation)
+        if conversation != self.conversation:
             self.state = headers.get("x-conversation-state", self.state)
-            self.is_replayed = headers.get("idempotency-replayed") == "true"
+        self.is_replayed = self._may_be_replayed and headers.get("idempotency-replayed") == "true"
+        self._asks, self.conversation = False, conversation
+        known, self.turn = self.turn, turn
         if known in (None, turn) or not self._last:
             return None
         self._last = 0
@@ -218,10 +249,7 @@ class Following:
     def _take(self, sent: list[SentEvent], given: list[Any]) -> Told | Broken | None:
         for id, kind, data in sent:
             if kind == b"error":
-                told = told_in_stream(data, self._request_id)
-                if not told.is_passing:
-                    raise told.error
-                return told
+                return told_in_stream(data, self._request_id)
             if not data:
                 continue
             number = int(id) if id.isdigit() else 0

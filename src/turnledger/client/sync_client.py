@@ -12,11 +12,13 @@ from turnledger.client.access_core import AccessCore
 from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
 from turnledger.client.importing import Source
+from turnledger.client.outbox import OutboxLike, recording
 from turnledger.client.pages import Pages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
 from turnledger.client.sync_access import Shares, Tokens
 from turnledger.client.sync_chat import Chat
+from turnledger.client.sync_outbox import UnsentMessages
 from turnledger.client.sync_wire import Stream, SyncWire
 from turnledger.client.transport import Address
 from turnledger.errors import InvalidInput
@@ -35,17 +37,23 @@ class Client:
         model: str | None = None,
         timeouts: Timeouts | None = None,
         retries: Retries | None = None,
+        outbox: OutboxLike = None,
         http: httpx2.Client | None = None,
         pacing: Pacing | None = None,
     ) -> None:
-        """`http` is an httpx2.Client of your own, for proxies and certificates; it stays yours."""
+        """`http` is an httpx2.Client of your own, for proxies and certificates; it stays yours.
+        `outbox` is the path of a file that remembers what was not sent to its end, also if the program
+        crashes; see Outbox."""
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts())
-        self._wire = SyncWire(self._address, pacing, http)
-        self._core = ClientCore(model, retries or Retries(), pacing)
+        self._file = recording(outbox, self._address.base_url, api_key)
+        note = None if self._file is None else self._file.note
+        self._wire = SyncWire(self._address, pacing, http, note)
+        self._core = ClientCore(model, retries or Retries(), pacing, records=outbox is not None)
         self.chats = Chats(self._wire, self._core)
         self.tokens = Tokens(self._wire, AccessCore(self._core))
         self.shares = Shares(self._wire, AccessCore(self._core))
+        self.outbox = UnsentMessages(self._wire, self._core, self._file)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._address.base_url!r})"
@@ -59,6 +67,8 @@ class Client:
     def close(self) -> None:
         """Let go of all connections. Turns that were asked for go on at the server."""
         self._wire.close()
+        if self._file is not None:
+            self._file.close()
 
     def events(self, *, after: str | None = None) -> Stream[Change]:
         """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes

@@ -21,6 +21,8 @@ from turnledger.client.wire import (
     Exchange,
     Forget,
     Give,
+    Keep,
+    Note,
     Open,
     Pause,
     Read,
@@ -38,9 +40,13 @@ Given = TypeVar("Given")
 class SyncWire:
     """Connections to one server. Any number of threads may use it at once."""
 
-    def __init__(self, address: Address, pacing: Pacing, http: httpx2.Client | None = None) -> None:
+    def __init__(
+        self, address: Address, pacing: Pacing, http: httpx2.Client | None = None, note: Note | None = None
+    ) -> None:
+        """`note` records what is sent."""
         self._address = address
         self._sleep = pacing.sleep
+        self._note = note
         self._http = http or httpx2.Client(**address.http_options)
         self._is_own = http is None
         self._waking = threading.Condition()
@@ -65,8 +71,8 @@ class SyncWire:
                 return self._exchange(step.request)
             case Pause():
                 return self.pause(step.seconds)
-            case Record() | Forget():
-                return None
+            case Record() | Keep() | Forget():
+                return None if self._note is None else self._note(step)
         raise AssertionError(step)
 
     def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
@@ -98,13 +104,16 @@ class SyncWire:
 
     def enrol(self, stream: Stream[Any]) -> None:
         """Have a stream closed with the client."""
-        self._streams.add(stream)
+        with self._waking:
+            self._streams.add(stream)
 
     def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
-        self._is_closed = True
-        self.wake()
-        for stream in list(self._streams):
+        with self._waking:
+            self._is_closed = True
+            self._waking.notify_all()
+            streams = list(self._streams)
+        for stream in streams:
             stream._fail(closed())
         if self._is_own:
             self._http.close()

@@ -80,15 +80,27 @@ class Record(Struct, frozen=True):
     request: Request
 
 
+class Keep(Struct, frozen=True):
+    """The end of what was asked under this idempotency_key could not be learned, or may be another one next
+    time: keep what was recorded."""
+
+    idempotency_key: str
+    may_have_arrived: bool
+    """Whether any byte of it can have reached the server."""
+
+
 class Forget(Struct, frozen=True):
     """The end of what was asked under this idempotency_key is known."""
 
     idempotency_key: str
 
 
-Step: TypeAlias = Exchange | Open | Read | Give | Pause | Record | Forget
+Step: TypeAlias = Exchange | Open | Read | Give | Pause | Record | Keep | Forget
 Doing: TypeAlias = Generator[Step, Any, Result]
 """Something that is done step by step, and its result."""
+
+Note: TypeAlias = Callable[[Record | Keep | Forget], None]
+"""Does what these say."""
 
 READ = Read()
 JSON_TYPE = "application/json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec.structs import replace
 
@@ -42,6 +42,8 @@ class Ended:
     state: AttemptState
     turn: Turn | None = None
     failure: Failure | None = None
+    id: TurnId | None = field(default=None, compare=False)
+    """Which attempt it was, where that was not asked for by its name."""
 
 
 @dataclass(frozen=True)

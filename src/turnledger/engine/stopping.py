@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from turnledger.engine.awaiting import outcome_of
 from turnledger.engine.ending import Ended
@@ -23,7 +24,8 @@ async def stop_turn(process: Process, request: StopRequest) -> Ended | None:
         process.bells.ring(request.conversation)
         return found
     process.interrupt_here(found.id, found.stop)
-    return await outcome_of(process, request.owner, request.conversation, found.id)
+    ended = await outcome_of(process, request.owner, request.conversation, found.id)
+    return replace(ended, id=found.id)
 
 
 def _is_beginning(process: Process, attempt: TurnId | None) -> bool:

@@ -1,18 +1,19 @@
 """What servers and models are told in a test run, noted beside the logs that may not have it.
 
 Whatever serves requests is listened to, in the process of the tests and in those that they start: so this
-needs nothing but the standard library, and nothing of the project.
+needs nothing but the standard library, and nothing of the project; and of that only what every process has
+imported, until there is something to note.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
 import sys
-from collections.abc import Callable, Iterable
-from importlib.abc import MetaPathFinder
-from typing import Any
+
+TYPE_CHECKING = False  # as in typing, which takes a while to import
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
 
 SERVER, UPSTREAM = "turnledger.server.app", "turnledger.testing.upstream"
 CREDENTIALS = ("authorization", "x-api-key", "cookie")
@@ -45,6 +46,8 @@ class Notes:
         """Note what was said in a JSON document, if it is one."""
         if len(body) > LARGEST:
             return
+        import json
+
         try:
             left = [("", json.loads(body))]
         except (ValueError, RecursionError):
@@ -65,6 +68,8 @@ class Notes:
 
     def _note(self, kind: str, said: str) -> None:
         if (kind, said) not in self._known:
+            import json
+
             self._known.add((kind, said))
             self._waiting.append(json.dumps({kind: said}) + "\n")
             if self._at_once:
@@ -123,8 +128,8 @@ def listen_to_upstream(module: Any, notes: Notes) -> None:
     module.ScriptedUpstream._answer = answer_noted
 
 
-class Listening(MetaPathFinder):
-    """Listens to what is imported, once it is."""
+class Listening:
+    """Listens to what is imported, once it is: a finder of modules."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
@@ -135,8 +140,12 @@ class Listening(MetaPathFinder):
 
     def find_spec(self, name: str, path: Any, target: Any = None) -> Any:
         listen = self._to.pop(name, None)
-        spec = importlib.util.find_spec(name) if listen is not None else None
-        if listen is None or spec is None or spec.loader is None:
+        if listen is None:
+            return None
+        from importlib.util import find_spec
+
+        spec = find_spec(name)
+        if spec is None or spec.loader is None:
             return None
         run = spec.loader.exec_module
 

@@ -1,17 +1,33 @@
-"""A command on a real pseudo-terminal, and what the screen behind it shows when it has ended."""
+"""Commands on a real pseudo-terminal, and what the screen behind it shows when each has ended."""
 
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import pty
 import struct
 import subprocess
 import sys
 import termios
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import pyte
+
+ROWS = 60
+ONE_BY_ONE = """
+import json, os, sys
+from turnledger.cli.main import app
+for arguments in json.loads(sys.argv[1]):
+    try:
+        app(arguments, prog_name="turnledger")
+    except SystemExit as end:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.write(stream.fileno(), b"\\0%d\\0" % (end.code or 0))
+"""
+"""Starting a process takes longer than a command: one runs them all."""
 
 
 class Shown(NamedTuple):
@@ -27,29 +43,49 @@ class Shown(NamedTuple):
 
 
 def shown(
-    *arguments: str, columns: int, rows: int = 60, env: dict[str, str] | None = None, pipes: bool = False
-) -> Shown:
-    """Run `turnledger` with these arguments in a window of this size; with `pipes`, its standard output goes
-    into a pipe, and only the rest to the window."""
+    commands: Sequence[Sequence[str]],
+    *,
+    columns: int,
+    env: Mapping[str, str] | None = None,
+    pipes: bool = False,
+) -> list[Shown]:
+    """Run `turnledger` with each of these arguments in a window so wide; with `pipes`, its standard output
+    goes into a pipe, and only the rest to the window."""
     leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     ours = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
     process = subprocess.Popen(
-        [sys.executable, "-m", "turnledger", *arguments],
+        [sys.executable, "-c", ONE_BY_ONE, json.dumps(commands)],
         stdin=follower,
         stdout=subprocess.PIPE if pipes else follower,
         stderr=follower,
         env={**ours, "TERM": "xterm-256color", **(env or {})},
         start_new_session=True,
     )
-    os.close(follower)
-    piped = process.stdout.read().decode() if process.stdout else ""
-    sent = _all_of(leader)
-    code = process.wait(60)
-    if process.stdout:
-        process.stdout.close()
+    with process:
+        os.close(follower)
+        piped = process.stdout.read() if process.stdout else b""
+        sent = _all_of(leader)
     os.close(leader)
-    screen = pyte.Screen(columns, rows)
+    assert process.returncode == 0
+    if not pipes:
+        return [_shown(text, code, columns, "") for text, code in _parts(sent, marks=2)]
+    texts = [text.decode() for text, _ in _parts(piped, marks=1)]
+    return [
+        _shown(text, code, columns, piped)
+        for (text, code), piped in zip(_parts(sent, marks=1), texts, strict=True)
+    ]
+
+
+def _parts(sent: bytes, *, marks: int) -> list[tuple[bytes, int]]:
+    """What each command wrote, and its exit code, which stands behind it once for each stream."""
+    pieces = sent.split(b"\0")
+    step = 2 * marks
+    return [(pieces[at], int(pieces[at + 1])) for at in range(0, len(pieces) - 1, step)]
+
+
+def _shown(sent: bytes, code: int, columns: int, piped: str) -> Shown:
+    screen = pyte.Screen(columns, ROWS)
     pyte.ByteStream(screen).feed(sent)
     lines = [line.rstrip() for line in screen.display]
     while lines and not lines[-1]:

@@ -14,17 +14,7 @@ from tests.unit.cli.test_chats import say
 from turnledger.cli.main import app
 
 run = CliRunner().invoke
-SLOW = (
-    "apsw",
-    "httpx2",
-    "msgspec",
-    "prompt_toolkit",
-    "pydantic",
-    "rich",
-    "starlette",
-    "structlog",
-    "uvicorn",
-)
+SLOW = ("apsw", "httpx2", "msgspec", "prompt_toolkit", "pydantic", "rich", "starlette", "structlog")
 IN_BASH = """
 eval "$(turnledger --show-completion)"
 COMP_WORDS=(turnledger chats show or) COMP_CWORD=3

@@ -85,3 +85,12 @@ def test_where_a_bar_would_be_in_the_way_there_is_none(monkeypatch: pytest.Monke
         clock.now = 60
         progress.advance(1)
     assert terminal.getvalue() == ""
+
+
+def test_where_the_end_is_not_known_it_says_how_much_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, terminal = Clock(), looked_at(monkeypatch)
+    with Progress("Working", in_bytes=True, clock=clock) as progress:
+        clock.now = PATIENCE
+        progress.advance(2_000)
+    assert "2.0 kB" in terminal.getvalue()
+    assert "?" not in terminal.getvalue().replace("\x1b[?", "")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from turnledger.cli.records import Column, widths_of
+from turnledger.cli.records import GAP, Column, widths_of
 
 COLUMNS = (Column("WHEN"), Column("ID"), Column("TITLE", least=10), Column("TEXT", least=10, wraps=True))
 
@@ -32,3 +34,16 @@ def test_short_texts_need_no_more_room_than_they_have() -> None:
 
 def test_a_wide_letter_takes_two_places() -> None:
     assert widths_of((Column("T", least=1),), [["漢字"]], 3) == [3]
+
+
+@given(
+    rows=st.lists(st.tuples(*[st.text("ab ", max_size=60)] * 4), min_size=1, max_size=5),
+    window=st.integers(1, 300),
+)
+def test_a_table_never_leaves_its_window(rows: list[tuple[str, ...]], window: int) -> None:
+    widths = widths_of(COLUMNS, rows, window)
+    if widths is not None:
+        assert sum(widths) + GAP * (len(widths) - 1) <= window
+        for column, width, cells in zip(COLUMNS, widths, zip(*rows, strict=True), strict=True):
+            natural = max(map(len, (column.title, *cells)))
+            assert width == natural if column.least is None else width >= min(natural, column.least)

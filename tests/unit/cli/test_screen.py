@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +15,14 @@ from turnledger import Ledger
 LONG = "How is the weather in Rome, and will it rain for the whole week?"
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\x9b31m [bold red]hi[/] :smile: 漢字"
 COLOURS = re.compile(rb"\x1b\[(?:[0-9]+;)*[349][0-7]m")
+LIST, SEARCH, SHOW = ("chats", "list"), ("chats", "search", "rains"), ("chats", "show", "weather")
+SHOW_HOSTILE, WRONG, TOKENS = ("chats", "show", "hostile"), ("chats", "show", "\x1b[2J"), ("tokens", "list")
+JSON = (*SHOW_HOSTILE, "--json")
+EXPORT, MARKDOWN = ("chats", "export", "hostile"), ("chats", "export", "hostile", "--format", "markdown")
+COMMANDS = (LIST, SEARCH, SHOW, SHOW_HOSTILE, TOKENS, WRONG, JSON, EXPORT, MARKDOWN)
+COLOURED = (LIST, SEARCH, SHOW)
+
+Look = Callable[..., Shown]
 
 
 @pytest.fixture(scope="module")
@@ -32,21 +41,42 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
     return url
 
 
+@pytest.fixture(scope="module")
+def look(url: str) -> Look:
+    """What a command shows in a window so wide; all commands are run when the first is asked for."""
+    seen: dict[tuple[object, ...], list[Shown]] = {}
+
+    def look(command: tuple[str, ...], columns: int, *, pipes: bool = False, **env: str) -> Shown:
+        window = (columns, pipes, *env.items())
+        if window not in seen:
+            every = [[*each, "--store", url] for each in (COLOURED if env else COMMANDS)]
+            seen[window] = shown(every, columns=columns, pipes=pipes, env=env)
+        return seen[window][COMMANDS.index(command)]
+
+    return look
+
+
 def id_of(url: str, conversation_key: str) -> str:
-    async def look(ledger: Ledger) -> str:
+    async def find(ledger: Ledger) -> str:
         return (await ledger.conversation(conversation_key=conversation_key)).id
 
-    return asked(url, look)
+    return asked(url, find)
 
 
-def is_tame(screen: Shown, columns: int) -> bool:
-    """Whether nothing was sent to the terminal but lines and how they stand out."""
+@pytest.mark.parametrize("columns", [20, 40, 120])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_is_sent_to_a_terminal_but_lines_and_how_they_stand_out(
+    look: Look, command: tuple[str, ...], columns: int
+) -> None:
+    screen = look(command, columns)
     left = re.sub(rb"\x1b\[[0-9;]*m|\r\n", b"", screen.sent).decode()
-    return left.isprintable() and all(len(line) <= columns for line in screen.lines)
+    assert left
+    assert left.isprintable()
+    assert screen.code == (2 if command == WRONG else 0)
 
 
-def test_a_wide_window_has_a_table(url: str) -> None:
-    screen = shown("chats", "list", "--store", url, columns=120)
+def test_a_wide_window_has_a_table(look: Look, url: str) -> None:
+    screen = look(LIST, 120)
     head, hostile, weather = screen.lines
     assert head.split() == ["LAST", "USED", "TURNS", "ID", "TITLE"]
     assert head.index("TITLE") == weather.index("[pinned] How is the weather") == hostile.index("[2J")
@@ -54,91 +84,77 @@ def test_a_wide_window_has_a_table(url: str) -> None:
     assert "[bold red]hi[/] :smile: 漢字" in hostile
     assert weather.endswith("…")
     assert b"\x1b[1mLAST USED\x1b[0m" in screen.sent
-    assert (screen.code, is_tame(screen, 120)) == (0, True)
 
 
-def test_a_window_of_eighty_makes_room_for_titles(url: str) -> None:
-    screen = shown("chats", "list", "--store", url, columns=80)
-    assert screen.lines[0].split() == ["LAST", "USED", "ID", "TITLE"]
-    assert "[pinned] How is the" in screen.lines[2]
-    assert is_tame(screen, 80)
+def test_a_window_of_eighty_makes_room_for_titles(look: Look) -> None:
+    head, _, weather = look(LIST, 80, TERM="xterm").lines
+    assert head.split() == ["LAST", "USED", "ID", "TITLE"]
+    assert "[pinned] How is the" in weather
 
 
-def test_a_narrow_window_has_lines_for_each_and_whole_ids(url: str) -> None:
-    screen = shown("chats", "list", "--store", url, columns=40)
-    at = screen.lines.index(f"  {id_of(url, 'weather')}")
-    assert " ".join(screen.lines[at - 2 : at]).startswith("[pinned] How is the weather in Rome,")
-    assert screen.lines[at + 1].endswith(", 1 turn")
-    assert is_tame(screen, 40)
+def test_a_narrow_window_has_lines_for_each_and_whole_ids(look: Look, url: str) -> None:
+    lines = look(LIST, 40).lines
+    at = lines.index(f"  {id_of(url, 'weather')}")
+    assert " ".join(lines[at - 2 : at]).startswith("[pinned] How is the weather in Rome,")
+    assert lines[at + 1].endswith(", 1 turn")
 
 
 @pytest.mark.parametrize("columns", [40, 120])
-def test_a_chat_is_read_in_any_window(url: str, columns: int) -> None:
-    screen = shown("chats", "show", "weather", "--store", url, columns=columns)
-    text = " ".join(" ".join(screen.lines).split())
+def test_a_chat_is_read_in_any_window(look: Look, url: str, columns: int) -> None:
+    lines = look(SHOW, columns).lines
+    text = " ".join(" ".join(lines).split())
     assert text.startswith(LONG[:30])
     assert id_of(url, "weather") in text
-    assert "user: " + LONG in text
+    assert f"user: {LONG}" in text
     assert "It rains in Rome. It rains in Rome." in text
-    answer = screen.lines[screen.lines.index(next(line for line in screen.lines if "assistant:" in line)) :]
+    answer = lines[next(at for at, line in enumerate(lines) if "assistant:" in line) :]
     assert all(line.startswith("  ") for line in answer)
-    assert is_tame(screen, columns)
 
 
 @pytest.mark.parametrize("columns", [40, 120])
-def test_what_was_said_is_read_and_does_nothing(url: str, columns: int) -> None:
-    screen = shown("chats", "show", "hostile", "--store", url, columns=columns)
-    assert is_tame(screen, columns)
-    assert r"\x1b[2J\x1b]0;owned\x07\x9b31m" in "".join(line.strip() for line in screen.lines)
+def test_what_was_said_is_written_out(look: Look, columns: int) -> None:
+    lines = look(SHOW_HOSTILE, columns).lines
+    assert r"\x1b[2J\x1b]0;owned\x07\x9b31m" in "".join(line.strip() for line in lines)
 
 
-def test_what_was_sought_stands_out(url: str) -> None:
-    screen = shown("chats", "search", "rains", "--store", url, columns=40)
+def test_what_was_sought_stands_out(look: Look, url: str) -> None:
+    screen = look(SEARCH, 40)
     assert screen.lines[0] == id_of(url, "weather")
     assert COLOURS.search(screen.sent)
-    assert is_tame(screen, 40)
 
 
-def test_who_wants_no_colours_gets_none(url: str) -> None:
-    screen = shown("chats", "search", "rains", "--store", url, columns=80, env={"NO_COLOR": "1"})
-    assert not COLOURS.search(screen.sent)
-    assert b"\x1b[1mrains" in screen.sent
-    plain = shown("chats", "search", "rains", "--store", url, columns=80, env={"TERM": "dumb"})
-    assert b"\x1b" not in plain.sent
+def test_who_wants_no_colours_gets_none(look: Look) -> None:
+    for command in COLOURED:
+        assert not COLOURS.search(look(command, 80, NO_COLOR="1").sent)
+        assert b"\x1b" not in look(command, 80, TERM="dumb").sent
+    assert b"\x1b[1mrains" in look(SEARCH, 80, NO_COLOR="1").sent
 
 
 @pytest.mark.parametrize("columns", [40, 120])
-def test_tokens_fit(url: str, columns: int) -> None:
-    screen = shown("tokens", "list", "--store", url, columns=columns)
-    text = " ".join(screen.lines)
-    assert re.search(r"\btok_[0-9a-z]+\b", text)
-    assert {"ann", "phone"} <= {word.strip("',") for word in text.split()}
-    assert "chats:read, chats:write," in " ".join(text.split()) or columns == 120
-    assert is_tame(screen, columns)
+def test_tokens_fit(look: Look, columns: int) -> None:
+    text = " ".join(" ".join(look(TOKENS, columns).lines).split())
+    assert re.search(r"\btok_[0-9a-f]{32}\b", text)
+    words = {word.strip("',") for word in text.split()}
+    assert {"ann", "phone", "chats:read", "chats:write", "turns:run", "never"} <= words
 
 
-def test_a_pipe_gets_whole_lines_however_narrow_the_window_is(url: str) -> None:
-    piped = shown("chats", "list", "--store", url, columns=40, pipes=True)
-    assert (piped.lines, piped.code) == ([], 0)
-    head, _, weather = piped.piped.splitlines()
+def test_a_pipe_gets_whole_lines_however_narrow_the_window_is(look: Look) -> None:
+    listed = look(LIST, 40, pipes=True)
+    head, _, weather = listed.piped.splitlines()
+    assert (listed.lines, listed.code) == ([], 0)
     assert head.split() == ["LAST", "USED", "TURNS", "ID", "TITLE"]
     assert weather.endswith("[pinned] How is the weather in Rome, and will it rain for the whole…")
-    assert "\x1b" not in piped.piped
-    piped = shown("chats", "show", "weather", "--store", url, columns=40, pipes=True)
-    assert f"  user: {LONG}\n" in piped.piped
+    assert f"  user: {LONG}\n" in look(SHOW, 40, pipes=True).piped
+    for command in (LIST, SEARCH, SHOW, SHOW_HOSTILE, TOKENS, JSON):
+        assert look(command, 40, pipes=True).piped.replace("\n", "").isprintable()
+    assert "\x9b" in look(EXPORT, 40, pipes=True).piped  # a file is as it was said
 
 
-def test_json_and_exports_on_a_terminal_are_tame(url: str) -> None:
-    for command in (("export", "hostile"), ("export", "hostile", "--format", "markdown")):
-        screen = shown("chats", *command, "--store", url, columns=120)
-        assert (screen.code, is_tame(screen, 120)) == (0, True)
-    told = shown("chats", "show", "hostile", "--json", "--store", url, columns=120)
-    assert is_tame(told, 120)
-    assert json.loads(told.sent)["turns"][0]["input"][0]["content"][0]["text"] == HOSTILE
+def test_json_is_the_same_json(look: Look) -> None:
+    told = json.loads(look(JSON, 120).sent)
+    assert told["turns"][0]["input"][0]["content"][0]["text"] == HOSTILE
 
 
-def test_a_mistake_is_one_line_on_a_terminal_too(url: str) -> None:
-    screen = shown("chats", "show", "\x1b[2J", "--store", url, columns=120)
-    assert (screen.code, len(screen.lines)) == (2, 1)
-    assert screen.lines[0].startswith("conversation_not_found: ")
-    assert is_tame(screen, 120)
+def test_a_mistake_is_one_line_and_no_more(look: Look) -> None:
+    [line] = look(WRONG, 120).lines
+    assert line.startswith("conversation_not_found: ")

@@ -8,7 +8,19 @@ from typing import Any, TypeVar
 import msgspec
 
 from turnledger.client.retrying import Pacing, Retries, Trying
-from turnledger.client.wire import Broken, Doing, Exchange, Forget, Give, Open, Pause, Record, Reply, Request
+from turnledger.client.wire import (
+    Broken,
+    Doing,
+    Exchange,
+    Forget,
+    Give,
+    Keep,
+    Open,
+    Pause,
+    Record,
+    Reply,
+    Request,
+)
 
 Result = TypeVar("Result")
 TURN = "turn_01890000000070008000000000000001"
@@ -126,6 +138,10 @@ class Script:
                 return None
             case Record():
                 self.noted.append(f"record {step.idempotency_key}")
+                return None
+            case Keep():
+                tried = "tried" if step.may_have_arrived else "untried"
+                self.noted.append(f"keep {step.idempotency_key} as {tried}")
                 return None
             case Forget():
                 self.noted.append(f"forget {step.idempotency_key}")

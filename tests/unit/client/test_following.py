@@ -236,10 +236,13 @@ def test_an_error_in_the_stream_that_passes_is_read_over() -> None:
 
 
 def test_an_error_in_the_stream_that_stays_is_raised() -> None:
-    script = Script(begun(*WHOLE[:2], error_event("token_ended", "invalid_request_error")))
-    with pytest.raises(errors.TokenEnded):
-        followed(script)
-    assert heard(script) == ["started", "Hello"]
+    error = error_event("token_ended", "invalid_request_error")
+    for pieces in ((*WHOLE[:2], error), (b"".join((*WHOLE[:2], error)),)):
+        script = Script(begun(*pieces))
+        with pytest.raises(errors.TokenEnded):
+            followed(script)
+        assert heard(script) == ["started", "Hello"]
+        assert script.noted[-1].startswith("keep k")
 
 
 def test_a_turn_that_was_lost_with_its_store_is_asked_for_again() -> None:
@@ -384,6 +387,22 @@ def test_a_replay_says_so() -> None:
     assert following.is_replayed
 
 
+def test_an_answer_to_a_key_of_its_own_is_no_replay() -> None:
+    script = Script(CUT, begun(*WHOLE, replayed=True))
+    made = Following(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
+    followed(script, made)
+    assert not made.is_replayed
+
+
+def test_where_a_chat_was_made_is_told_by_the_answer_that_made_it() -> None:
+    again = begun(*WHOLE, turn=OTHER_TURN)
+    again.headers["x-conversation-state"] = "continued"
+    script = Script(begun(started(), finished(2, "failed", "process_died")), again)
+    following = asked(script)
+    followed(script, following)
+    assert following.state == "created"
+
+
 @pytest.mark.parametrize(
     "strange",
     [
@@ -402,10 +421,12 @@ def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
         ((begun(*WHOLE),), ["record k", "forget k"]),
         ((begun(started(), finished(2, "failed", "model_timeout")),), ["record k", "forget k"]),
         ((refused(409, "conversation_busy"),), ["record k", "forget k"]),
-        ((CUT,) * 5, ["record k"]),
-        ((refused(503, "shutting_down"),) * 5, ["record k"]),
-        ((refused(503, "store_unavailable"),) * 5, ["record k"]),
-        ((refused(429, "queue_full"),) * 5, ["record k"]),
+        ((CUT,) * 5, ["record k", "keep k as tried"]),
+        ((Broken("nobody there", may_have_arrived=False),) * 5, ["record k", "keep k as untried"]),
+        ((refused(503, "shutting_down"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
+        ((refused(401, "token_expired"),), ["record k", "keep k as tried"]),
     ],
 )
 def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:
@@ -462,6 +483,17 @@ def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
 def test_a_stream_that_ends_too_soon_is_read_on() -> None:
     script = Script(reading(*WHOLE[:2]), reading(*WHOLE[2:]))
     assert followed(script, reader()(script)) == TOLD
+
+
+def test_a_stop_that_fails_leaves_the_turn_to_be_read() -> None:
+    def stop(turn: TurnId) -> Doing[None]:
+        yield from ()
+        raise errors.NotAdmitted
+
+    script = Script(begun(*WHOLE))
+    following = asked(script)
+    following.stop_when_begun(stop)
+    assert followed(script, following) == TOLD
 
 
 def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> None:

@@ -182,7 +182,8 @@ class Doing:
 
     async def _fork(self, rest: str) -> None:
         turn = (await self._turn(rest)).id if rest else None
-        await self._talker.open(await self._talker.talk.fork(turn))
+        title = title_of((await self._talker.talk.look(limit=1)).chat)[:LONGEST_TITLE]
+        await self._talker.open(await self._talker.talk.fork(turn, f"{title} (fork)"))
 
     # What is said of the chat.
 

@@ -57,7 +57,8 @@ class ChatLoop:
                     return
         finally:
             watching.cancel()
-            await asyncio.wait((watching,))
+            with suppress(asyncio.CancelledError):
+                await watching
 
     async def _typed(self) -> str | None:
         talker = self._talker

@@ -60,6 +60,8 @@ class Block(Struct, frozen=True):
     text: str
     joins: bool = False
     """Whether it belongs to the one before: there is no empty line between them."""
+    is_item: bool = False
+    """Whether it is an item of a list."""
     opens: bool = True
     """False for code that goes on from the block before."""
     closes: bool = True
@@ -154,16 +156,16 @@ def blocks_of(text: str) -> list[Block]:
     lines, begun = text.split("\n"), list(_beginnings(parser.parse(text)))
     if not begun:
         return []
-    ends = [line for line, _ in begun[1:]] + [len(lines)]
+    ends = [line for line, *_ in begun[1:]] + [len(lines)]
     start, blocks = 0, []
-    for (_, joins), end in zip(begun, ends, strict=True):
-        blocks.append(Block("\n".join(lines[start:end]), joins=joins))
+    for (_, is_item, joins), end in zip(begun, ends, strict=True):
+        blocks.append(Block("\n".join(lines[start:end]), joins=joins, is_item=is_item))
         start = end
     return blocks
 
 
-def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool]]:
-    """The lines with which the blocks begin, and whether each belongs to the one before."""
+def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool, bool]]:
+    """The lines with which the blocks begin, whether each is an item of a list, and not its first."""
     is_first = True
     for token in tokens:
         if token.level == 0 and token.nesting >= 0:
@@ -172,7 +174,7 @@ def _beginnings(tokens: Iterable[Token]) -> Iterator[tuple[int, bool]]:
             continue
         is_item = token.level == 1 and token.type == "list_item_open"
         if is_item or (token.level == 0 and token.type not in _LISTS):
-            yield token.map[0], is_item and not is_first
+            yield token.map[0], is_item, is_item and not is_first
             is_first = False
 
 

@@ -149,8 +149,8 @@ class ServedTalk:
     async def undo(self, turn: str) -> None:
         await self._there.undo(turn)
 
-    async def fork(self, turn: str | None) -> ServedTalk:
-        return ServedTalk(self._place, await self._there.fork(turn))
+    async def fork(self, turn: str | None, title: str) -> ServedTalk:
+        return ServedTalk(self._place, await self._there.fork(turn, title))
 
     async def rename(self, title: str) -> None:
         await self._there.rename(title)
@@ -192,9 +192,10 @@ class _Streamed:
         if self._events is not None:
             await self._events.stop(OnStop.KEEP.value)
 
-    async def leave(self) -> None:
+    async def leave(self) -> bool:
         if self._events is not None:
             await self._events.close()
+        return True
 
 
 class Asked(_Streamed):

@@ -141,8 +141,8 @@ class StoredTalk:
     async def undo(self, turn: str) -> None:
         await self._there.undo(turn)
 
-    async def fork(self, turn: str | None) -> StoredTalk:
-        return StoredTalk(self._place, await self._there.fork(turn))
+    async def fork(self, turn: str | None, title: str) -> StoredTalk:
+        return StoredTalk(self._place, await self._there.fork(turn, title=title))
 
     async def rename(self, title: str) -> None:
         await self._there.update(title=title)
@@ -184,8 +184,8 @@ class Followed:
     async def stop(self) -> None:
         await self._chat.stop(self._turn, policy=OnStop.KEEP)
 
-    async def leave(self) -> None:
-        """Whoever reads has left already."""
+    async def leave(self) -> bool:
+        return True
 
 
 class RunningHere:
@@ -221,6 +221,8 @@ class RunningHere:
         self._running = asyncio.create_task(self._run(), name="turnledger turn")
         while (event := await self._events.get()) is not None:
             yield event
+        if self._running.cancelled():
+            raise TurnStopped
         await self._running
 
     async def _run(self) -> None:
@@ -238,7 +240,8 @@ class RunningHere:
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
         finally:
-            self._events.put_nowait(None)
+            # Once the task is done: how it ended is looked at then.
+            asyncio.get_running_loop().call_soon(self._events.put_nowait, None)
 
     async def stop(self) -> None:
         try:
@@ -248,11 +251,12 @@ class RunningHere:
         else:
             await chat.stop(self._block.id, policy=OnStop.KEEP)
 
-    async def leave(self) -> None:
-        """It cannot go on without this process: it ends, and nothing of it stays."""
+    async def leave(self) -> bool:
+        """End it: it cannot go on without this process. Nothing of it stays."""
         if self._running is not None:
             self._running.cancel()
-            await asyncio.wait((self._running,))
+            await asyncio.gather(self._running, return_exceptions=True)
+        return False
 
 
 def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> SeenChat:

@@ -218,7 +218,9 @@ class Talker:
 
     def _say_why(self, told: Told) -> None:
         self.screen.blank()
-        if told.problem is not None:
+        if isinstance(told.problem, TurnStopped):
+            self.screen.say(Text("■ Stopped.", "yellow"))
+        elif told.problem is not None:
             self.screen.say(problem_line(told.problem))
         elif told.failure is not None:
             self.screen.say(Text(f"✗ {told.failure.code}: {on_one_line(told.failure.message)}", "red"))
@@ -231,10 +233,9 @@ class Talker:
 
 
 def _whether_kept(told: Told) -> str:
-    is_known = told.state is not None or not isinstance(told.problem, ServerUnavailable | None)
-    if is_known:
-        return "Nothing of it is kept. Your text is in the prompt again."
-    return "Your text is in the prompt again; sent as it is, it is still said once."
+    if told.may_go_on or isinstance(told.problem, ServerUnavailable):
+        return "Your text is in the prompt again; sent as it is, it is still said once."
+    return "Nothing of it is kept. Your text is in the prompt again."
 
 
 def problem_line(problem: TurnledgerError) -> Text:

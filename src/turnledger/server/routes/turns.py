@@ -27,7 +27,14 @@ from turnledger.server.wire_json import encode
 _JSON = "application/json"
 TURN = {"turn": Parameter("The id of a turn, whether it is committed, runs, waits or failed.", id_of(TurnId))}
 GONE = {404: "There is no such turn.", 410: "Its conversation was deleted or has expired."}
-ENDED = an_object({"state": or_null(STATE), "committed": {"type": "boolean"}, "failure": or_null(FAILURE)})
+ENDED = an_object(
+    {
+        "turn": or_null({**id_of(TurnId), "description": "The one that was stopped, if there was any."}),
+        "state": or_null(STATE),
+        "committed": {"type": "boolean"},
+        "failure": or_null(FAILURE),
+    }
+)
 STOP = {**an_object({}, optional={"policy": or_null(one_of(OnStop))}), "additionalProperties": False}
 STANDING = an_object(
     {
@@ -68,7 +75,7 @@ class TurnRoutes:
         turn = request.path_params["turn"]
         policy, who = await self._asked(request)
         chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
-        return Response(ended_body(await chat.stop(turn, policy=policy)), media_type=_JSON)
+        return Response(ended_body(await chat.stop(turn, policy=policy), turn), media_type=_JSON)
 
     async def stop_any(self, request: Request) -> Response:
         """Stop whichever turn runs in a chat."""
@@ -178,11 +185,12 @@ def standing_body(standing: Standing) -> bytes:
     )
 
 
-def ended_body(ended: Ended | None) -> bytes:
-    """How a turn ended; null where there was nothing to stop any more."""
+def ended_body(ended: Ended | None, turn: str | None = None) -> bytes:
+    """How a turn ended, the one that was named or whichever ran; null where there was nothing to stop."""
     if ended is None:
-        return encode({"state": None, "committed": False, "failure": None})
-    return encode({"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure})
+        return encode({"turn": turn, "state": None, "committed": False, "failure": None})
+    told = {"state": ended.state, "committed": ended.turn is not None, "failure": ended.failure}
+    return encode({"turn": turn or ended.id, **told})
 
 
 class TurnEvents(CountedStream):

@@ -83,4 +83,6 @@ async def test_a_stop_of_a_chat_is_one_of_the_turn_that_runs_there(policy: str) 
         state = "kept" if policy == "keep" else "discarded"
         assert (stopped.status, stopped.json["state"]) == (200, state)
         assert stopped.json["committed"] is (policy == "keep")
-        assert (again.status, again.json["state"]) == (200, None)
+        assert (again.status, again.json["state"], again.json["turn"]) == (200, None, None)
+        [attempt] = (await chat.turns()) or [each.attempt for each in await chat.attempts()]
+        assert stopped.json["turn"] == str(attempt.id)

@@ -1,0 +1,77 @@
+"""Unsent messages, awaited: as those of the blocking client."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from tests.unit.client.scripted_server import CHAT, ScriptedServer, is_away, loses_the_answer
+from turnledger.client import Answer, AsyncClient, AsyncUnsentMessages, Retries, UnsentMessages
+from turnledger.errors import InvalidInput, ServerUnavailable
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@asynccontextmanager
+async def client_of(server: ScriptedServer, folder: Path | None) -> AsyncIterator[AsyncClient]:
+    async with (
+        httpx2.AsyncClient(transport=httpx2.MockTransport(server)) as http,
+        AsyncClient(
+            "http://server",
+            model="m",
+            outbox=None if folder is None else folder / "unsent.db",
+            retries=Retries(times=0),
+            http=http,
+        ) as client,
+    ):
+        yield client
+
+
+async def test_what_was_not_answered_is_sent_later_once(tmp_path: Path) -> None:
+    server = ScriptedServer()
+    async with client_of(server, tmp_path) as client:
+        chat = client.chats.open(CHAT)
+        server.troubles = [is_away, loses_the_answer(server)]
+        for text in ("never arrived", "answered unheard"):
+            with pytest.raises(ServerUnavailable):
+                await chat.send(text)
+        kept = [(each.asked["input"], each.first_tried_at is None) for each in await client.outbox.pending()]
+        assert kept == [("never arrived", True), ("answered unheard", False)]
+    async with client_of(server, tmp_path) as client:
+        told = await asyncio.gather(client.outbox.send_all(), client.outbox.send_all())
+        answers = [answer for each in told for _, answer in each]
+        assert (len(answers), all(isinstance(answer, Answer) for answer in answers)) == (2, True)
+        assert await client.outbox.pending() == []
+    assert len(server.turns) == 2
+
+
+async def test_one_can_be_forgotten(tmp_path: Path) -> None:
+    server = ScriptedServer()
+    async with client_of(server, tmp_path) as client:
+        server.troubles = [is_away]
+        with pytest.raises(ServerUnavailable):
+            await client.chats.open(CHAT).send("Hello")
+        [unsent] = await client.outbox.pending()
+        assert (await client.outbox.forget(unsent.id), await client.outbox.send_all()) == (True, [])
+
+
+async def test_without_an_outbox_there_is_nothing_to_send() -> None:
+    async with client_of(ScriptedServer(), None) as client:
+        assert (await client.chats.open(CHAT).send("Hello")).text == "Yes."
+        with pytest.raises(InvalidInput, match="keeps no record"):
+            await client.outbox.send_all()
+
+
+def test_both_say_the_same_of_themselves() -> None:
+    def said(kind: type) -> dict[str, str | None]:
+        return {name: getattr(kind, name).__doc__ for name in vars(kind) if not name.startswith("_")}
+
+    assert said(AsyncUnsentMessages) == said(UnsentMessages)
