@@ -1,20 +1,28 @@
 /** A turn that is followed to its end through whatever happens to connections and servers. */
 
 import { errorOf } from "./error-of.js";
-import {
-  NotAdmitted,
-  ServerUnavailable,
-  TurnFailed,
-  TurnledgerError,
-  TurnNotFound,
-} from "./errors.js";
+import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
 import { parsed, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
 
 /** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
-const OF_THE_PROCESS =
-  /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|admission_moved|store_(error|unavailable|full|read_only)|(commit_)?outcome_unknown)$/;
+const OF_THE_PROCESS = [
+  "process_died",
+  "cancelled",
+  "gave_up",
+  "not_committed",
+  "shutting_down",
+  "superseded",
+  "ledger_closed",
+  "admission_moved",
+  "store_error",
+  "store_unavailable",
+  "store_full",
+  "store_read_only",
+  "outcome_unknown",
+  "commit_outcome_unknown",
+];
 
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
@@ -138,7 +146,7 @@ function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
   followed.head ??= headers;
   followed.turn = headers.get("x-turn-id");
-  if (!followed.turn) throw errorOf("request_failed", "What answers there is no Turnledger. Check the address.");
+  if (!followed.turn) throw errorOf("request_failed", "That is no Turnledger server. Check the address.");
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;
@@ -160,7 +168,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   }
   if (state === "completed" || state === "kept") return undefined;
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
-  const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.test(code));
+  const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));
   const error = errorOf(code, message, { requestId, isRetryable }, TurnFailed);
   error.message = message.replace(`${error.name}: `, "");
   return error;
@@ -171,7 +179,7 @@ function explained(problem: unknown, followed: Followed): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
     problem.idempotencyKey = followed.idempotencyKey;
     if (problem.isRetryable && !followed.isFinished) {
-      problem.message += " The turn may still be running: ask again with the same idempotencyKey to learn of it.";
+      problem.message += " The turn may still be running: send it again with the same idempotencyKey.";
     }
   }
   return problem;

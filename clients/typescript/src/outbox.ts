@@ -83,7 +83,8 @@ export class Outbox implements Recorder {
   #send(client: Client, unsent: Unsent, signal: AbortSignal | undefined): Promise<Answer> {
     const age = this.#options.now() - unsent.recordedAt;
     if (age >= 0 && age < this.#options.safeFor) return client.resend(unsent, { signal }).answer();
-    const message = "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
+    const message =
+      "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
     throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
   }
 

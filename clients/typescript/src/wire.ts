@@ -103,7 +103,13 @@ export class Wire {
 
   constructor(base: string, options: ClientOptions) {
     this.base = base.replace(/\/+$/, "");
-    this.options = { fetch: (...given) => fetch(...given), timer: after, random: Math.random, now: () => performance.now(), ...options };
+    this.options = {
+      fetch: (...given) => fetch(...given),
+      timer: after,
+      random: Math.random,
+      now: () => performance.now(),
+      ...options,
+    };
     this.retries = { times: 10, first: 100, most: 5_000, patience: 60_000, ...options.retries };
   }
 
@@ -136,7 +142,7 @@ export class Wire {
     const arm = (): void => {
       disarm();
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
-      disarm = timer(silence, () => controller.abort(unanswered("The server said nothing for too long.")));
+      disarm = timer(silence, () => controller.abort(unanswered("The server is silent.")));
     };
     const close = (): void => {
       disarm();
@@ -192,11 +198,7 @@ export class Wire {
   }
 
   /** Send it until it is answered, and return what `read` makes of the answer. */
-  async ask<Told>(
-    asked: Asked,
-    signal: AbortSignal | undefined,
-    read: (reply: Reply) => Promise<Told>,
-  ): Promise<Told> {
+  async ask<Told>(asked: Asked, signal: AbortSignal | undefined, read: (reply: Reply) => Promise<Told>): Promise<Told> {
     const tries = new Tries(this, signal);
     for (;;) {
       try {
