@@ -81,7 +81,7 @@ class Following:
         self._may_be_replayed = may_be_replayed
         self._asks = turn is None
         """Whether to ask next; else to read on."""
-        self._last = after
+        self._after = self._last = after
         self._attempt = 1
         self._texts: list[str] = []
         self._request_id: str | None = None
@@ -267,6 +267,8 @@ class Following:
                 continue
             number = int(id) if id.isdigit() else 0
             if number <= self._last:
+                if kind == b"turn.finished" and self._last > self._after:
+                    return self._told_too_much(data, given)
                 continue
             if number != self._last + 1:
                 return Broken("events are missing from the stream")
@@ -302,6 +304,22 @@ class Following:
         else:
             self._error = failed_with(failure)
         return None
+
+    def _told_too_much(self, data: bytes, given: list[Any]) -> Broken:
+        """The turn ended where it had been told beyond: its process died, and only what it had written down
+        was kept. That is told from the beginning, or if nothing was kept it is asked for again."""
+        try:
+            event = _events.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return Broken("an event in the stream is garbled")
+        if type(event) is TurnFinished and self._ended(event) is None:
+            self.finished = self._error = None  # once more, behind what comes before it
+            self._last = self._after = 0
+            self._texts.clear()
+            assert self.turn is not None  # noqa: S101 - it was told of
+            given.append(TurnRestarted(turn=self.turn, attempt=self._attempt))
+        self._asks = self._request is not None
+        return Broken("less of the turn was kept than it had told")
 
     def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
         """Whether nothing of the failure was the model's, so that the same request may go better. A turn that
