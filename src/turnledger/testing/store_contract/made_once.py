@@ -44,9 +44,7 @@ class MadeOnce(Contract):
         assert (again.id, made.is_new) == (made.id, True)
         assert len((await here.ledger.catalogue.list()).chats) == 1
 
-    async def test_one_that_a_conversation_key_names_is_found_and_stays_so(
-        self, stage: Stage
-    ) -> None:
+    async def test_one_that_a_conversation_key_names_is_found_and_stays_so(self, stage: Stage) -> None:
         here = await stage.process()
         named = await here.chat(conversation_key="k")
         found = await soon(here.ledger.conversation(conversation_key="k", **ONCE))
