@@ -62,6 +62,9 @@ CLAIM_MS = 300_000
 wrongly, does no harm: it has its idempotency_key."""
 PATIENCE = 10.0
 """Seconds to wait for other programs that write there."""
+INHERITED: list[sqlite3.Connection] = []
+"""Connections of the process that this one was forked from. With its last reference one would be closed, which
+undoes what the other process is about to write."""
 
 
 class OutboxFile:
@@ -164,8 +167,8 @@ class OutboxFile:
 
     def claim(self, after: int) -> Unsent | None:
         """The next message behind the one of this id that nobody else is about to send, claimed; None if
-        there is none. Those of one chat go in their order: none while an earlier one is somebody else's. What
-        is uncertain is not claimed."""
+        there is none. Those of one chat go in their order: none while an earlier one is somebody else's, or
+        stands before that id and is still to be sent. What is uncertain is not claimed."""
         now, held = self._now(), set[bytes]()
         with self._writing() as db:
             rows = db.execute(
@@ -176,8 +179,11 @@ class OutboxFile:
             for place, claimed_by, claimed_until, *row in rows:
                 if claimed_by is not None and claimed_until > now and self._claimant.is_alive(claimed_by):
                     held.add(place)
-                elif row[0] > after and place not in held:
-                    found = self._unsent(row)
+                    continue
+                found = self._unsent(row)
+                if found.id <= after:
+                    held |= set() if found.is_uncertain else {place}
+                elif place not in held:
                     if not found.is_uncertain:
                         claim = (self._claimant.name, now + CLAIM_MS, found.id)
                         db.execute("UPDATE unsent SET claimed_by = ?, claimed_until = ? WHERE id = ?", claim)
@@ -196,8 +202,9 @@ class OutboxFile:
         """Let go of the file, and of all claims. It is opened again if it is needed."""
         self._claimant.retire()
         with self._lock:
+            self._leave_to_parent()
             opened, self._opened = self._opened, None
-            if opened is not None and self._process == os.getpid():
+            if opened is not None:
                 with suppress(sqlite3.Error):
                     opened.close()
 
@@ -251,10 +258,16 @@ class OutboxFile:
                 raise StoreUnavailable(f"The outbox {self._path} cannot be opened: {problem}.") from problem
 
     def _connection(self) -> sqlite3.Connection:
-        # A connection must not be used, nor closed, by a child that inherits it.
-        if self._opened is None or self._process != os.getpid():
+        self._leave_to_parent()
+        if self._opened is None:
             self._opened, self._process = open_file(self._path), os.getpid()
         return self._opened
+
+    def _leave_to_parent(self) -> None:
+        """A connection must not be used, nor closed, by a child that inherits it."""
+        if self._opened is not None and self._process != os.getpid():
+            INHERITED.append(self._opened)
+            self._opened = None
 
 
 def open_file(path: Path) -> sqlite3.Connection:
@@ -262,7 +275,8 @@ def open_file(path: Path) -> sqlite3.Connection:
     _make(path)
     db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
-        _prepare(db, path)
+        prepare(db, path)
+        _shut_off(path)
     except BaseException:
         db.close()
         raise
@@ -271,12 +285,7 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 def _make(path: Path) -> None:
     is_new = not path.exists()
-    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        if hasattr(os, "fchmod"):
-            os.fchmod(opened, 0o600)
-    finally:
-        os.close(opened)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
     if is_new and hasattr(os, "O_DIRECTORY"):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -285,10 +294,19 @@ def _make(path: Path) -> None:
             os.close(folder)
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
+def _shut_off(path: Path) -> None:
+    """Take it from the eyes of others, where it was there before; not earlier than it is known to be ours."""
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in a file that is empty. Raises NotAStore or StoreTooNew, and changes nothing then."""
+    db.execute("BEGIN")  # one look: else another program that makes it just now seems to be a foreign one
     [application] = db.execute("PRAGMA application_id").fetchone()
     [version] = db.execute("PRAGMA user_version").fetchone()
     [tables] = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    db.execute("COMMIT")
     if application != APPLICATION and (application or tables):
         raise NotAStore(f"{path} is a database of another program. Name another file for the outbox.")
     if version > VERSION:
