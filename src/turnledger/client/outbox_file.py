@@ -62,6 +62,7 @@ CLAIM_MS = 300_000
 wrongly, does no harm: it has its idempotency_key."""
 PATIENCE = 10.0
 """Seconds to wait for other programs that write there."""
+_MAKING = threading.Lock()
 INHERITED: list[sqlite3.Connection] = []
 """Connections of the process that this one was forked from. With its last reference one would be closed, which
 undoes what the other process is about to write."""
@@ -272,8 +273,9 @@ class OutboxFile:
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open the file, or make it: for its owner's eyes only. Raises StoreError, sqlite3.Error and OSError."""
-    _make(path)
-    db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    with _MAKING:
+        _make(path)
+        db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
         prepare(db, path)
         _shut_off(path)
@@ -284,9 +286,15 @@ def open_file(path: Path) -> sqlite3.Connection:
 
 
 def _make(path: Path) -> None:
-    is_new = not path.exists()
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-    if is_new and hasattr(os, "O_DIRECTORY"):
+    """Make an empty file for its owner alone, if there is none. One that is there is not opened: to close it
+    would take all locks from it that connections of this process have there."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreReadOnly(f"The outbox {path} may not be written. Change its mode.") from None
+        return
+    if hasattr(os, "O_DIRECTORY"):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)  # else power loss may take the name, and with it what was written

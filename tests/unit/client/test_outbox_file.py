@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 
 from turnledger.client.outbox_claim import Claimant
-from turnledger.client.outbox_file import CLAIM_MS, INHERITED, SKEW_MS, OutboxFile, place_of, prepare
+from turnledger.client.outbox_file import CLAIM_MS, INHERITED, SKEW_MS, OutboxFile, open_file, place_of, prepare
 from turnledger.client.unsent import Outbox
 from turnledger.errors import (
     InvalidInput,
     NotAStore,
     StoreFull,
+    StoreReadOnly,
     StoreTooNew,
     StoreUnavailable,
 )
@@ -345,6 +346,34 @@ def test_two_programs_that_make_it_at_once_share_it(path: Path, clock: Clock) ->
     file = opened(path, clock)
     file.record("k", body(), HEADERS)
     assert keys(file) == ["k"]
+
+
+WRITING = """
+import sqlite3, sys
+try:
+    sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError as problem:
+    print(problem)
+"""
+
+
+def test_another_client_of_the_program_does_not_take_the_lock_away(path: Path, clock: Clock) -> None:
+    """Whoever closes a file takes all locks from it that his process has there."""
+    file = opened(path, clock)
+    with file._writing():
+        open_file(path).close()
+        command = [sys.executable, "-c", WRITING, str(path)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == "database is locked\n"
+
+
+def test_a_file_that_cannot_be_written_is_told_at_once(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(path, clock).close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StoreReadOnly, match="may not be written"):
+        opened(path, clock)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked there")
