@@ -29,6 +29,7 @@ from turnledger.client.wire import (
     Record,
     Reply,
     Request,
+    Sending,
 )
 from turnledger.errors import (
     InvalidId,
@@ -109,19 +110,29 @@ class Following:
         if self._ask is not None:
             self._request = yield from self._ask()
             if self.idempotency_key is not None:
-                yield Record(self.idempotency_key, self._request)
+                yield from self._recorded(self._request, self.idempotency_key)
+                return
+        yield from self._until_known()
+        if self._error is not None:
+            raise self._error
+
+    def _recorded(self, request: Request, idempotency_key: str) -> Doing[None]:
+        """The same, of what is recorded until its end is known."""
+        sending = Sending()
         try:
+            yield Record(idempotency_key, request, sending)
             yield from self._until_known()
         except TurnledgerError as problem:
-            if self.idempotency_key is not None:
-                # Of what cannot be reached, or was told to come back, the end is not known.
-                if self._is_given_up or isinstance(problem, NotAdmitted | TokenRefused):
-                    yield Keep(self.idempotency_key, self._was_answered or self._may_have_arrived)
-                else:
-                    yield Forget(self.idempotency_key)
+            # Of what cannot be reached, or was told to come back, the end is not known.
+            if self._is_given_up or isinstance(problem, NotAdmitted | TokenRefused):
+                yield Keep(idempotency_key, self._was_answered or self._may_have_arrived)
+            else:
+                yield Forget(idempotency_key)
             raise
-        if self.idempotency_key is not None:
-            yield Forget(self.idempotency_key)
+        else:
+            yield Forget(idempotency_key)
+        finally:
+            sending.is_over = True
         if self._error is not None:
             raise self._error
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
-from turnledger.client.following import Following
+from turnledger.client.following import FORBIDDEN, Following
 from turnledger.client.shapes import Answer
 from turnledger.client.unsent import Outbox, Unsent
 from turnledger.client.wire import Request
@@ -54,8 +54,11 @@ def uncertain(unsent: Unsent) -> OutcomeUnknown:
 
 
 def is_end(problem: TurnledgerError) -> bool:
-    """Whether the others that are to be sent would meet with the same."""
-    return isinstance(problem, ServerUnavailable | NotAdmitted) or problem.code == "client_closed"
+    """Whether the others that are to be sent would meet with the same. What is forbidden may be so in one chat
+    only, or with one model."""
+    if isinstance(problem, NotAdmitted):
+        return problem.status != FORBIDDEN
+    return isinstance(problem, ServerUnavailable) or problem.code == "client_closed"
 
 
 def there_is_none() -> InvalidInput:

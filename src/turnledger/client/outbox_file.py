@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from turnledger.client.outbox_claim import Claimant
 from turnledger.client.unsent import Outbox, Unsent
-from turnledger.client.wire import Forget, Keep, Record
+from turnledger.client.wire import Forget, Keep, Record, Sending
 from turnledger.errors import (
     NotAStore,
     StoreError,
@@ -92,6 +92,8 @@ class OutboxFile:
         self._lock = threading.Lock()
         self._fresh: set[str] = set()
         """The idempotency_keys of messages that are being tried for the first time, here and nowhere else."""
+        self._sending: dict[str, Sending] = {}
+        """By idempotency_key, those that were claimed here and may be left without a word."""
         self._opened: sqlite3.Connection | None = None
         self._process = 0
         with self._using():
@@ -101,7 +103,7 @@ class OutboxFile:
         """Do what a step says. That an answered message cannot be removed is no reason to keep the answer
         back: sent again, it happens once."""
         if isinstance(step, Record):
-            self.record(step.idempotency_key, step.request.body or b"", step.request.headers)
+            self.record(step.idempotency_key, step.request.body or b"", step.request.headers, step.sending)
             return
         try:
             if isinstance(step, Keep):
@@ -111,9 +113,11 @@ class OutboxFile:
         except StoreError as problem:
             log.warning("the outbox could not be updated: %s", problem)
 
-    def record(self, idempotency_key: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Write a message down that is about to be sent, and claim it. One that is there already stays as it
-        is. Raises StoreFull where there is no room for it."""
+    def record(
+        self, idempotency_key: str, body: bytes, headers: Mapping[str, str], sending: Sending | None = None
+    ) -> None:
+        """Write a message down that is about to be sent, and claim it until that is over. One that is there
+        already stays as it is. Raises StoreFull where there is no room for it."""
         now, key = self._now(), (*self._place, idempotency_key)
         kept = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         with self._writing() as db:
@@ -131,6 +135,7 @@ class OutboxFile:
                 (now, self._claimant.name, now + CLAIM_MS, *key),
             )
         with self._lock:
+            self._sending[idempotency_key] = sending or Sending()
             if known in (None, (None,)):
                 self._fresh.add(idempotency_key)
             else:
@@ -142,6 +147,7 @@ class OutboxFile:
         with self._lock:
             is_untried = idempotency_key in self._fresh and not may_have_arrived
             self._fresh.discard(idempotency_key)
+            self._sending.pop(idempotency_key, None)
         with self._writing() as db:
             db.execute(
                 "UPDATE unsent SET claimed_by = NULL, claimed_until = 0,"  # noqa: S608
@@ -153,6 +159,7 @@ class OutboxFile:
         """Remove a message: its end is known."""
         with self._lock:
             self._fresh.discard(idempotency_key)
+            self._sending.pop(idempotency_key, None)
         with self._writing() as db:
             db.execute(f"DELETE FROM unsent {_ONE}", (*self._place, idempotency_key))  # noqa: S608
 
@@ -178,11 +185,10 @@ class OutboxFile:
                 self._place,
             )
             for place, claimed_by, claimed_until, *row in rows:
-                if claimed_by is not None and claimed_until > now and self._claimant.is_alive(claimed_by):
-                    held.add(place)
-                    continue
                 found = self._unsent(row)
-                if found.id <= after:
+                if claimed_until > now and self._is_claimed(found.idempotency_key, claimed_by):
+                    held.add(place)
+                elif found.id <= after:
                     held |= set() if found.is_uncertain else {place}
                 elif place not in held:
                     if not found.is_uncertain:
@@ -190,6 +196,13 @@ class OutboxFile:
                         db.execute("UPDATE unsent SET claimed_by = ?, claimed_until = ? WHERE id = ?", claim)
                     return found
         return None
+
+    def _is_claimed(self, idempotency_key: str, claimed_by: str | None) -> bool:
+        """Whether who claimed a message is still about to send it."""
+        if claimed_by is None or not self._claimant.is_alive(claimed_by):
+            return False
+        sending = self._sending.get(idempotency_key) if claimed_by == self._claimant.name else None
+        return sending is None or not sending.is_over
 
     def forget(self, id: int) -> bool:
         """Remove a message, whatever became of it; whether it was there."""

@@ -15,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from turnledger.client.outbox_claim import Claimant
-from turnledger.client.outbox_file import CLAIM_MS, INHERITED, SKEW_MS, OutboxFile, open_file, place_of, prepare
+from turnledger.client.outbox_file import (
+    CLAIM_MS,
+    INHERITED,
+    SKEW_MS,
+    OutboxFile,
+    open_file,
+    place_of,
+    prepare,
+)
 from turnledger.client.unsent import Outbox
 from turnledger.errors import (
     InvalidInput,
