@@ -64,8 +64,8 @@ PATIENCE = 10.0
 """Seconds to wait for other programs that write there."""
 _MAKING = threading.Lock()
 INHERITED: list[sqlite3.Connection] = []
-"""Connections of the process that this one was forked from. With its last reference one would be closed, which
-undoes what the other process is about to write."""
+"""Connections of the process that this one was forked from. With its last reference one would be closed,
+which undoes what the other process is about to write."""
 
 
 class OutboxFile:
@@ -83,7 +83,10 @@ class OutboxFile:
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         claimant: Claimant | None = None,
+        opens: bool = True,
     ) -> None:
+        """What is wrong with the file is told at once, not with the first message; unless it is to be opened
+        later, by `check` or by whatever is done first."""
         self._outbox = outbox
         self._path = Path(outbox.path).absolute()
         self._place = (base_url, outbox.sender or _digest(api_key))
@@ -96,8 +99,13 @@ class OutboxFile:
         """By idempotency_key, those that were claimed here and may be left without a word."""
         self._opened: sqlite3.Connection | None = None
         self._process = 0
+        if opens:
+            self.check()
+
+    def check(self) -> None:
+        """Open the file, if it is not open."""
         with self._using():
-            pass  # what is wrong with it is told at once, not with the first message
+            pass
 
     def note(self, step: Record | Keep | Forget) -> None:
         """Do what a step says. That an answered message cannot be removed is no reason to keep the answer

@@ -338,9 +338,9 @@ class Overtaken(sqlite3.Connection):
     def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
         if "user_version" in sql and not self.is_overtaken:
             self.is_overtaken = True
-            with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as other:
-                with suppress(sqlite3.OperationalError):  # it waits, then
-                    prepare(other, self.path)
+            other = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+            with closing(other), suppress(sqlite3.OperationalError):  # it waits, then
+                prepare(other, self.path)
         return super().execute(sql, *values)  # type: ignore[arg-type]
 
     path: Path
