@@ -31,6 +31,7 @@ from turnledger.client import (
 )
 from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
+from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 
 _USER = re.compile(r"//[^/?#]*@")
@@ -252,7 +253,7 @@ def seen_turn(turn: Turn) -> SeenTurn:
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
-        asked=text_of(turn.input),
-        output=turn.output,
+        asked=text_of(left_of(turn.input, turn.hidden)),
+        output=left_of(turn.output, turn.hidden, len(turn.input)),
         details=turn.details,
     )

@@ -116,6 +116,8 @@ async def test_what_is_hidden_from_people_is_not_shown(place: OnStore) -> None:
     await (await place.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
     (turn,) = (await talk.look()).turns
     assert (turn.asked, turn.output) == ("A secret", ())
+    (version,) = await talk.versions(turn.id)
+    assert version.turn == turn
 
 
 async def test_chats_are_found_named_pinned_exported_and_deleted(place: OnStore) -> None:
