@@ -76,8 +76,9 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       }
     }
   } catch (problem) {
-    // Refused for good: that is an end, too.
-    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    // Refused for good: that is an end, too. Who is not let in may come back with another token.
+    const isOpen = problem instanceof NotAdmitted || !(problem instanceof TurnledgerError) || problem.isRetryable;
+    followed.isFinished ||= !isOpen;
     throw problem;
   } finally {
     followed.known();
