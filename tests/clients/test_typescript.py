@@ -91,6 +91,7 @@ def test_it_needs_nothing_but_what_builds_it(package: Path) -> None:
     assert set(described["devDependencies"]) == {"typescript", "esbuild"}
     assert "dependencies" not in described
     assert described["sideEffects"] is False
+    assert described["version"] == turnledger.__version__
     assert "://" not in (package / "package-lock.json").read_text()
 
 

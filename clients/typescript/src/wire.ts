@@ -1,5 +1,6 @@
 /** Requests and their answers: one try, and as many as it takes. */
 
+import { camel } from "./casing.js";
 import { errorOf, type ErrorClass } from "./error-of.js";
 import {
   ConversationUnavailable,
@@ -7,6 +8,7 @@ import {
   ServerUnavailable,
   TooManyRequests,
   TurnledgerError,
+  type ErrorDetails,
   type ErrorFacts,
 } from "./errors.js";
 
@@ -306,18 +308,19 @@ export function parsed(text: string): unknown {
 
 /** The error that an answer or an event tells. Within a stream there is no status: the type says whose fault it is. */
 export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): TurnledgerError {
-  let said: { error?: { code?: string | null; message?: string; type?: string; param?: string | null } } = {};
+  let said: ErrorDetails = {};
   try {
-    said = JSON.parse(body) as typeof said;
+    said = JSON.parse(body) as ErrorDetails;
+    if (said.chat) said = { ...said, chat: camel(said.chat) };
   } catch {
     // Something in between answered, in words of its own.
   }
-  const { code, message, type, param } = said.error ?? {};
+  const { code, message, type } = said.error ?? {};
   const { isRetryable = /^(server|rate_limit)_error$/.test(type ?? ""), status } = facts;
   return errorOf(
     code ?? `status_${status}`,
     message ?? `Something answered with status ${status}. Check the address.`,
-    { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: { ...said, type, param } },
+    { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: said },
     otherwise,
   );
 }

@@ -244,7 +244,11 @@ test("a file comes line by line, and one that is cut off says so", async () => {
   );
   assert.equal(heard.path, `/api/chats/${CHAT}/export?format=markdown`);
   assert.deepEqual(lines, ["a", "bc", "d"]);
-  const server = new ScriptedServer(error(503, "shutting_down"), { pieces: ["a\n", "b"], ending: "cut" });
+  const server = new ScriptedServer(
+    error(503, "shutting_down"),
+    { pieces: [], ending: "cut" },
+    { pieces: ["a\n", "b"], ending: "cut" },
+  );
   const read: string[] = [];
   await assert.rejects(async () => {
     for await (const line of server.client().chats.open(CHAT).export()) read.push(line);
