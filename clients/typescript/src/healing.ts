@@ -38,6 +38,8 @@ export interface Followed {
   last: number;
   text: string;
   attempt: number;
+  /** Whether an event was given out. */
+  isHeard: boolean;
   /** Whether the attempt is over and another one has to be asked for. */
   isVoid: boolean;
   isFinished: boolean;
@@ -57,7 +59,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       try {
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         if (isAsking && note(followed, reply.headers)) {
-          yield { type: "turn.restarted", turn: followed.turn ?? "", attempt: followed.attempt };
+          yield restarted(followed);
         }
         const isWithdrawn = yield* listen(reply, followed, tries, wire.retries.times);
         if (isWithdrawn || followed.isFinished) return;
@@ -91,7 +93,16 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     if (type === "error") throw told(data, { requestId }, ServerUnavailable);
     isEmpty = false;
     const number = Number(id);
-    if (number <= followed.last) continue;
+    if (number <= followed.last) {
+      if (type !== "turn.finished" || !followed.isHeard) continue;
+      if (followed.asked && failureOf(parsed(data) as TurnEvent, requestId)?.isRetryable) continue;
+      // Its process died, and less of it was kept than was told: that is told from the beginning.
+      followed.isVoid = true;
+      followed.last = 0;
+      followed.text = "";
+      yield restarted(followed);
+      throw unanswered("Less of the turn was kept than it had told.");
+    }
     if (number !== followed.last + 1) throw unanswered("Events are missing from the stream.");
     const event = parsed(data) as TurnEvent;
     const failure = followed.asked && failureOf(event, requestId);
@@ -101,6 +112,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       throw failure; // and what comes next takes its place: nobody is told of this end
     }
     followed.last = number;
+    followed.isHeard = true;
     if (event.type === "text.delta") followed.text += event.text;
     followed.isFinished = event.type === "turn.finished";
     tries.progress();
@@ -123,6 +135,10 @@ function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown
 function reading(followed: Followed): Asked {
   const headers = { "last-event-id": followed.last ? String(followed.last) : undefined };
   return { path: `/api/turns/${followed.turn}/events`, headers };
+}
+
+function restarted({ turn, attempt }: Followed): TurnEvent {
+  return { type: "turn.restarted", turn: turn ?? "", attempt };
 }
 
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */

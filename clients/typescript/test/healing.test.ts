@@ -138,6 +138,38 @@ test("what its process did not survive begins anew, and that is told", async () 
   assert.deepEqual(asked(server), [ASKED, ASKED, `GET /api/turns/${OTHER_TURN}`]);
 });
 
+test("of a turn that was kept shorter than it was told, all is told again", async () => {
+  const kept = [STARTED, text("He"), finished("kept")];
+  const server = new ScriptedServer(events(WHOLE.slice(0, 3), "cut"), events(kept.slice(2), "end", 3), events(kept));
+  const stream = chatOf(server).send("Hi", { stream: true });
+  const told = (await all(stream)).map(short);
+  assert.deepEqual(told, ["1 started", "2 Hel", "3 lo", "restarted 1", "1 started", "2 He", "3 finished"]);
+  assert.equal(stream.text, "He");
+  assert.deepEqual(asked(server), [ASKED, READ(3), ASKED]);
+});
+
+test("a turn that failed where it was told beyond is asked for again", async () => {
+  const server = new ScriptedServer(
+    events(WHOLE.slice(0, 3), "cut"),
+    events([failed("process_died")], "end", 2),
+    events(WHOLE, "end", 1, OTHER_TURN),
+  );
+  const told = await heard(server);
+  assert.deepEqual(told.slice(3), ["restarted 2", "1 started", "2 Hel", "3 lo", "4 finished"]);
+});
+
+test("a reader that was told more than was kept is told all again", async () => {
+  const died = [STARTED, failed("process_died")];
+  const server = new ScriptedServer(
+    events(WHOLE.slice(0, 3), "cut"),
+    events(died.slice(1), "end", 2),
+    events(died),
+  );
+  const told = await all(chatOf(server).events(TURN));
+  assert.deepEqual(told.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
+  assert.deepEqual(asked(server), [READ(0), READ(3), READ(0)]);
+});
+
 test("a turn that ends its process each time is not asked for for ever", async () => {
   const dying = [1, 2, 3].map((each) => events([STARTED, failed("process_died")], "end", 1, `${TURN}${each}`));
   const server = new ScriptedServer(...dying);
