@@ -1,6 +1,6 @@
 /**
- * Every error that the client throws, as one tree: the one of the Python package, by the same names. Programs match on
- * the class, or on `code`.
+ * Every error that the client throws, as one tree: the one of the Python package, by the same names, without those that
+ * no server tells. Programs match on the class, or on `code`.
  */
 
 import type { ChatInfo } from "./shapes.js";
@@ -104,8 +104,6 @@ export class AdmissionMoved extends TurnledgerError {}
 
 /** The turn is final, and not as this caller hoped. */
 export class TurnEnded extends TurnledgerError {}
-export class TurnReplayed extends TurnEnded {}
-export class TurnAttached extends TurnEnded {}
 /** It failed, and the history is as it was; `code` is why. */
 export class TurnFailed extends TurnEnded {}
 /** It was stopped, and nothing of it is kept. */
@@ -125,9 +123,6 @@ export class StoreUnavailable extends StoreError {}
 export class StoreFull extends StoreError {}
 export class StoreReadOnly extends StoreError {}
 export class StoreCorrupt extends StoreError {}
-export class NotAStore extends StoreError {}
-export class StoreTooNew extends StoreError {}
-export class UnsafeSqlite extends StoreError {}
 /** The one exception: the write may or may not be there. */
 export class OutcomeUnknown extends StoreError {}
 export class CommitOutcomeUnknown extends OutcomeUnknown {}

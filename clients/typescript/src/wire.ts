@@ -132,7 +132,7 @@ export class Wire {
     const [only, other] = data;
     if (only && !other) return only.id;
     const names = data.slice(0, 20).map((each) => each.id);
-    throw errorOf("invalid_input", `Say which model shall answer, there or to the client: ${names.join(", ")}.`);
+    throw errorOf("invalid_input", `Say which model shall answer: ${names.join(", ")}.`);
   }
 
   /** Send it once. Throws the error that the server answers with, ServerUnavailable if none does, and the reason of
@@ -281,8 +281,8 @@ export class Tries {
 }
 
 /** Nobody answered, or not to the end. */
-export function unanswered(why: string, facts: ErrorFacts = {}): TurnledgerError {
-  return errorOf("server_unavailable", why, { isRetryable: true, ...facts });
+export function unanswered(why: string): TurnledgerError {
+  return errorOf("server_unavailable", why, { isRetryable: true });
 }
 
 /** Whether it may have been done, though nobody said so. */
@@ -326,8 +326,7 @@ export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): T
 }
 
 function refusal({ status, headers }: Response, body: string): TurnledgerError {
-  const wait = headers.get("retry-after");
-  const seconds = wait ? Number(wait) : NaN;
+  const seconds = parseFloat(headers.get("retry-after") ?? "");
   const isRetryable = TRANSIENT.includes(status) && headers.get("x-should-retry") !== "false";
   const facts = {
     status,

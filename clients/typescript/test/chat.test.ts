@@ -175,7 +175,7 @@ test("moves happen once: each has a key of its own", async () => {
   ] as const) {
     const [heard] = await asked(LISTED, call);
     assert.deepEqual([heard.method, heard.path, heard.body], ["POST", `/api/chats/${CHAT}/${path}`, said]);
-    assert.match(heard.headers["idempotency-key"] ?? "", /^[0-9a-f]{32}$/);
+    assert.match(heard.headers["idempotency-key"] ?? "", /^\d+(-\d+){3}$/);
   }
   const [heard, fork] = await asked(LISTED, (chat) => chat.fork({ idempotencyKey: "mine" }));
   assert.deepEqual([heard.headers["idempotency-key"], fork.id], ["mine", CHAT]);
