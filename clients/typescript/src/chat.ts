@@ -110,11 +110,7 @@ export class Chat {
   edit(turn: Identified, input: Input, options: StreamOptions): TurnStream;
   edit(turn: Identified, input: Input, options?: AnswerOptions): Promise<Answer>;
   edit(turn: Identified, input: Input, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
-  edit(
-    turn: Identified,
-    input: Input,
-    options: TurnOptions & { stream?: boolean } = {},
-  ): TurnStream | Promise<Answer> {
+  edit(turn: Identified, input: Input, options: TurnOptions & { stream?: boolean } = {}): TurnStream | Promise<Answer> {
     return this.#ask({ ...this.#place(), input, replaces: idOf("turn", turn) }, options);
   }
 
@@ -122,10 +118,7 @@ export class Chat {
   regenerate(turn: Identified | null | undefined, options: StreamOptions): TurnStream;
   regenerate(turn?: Identified | null, options?: AnswerOptions): Promise<Answer>;
   regenerate(turn?: Identified | null, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
-  regenerate(
-    turn?: Identified | null,
-    options: TurnOptions & { stream?: boolean } = {},
-  ): TurnStream | Promise<Answer> {
+  regenerate(turn?: Identified | null, options: TurnOptions & { stream?: boolean } = {}): TurnStream | Promise<Answer> {
     return this.#ask({ ...this.#place(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
@@ -196,9 +189,7 @@ export class Chat {
   }
 
   /** Some of its turns, the oldest of them first: the last ones, or those before a number. */
-  async read(
-    options: CallOptions & { before?: number; limit?: number; branch?: Identified } = {},
-  ): Promise<ChatPage> {
+  async read(options: CallOptions & { before?: number; limit?: number; branch?: Identified } = {}): Promise<ChatPage> {
     const { before: end, limit = 50, branch, signal } = options;
     const query = queryOf({ before: end, limit, branch: branch && idOf("branch", branch) });
     const { turns, before, attempts, ...chat } = await this.#json<Told>(signal, undefined, query);
@@ -261,9 +252,7 @@ export class Chat {
   // Which turns it shows.
 
   /** Make a chat that begins as this one does, up to a turn or to the last. */
-  async fork(
-    options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {},
-  ): Promise<Chat> {
+  async fork(options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {}): Promise<Chat> {
     const { at, title } = options;
     const told = await this.#move("/fork", { turn: at && idOf("turn", at), title }, options);
     return new Chat(this.#wire, told);
@@ -281,7 +270,9 @@ export class Chat {
   }
 
   async #move(verb: string, said: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
-    return camel(await this.#json(signal, undefined, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy }));
+    return camel(
+      await this.#json(signal, undefined, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy }),
+    );
   }
 
   // Its end.

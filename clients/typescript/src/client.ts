@@ -10,7 +10,18 @@ import { Shares } from "./shares.js";
 import { Stream } from "./stream.js";
 import { TurnStream } from "./turn-stream.js";
 import { Tokens } from "./tokens.js";
-import { joined, parsed, told, Tries, unanswered, Wire, type CallOptions, type ClientOptions, type Reply, type Unsent } from "./wire.js";
+import {
+  joined,
+  parsed,
+  told,
+  Tries,
+  unanswered,
+  Wire,
+  type CallOptions,
+  type ClientOptions,
+  type Reply,
+  type Unsent,
+} from "./wire.js";
 
 /** One may be shared by a whole program. It holds no connection of its own. */
 export class Client {
@@ -35,7 +46,12 @@ export class Client {
 
   /** Ask again for a turn that was written down before, under its idempotencyKey. */
   resend(unsent: Unsent, { signal }: CallOptions = {}): TurnStream {
-    return new TurnStream(this.#wire, unsent.idempotencyKey, Promise.resolve({ path: "/api/turns", ...unsent }), signal);
+    return new TurnStream(
+      this.#wire,
+      unsent.idempotencyKey,
+      Promise.resolve({ path: "/api/turns", ...unsent }),
+      signal,
+    );
   }
 
   /** What happens to the chats, as it happens, from now on or behind a position. It reconnects by itself, for ever;

@@ -1,12 +1,5 @@
 export { Chat } from "./chat.js";
-export type {
-  AnswerOptions,
-  ChatChanges,
-  ChatName,
-  MoveOptions,
-  StreamOptions,
-  TurnOptions,
-} from "./chat.js";
+export type { AnswerOptions, ChatChanges, ChatName, MoveOptions, StreamOptions, TurnOptions } from "./chat.js";
 export { Chats, Client } from "./client.js";
 export type { ListOptions, NewChat } from "./client.js";
 export * as errors from "./errors.js";

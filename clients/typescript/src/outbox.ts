@@ -7,7 +7,13 @@ import type { Answer } from "./shapes.js";
 import type { Recorder, Unsent } from "./wire.js";
 
 /** Where it is written down: `localStorage` is one. What is set must be there when the program has ended. */
-export type OutboxStorage = Pick<Storage, "getItem" | "setItem" | "removeItem" | "key" | "length">;
+export interface OutboxStorage {
+  readonly length: number;
+  key(place: number): string | null;
+  getItem(name: string): string | null;
+  setItem(name: string, value: string): void;
+  removeItem(name: string): void;
+}
 
 /** A message, and what became of it. */
 export interface Sent {
@@ -83,7 +89,8 @@ export class Outbox implements Recorder {
   #send(client: Client, unsent: Unsent, signal: AbortSignal | undefined): Promise<Answer> {
     const age = this.#options.now() - unsent.recordedAt;
     if (age >= 0 && age < this.#options.safeFor) return client.resend(unsent, { signal }).answer();
-    const message = "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
+    const message =
+      "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
     throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
   }
 

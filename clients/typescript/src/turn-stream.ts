@@ -120,6 +120,7 @@ export function followedAs(given: Partial<Followed>): Followed {
     last: 0,
     text: "",
     attempt: 1,
+    isHeard: false,
     isVoid: false,
     isFinished: false,
     known: () => {},

@@ -49,9 +49,9 @@ export interface Recorder {
 /** What a client is made with. */
 export interface ClientOptions {
   /** The text of a token; or what gives it, asked for each request, so that a page can renew it. */
-  apiKey?: string | (() => string | Promise<string>);
+  apiKey?: string | (() => string | Promise<string>) | undefined;
   /** Who answers where a request does not say; by default the only one that the server has. */
-  model?: string;
+  model?: string | undefined;
   timeouts?: Partial<Timeouts>;
   retries?: Partial<Retries>;
   /** Where messages are written down before they are sent: see `Outbox`. */
@@ -77,7 +77,7 @@ export interface Asked {
   /** By default POST where there is something to say, else GET. */
   readonly method?: "PATCH" | "DELETE" | undefined;
   readonly path: string;
-  readonly body?: BodyInit;
+  readonly body?: string | Blob;
   /** The body as a value, to be made JSON. */
   readonly said?: object | undefined;
   readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
@@ -103,7 +103,13 @@ export class Wire {
 
   constructor(base: string, options: ClientOptions) {
     this.base = base.replace(/\/+$/, "");
-    this.options = { fetch: (...given) => fetch(...given), timer: after, random: Math.random, now: () => performance.now(), ...options };
+    this.options = {
+      fetch: (...given) => fetch(...given),
+      timer: after,
+      random: Math.random,
+      now: () => performance.now(),
+      ...options,
+    };
     this.retries = { times: 10, first: 100, most: 5_000, patience: 60_000, ...options.retries };
   }
 
@@ -136,7 +142,7 @@ export class Wire {
     const arm = (): void => {
       disarm();
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
-      disarm = timer(silence, () => controller.abort(unanswered("The server said nothing for too long.")));
+      disarm = timer(silence, () => controller.abort(unanswered("The server is silent.")));
     };
     const close = (): void => {
       disarm();
@@ -192,11 +198,7 @@ export class Wire {
   }
 
   /** Send it until it is answered, and return what `read` makes of the answer. */
-  async ask<Told>(
-    asked: Asked,
-    signal: AbortSignal | undefined,
-    read: (reply: Reply) => Promise<Told>,
-  ): Promise<Told> {
+  async ask<Told>(asked: Asked, signal: AbortSignal | undefined, read: (reply: Reply) => Promise<Told>): Promise<Told> {
     const tries = new Tries(this, signal);
     for (;;) {
       try {

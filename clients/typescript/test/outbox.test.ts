@@ -47,8 +47,14 @@ test("a message is there before it is sent, and gone when its end is known", asy
   const storage = new Memory();
   const outbox = new Outbox(storage, "ann", { now: () => 7 });
   let pending = 0;
-  const server = new ScriptedServer({ ...whole(), meanwhile: () => (pending = outbox.pending().length) }, standing("Hello"));
-  await server.client({ outbox, apiKey: "tlt_secret" }).chats.open(CHAT).send("Hi", { idempotencyKey: "k", onBusy: "reject" });
+  const server = new ScriptedServer(
+    { ...whole(), meanwhile: () => (pending = outbox.pending().length) },
+    standing("Hello"),
+  );
+  await server
+    .client({ outbox, apiKey: "tlt_secret" })
+    .chats.open(CHAT)
+    .send("Hi", { idempotencyKey: "k", onBusy: "reject" });
   assert.equal(pending, 1);
   assert.equal(storage.length, 0);
 });
@@ -92,8 +98,17 @@ test("they go in their order, and those behind one that finds no server stay", a
   }
   const server = new ScriptedServer(whole(), standing("Hello"), REFUSED);
   const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));
-  assert.deepEqual(sent.map((each) => [each.unsent.idempotencyKey, each.error?.name]), [["b", undefined], ["a", "ServerUnavailable"]]);
-  assert.deepEqual(outbox.pending().map((each) => each.idempotencyKey), ["a", "c"]);
+  assert.deepEqual(
+    sent.map((each) => [each.unsent.idempotencyKey, each.error?.name]),
+    [
+      ["b", undefined],
+      ["a", "ServerUnavailable"],
+    ],
+  );
+  assert.deepEqual(
+    outbox.pending().map((each) => each.idempotencyKey),
+    ["a", "c"],
+  );
 });
 
 test("what is too old to be known again is not sent, and said to be uncertain", async () => {

@@ -45,6 +45,7 @@ from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 
 _events = msgspec.json.Decoder[Event](Event)
+FORBIDDEN = 403
 _NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
@@ -80,13 +81,15 @@ class Following:
         self._may_be_replayed = may_be_replayed
         self._asks = turn is None
         """Whether to ask next; else to read on."""
-        self._last = after
+        self._after = self._last = after
         self._attempt = 1
         self._texts: list[str] = []
         self._request_id: str | None = None
         self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
         self._was_answered = False
+        self._may_read = True
+        """Whether the events of the turn may be read on; else they are heard by asking again."""
         self._is_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
@@ -140,7 +143,13 @@ class Following:
 
     # Asking.
 
+    @property
+    def request(self) -> Request | None:
+        """What asked for the turn, if that was asked for here."""
+        return self._request
+
     def _next_request(self) -> Request:
+        self._asks |= not self._may_read
         if self._asks and self._request is not None:
             return self._request
         assert self.turn is not None  # noqa: S101 - there is one to read, or a request that asks for it
@@ -153,6 +162,10 @@ class Following:
     def _refused(self, told: Told) -> Told:
         if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
             self._asks = True  # its store lost it together with its power
+            return Told(told.error, is_passing=True)
+        is_forbidden = isinstance(told.error, NotAdmitted) and told.error.status == FORBIDDEN
+        if is_forbidden and not self._asks and self._request is not None:
+            self._may_read = False  # a token that may run turns, and not read: who asks again hears it all
             return Told(told.error, is_passing=True)
         if not told.is_passing:
             raise told.error
@@ -254,6 +267,8 @@ class Following:
                 continue
             number = int(id) if id.isdigit() else 0
             if number <= self._last:
+                if kind == b"turn.finished" and self._last > self._after:
+                    return self._told_too_much(data, given)
                 continue
             if number != self._last + 1:
                 return Broken("events are missing from the stream")
@@ -289,6 +304,22 @@ class Following:
         else:
             self._error = failed_with(failure)
         return None
+
+    def _told_too_much(self, data: bytes, given: list[Any]) -> Broken:
+        """The turn ended where it had been told beyond: its process died, and only what it had written down
+        was kept. That is told from the beginning, or if nothing was kept it is asked for again."""
+        try:
+            event = _events.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return Broken("an event in the stream is garbled")
+        if type(event) is TurnFinished and self._ended(event) is None:
+            self.finished = self._error = None  # once more, behind what comes before it
+            self._last = self._after = 0
+            self._texts.clear()
+            assert self.turn is not None  # noqa: S101 - it was told of
+            given.append(TurnRestarted(turn=self.turn, attempt=self._attempt))
+        self._asks = self._request is not None
+        return Broken("less of the turn was kept than it had told")
 
     def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
         """Whether nothing of the failure was the model's, so that the same request may go better. A turn that

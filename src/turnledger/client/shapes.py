@@ -144,8 +144,9 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 class TurnRestarted(Struct, frozen=True, kw_only=True, tag="turn.restarted"):
-    """Made by the client: the attempt that was followed failed with its process, and the request was sent
-    again under its idempotency_key. What was told of text so far is void, and numbers begin at 1 again."""
+    """Made by the client: the attempt that was followed ended with its process, and the request was sent
+    again under its idempotency_key; or, by its policies, was kept with less than was told. What was told of
+    text so far is void, and numbers begin at 1 again."""
 
     turn: TurnId
     attempt: int

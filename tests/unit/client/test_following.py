@@ -285,6 +285,32 @@ def test_a_turn_that_died_behind_what_was_written_down_is_asked_for_again() -> N
     assert paths(script) == ["POST", "GET 2", "POST"]
 
 
+def test_of_a_turn_that_was_kept_shorter_than_it_was_told_all_is_told_again() -> None:
+    kept = (started(), text(2, "Hel"), finished(3, "kept"))
+    script = Script(begun(*WHOLE[:3], end=CUT), reading(kept[2]), begun(*kept, replayed=True))
+    following = asked(script)
+    assert followed(script, following) == ["started", "Hello", " there", "again 1", "started", "Hel", "kept"]
+    assert following.text == "Hel"
+    assert paths(script) == ["POST", "GET 3", "POST"]
+
+
+def test_of_a_turn_that_was_discarded_where_it_was_told_beyond_the_end_is_raised() -> None:
+    gone = (started(), finished(2, "discarded"))
+    script = Script(begun(*WHOLE[:3], end=CUT), reading(gone[1]), begun(*gone))
+    with pytest.raises(errors.TurnStopped):
+        followed(script)
+    assert heard(script)[3:] == ["again 1", "started", "discarded"]
+
+
+def test_a_turn_that_failed_where_it_was_told_beyond_is_asked_for_again() -> None:
+    script = Script(
+        begun(*WHOLE[:3], end=CUT),
+        reading(finished(2, "failed", "process_died")),
+        begun(*WHOLE, turn=OTHER_TURN),
+    )
+    assert followed(script) == ["started", "Hello", " there", "again 2", *TOLD]
+
+
 def test_the_same_turn_again_is_no_restart() -> None:
     script = Script(begun(*WHOLE[:2]), begun(*WHOLE, replayed=True))
     assert followed(script) == TOLD
@@ -389,6 +415,17 @@ def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
         followed(Script(strange))
 
 
+def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() -> None:
+    script = Script(
+        begun(*WHOLE[:2], end=CUT),
+        refused(403, "insufficient_scope"),
+        begun(*WHOLE[:3], end=CUT),
+        begun(*WHOLE),
+    )
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 2", "POST", "POST"]
+
+
 @pytest.mark.parametrize(
     ("answers", "notes"),
     [
@@ -431,6 +468,21 @@ def test_a_reader_is_told_of_a_failure_and_nothing_is_raised() -> None:
 def test_a_reader_of_what_it_has_heard_before_hears_nothing() -> None:
     script = Script(reading())
     assert followed(script, reader(4)(script)) == []
+
+
+def test_a_reader_beyond_the_last_event_hears_nothing() -> None:
+    script = Script(reading(finished(2)))
+    assert followed(script, reader(4)(script)) == []
+
+
+def test_a_reader_that_was_told_more_than_was_kept_is_told_all_again() -> None:
+    script = Script(
+        reading(*WHOLE[:3], end=CUT),
+        reading(finished(2, "failed", "process_died")),
+        reading(started(), finished(2, "failed", "process_died")),
+    )
+    assert followed(script, reader()(script))[3:] == ["again 1", "started", "failed"]
+    assert paths(script) == ["GET 0", "GET 3", "GET 0"]
 
 
 def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
