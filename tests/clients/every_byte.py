@@ -197,8 +197,36 @@ class Trial:
         assert self.chat is not None
         assert len(await self.chat.turns()) == 2
 
+    # Following.
 
-OPERATIONS = ("send", "fork", "rename", "create", "undo")
+    async def prepare_events(self) -> None:
+        self.chat = await self.lane.talked(self.scope, 1)
+
+    async def events(self) -> Any:
+        assert self.chat is not None
+        (turn,) = await self.chat.turns()
+        told = await self.lane.do("chat.events", self.lane.chat, turn=str(turn.id))
+        check_numbers(told["events"])
+        return told["events"]
+
+    async def check_events(self) -> None:
+        pass
+
+    # Deleting.
+
+    async def prepare_delete(self) -> None:
+        self.chat = await self.lane.talked(self.scope, 1)
+
+    async def delete(self) -> Any:
+        return await self.lane.do("chat.delete", self.lane.chat)
+
+    async def check_delete(self) -> None:
+        assert await self.scoped() == []
+        deleted = await self.lane.ledger.catalogue.list(scope=self.scope, deleted=True)
+        assert len(deleted.chats) == 1
+
+
+OPERATIONS = ("send", "fork", "rename", "create", "undo", "events", "delete")
 
 
 class EveryByte:

@@ -27,6 +27,7 @@ PYTHON_ONLY = {
     "TurnStream": {"begin", "close", "fail"},  # who leaves a `for await` has closed it
 }
 TYPESCRIPT_ONLY = {
+    "Client": {"base_url", "resend"},  # its outbox is a class of its own, and stands on these
     "TurnStream": {"next", "chat_id"},
     "Shares": {"exchange"},  # visitors come by browsers
 }

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.clients.typescript_package import built
+from tests.clients.typescript_package import PACKAGE, built
 from turnledger import errors
+from turnledger.client.problems import OF_THE_PROCESS
 
 MOST_BYTES = 8000
 TREE = """
@@ -76,6 +77,13 @@ def test_a_code_is_the_name_of_its_class() -> None:
                 check(each)
 
     check(errors.TurnledgerError)
+
+
+def test_both_clients_ask_again_after_the_same_failures() -> None:
+    source = (PACKAGE / "src" / "healing.ts").read_text()
+    listed = re.search(r"OF_THE_PROCESS = \[(.*?)\]", source, re.DOTALL)
+    assert listed is not None
+    assert set(re.findall(r'"(\w+)"', listed[1])) == OF_THE_PROCESS
 
 
 def test_it_needs_nothing_but_what_builds_it(package: Path) -> None:

@@ -295,3 +295,9 @@ def test_what_an_index_passes_on_is_found(tmp_path: Path, line: str) -> None:
     names = [each.name for each in exported(tmp_path / "index.ts")]
     assert {"Teller", "Options", "VERSION"} <= set(names)
     assert ("Failed" in names) is ("*" in line)
+
+
+def test_what_is_exported_under_a_name_is_told_with_it(tmp_path: Path) -> None:
+    (tmp_path / "teller.ts").write_text(TYPESCRIPT)
+    (tmp_path / "index.ts").write_text('export * as telling from "./teller.js";\n')
+    assert "telling.Failed" in [each.full_name for each in exported(tmp_path / "index.ts")]

@@ -22,6 +22,7 @@ PAGES = [
     ROOT / "docs" / "export.md",
     ROOT / "docs" / "keeping.md",
     ROOT / "docs" / "live-updates.md",
+    ROOT / "docs" / "python-client.md",
     ROOT / "docs" / "search.md",
     ROOT / "docs" / "unsent-messages.md",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import stat
 
 from tests.terminal.conftest import Home
@@ -213,6 +214,27 @@ def test_what_a_model_says_commands_nothing(home: Home) -> None:
         shown = window.one_line
         for text in (r"\x1b]0;owned\x07", "[bold]markup[/bold]", "named (http://evil.example/x)", r"\u202e"):
             assert text in shown
+
+
+def test_what_is_typed_meanwhile_is_kept_and_the_terminal_is_left_as_it_was(home: Home) -> None:
+    first, second = Gate(), Gate()
+    with (
+        scripted(["One", first], ["Two", second]) as model,
+        Window("chat", "--upstream", model.url, home=home.path) as window,
+    ):
+        window.ready()
+        window.say("Hello")
+        window.see("One")
+        window.type("next")
+        model.release(first)
+        window.until(lambda: window.last_input == "2 › next", "what was typed meanwhile")
+        window.ready()
+        window.type(ENTER)
+        window.see("Two")
+        window.send_signal(signal.SIGTERM)
+        assert window.ended() == 143
+        assert window.raw.rindex(b"\x1b[?25h") > window.raw.rindex(b"\x1b[?25l")
+        assert "Ctrl-C stops" not in window.everything
 
 
 def test_without_colours(home: Home) -> None:

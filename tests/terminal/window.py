@@ -97,8 +97,13 @@ class Window:
     def say(self, text: str) -> None:
         """Type a line, and Enter once it is there: keys before a prompt would be pressed into the void."""
         self.type(text)
-        self.until(lambda: any(text[-20:] in line for line in self.lines), text)
+        self.until(lambda: text[-20:] in self.last_input, text)
         self.type(ENTER)
+        self.until(lambda: text[-20:] not in self.last_input, f"{text}, and Enter")
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Tell the program something from outside."""
+        os.kill(self._child, number)
 
     def resize(self, columns: int, rows: int) -> None:
         """Make the window larger or smaller."""

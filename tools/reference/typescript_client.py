@@ -1,4 +1,4 @@
-"""The reference of the TypeScript client, from what its `index.ts` exports."""
+"""The reference of the TypeScript client, from what its entry points export."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ from pathlib import Path
 from tools.reference.markdown import code, head, prose, sections, table
 from tools.reference.typescript_source import Declaration, Member, exported
 
-INDEX = Path(__file__).parents[2] / "clients" / "typescript" / "src" / "index.ts"
-SAYS = "Everything that the package in `clients/typescript` exports. Times are milliseconds since 1970."
+SOURCES = Path(__file__).parents[2] / "clients" / "typescript" / "src"
+ENTRIES = [SOURCES / "index.ts", SOURCES / "outbox.ts"]
+SAYS = (
+    "Everything that the package in `clients/typescript` exports, `Outbox` and what belongs to it at"
+    " `turnledger/outbox`. Times are milliseconds since 1970."
+)
 ROOT_OF_ERRORS = "TurnledgerError"
-MADE_BY_USERS = ("Client",)
+MADE_BY_USERS = ("Client", "Outbox")
 """All other classes are given out by something else."""
 
 
 def page() -> str:
     """The whole page."""
-    told = list({each.name: each for each in exported(INDEX)}.values())
+    told = list({each.name: each for entry in ENTRIES for each in exported(entry)}.values())
     errors = [each for each in told if is_error(each, told)]
     others = [each for each in told if each not in errors or each.name == ROOT_OF_ERRORS]
     ordered = sorted(others, key=_rank)
@@ -54,7 +58,7 @@ def section(declaration: Declaration) -> str:
     ]
     return sections(
         [
-            f"## {declaration.name}",
+            f"## {declaration.full_name}",
             code(declaration.declared, "ts"),
             prose(declaration.says),
             table(["", "", ""], map(_row, fields)),
@@ -89,7 +93,7 @@ def _methods(declaration: Declaration, methods: Sequence[Member]) -> list[str]:
 def _tree(errors: Sequence[Declaration]) -> str:
     """The errors, each below the one that it is a kind of."""
     rows = [
-        (f"{'· ' * depth}`{each.name}`", prose(each.says))
+        (f"{'· ' * depth}`{each.full_name}`", prose(each.says))
         for depth, each in _below(ROOT_OF_ERRORS, errors, 0)
     ]
     return sections(["## Errors", table(["error", ""], rows)])

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 _KEYWORDS = r"(?:declare |default |abstract |async )*(class|interface|type|function\*?|const|enum)"
 _EXPORTED = re.compile(rf"^export {_KEYWORDS} (\w+)")
-_FORWARDED = re.compile(r"^export (?:type )?(\{.*?\}|\*) from \"\./(.+?)\.js\";", re.MULTILINE | re.DOTALL)
+_FORWARDED = re.compile(
+    r"^export (?:type )?(\{.*?\}|\*(?: as \w+)?) from \"\./(.+?)\.js\";", re.MULTILINE | re.DOTALL
+)
 _HIDDEN = re.compile(r"(private |protected )|(static |readonly |async |get |set |\*)*[#_]")
 _NAME = re.compile(
     r"^(?:public |static |abstract |override |readonly |async |\*\s*|get |set )*(\[[^\]]+\]|\w+|\(|<)"
@@ -41,6 +43,13 @@ class Declaration:
     declared: str
     says: str
     members: list[Member] = field(default_factory=list)
+    namespace: str = ""
+    """What its name has to be sought in, if it is not exported by itself."""
+
+    @property
+    def full_name(self) -> str:
+        """As it is written by who imports the package."""
+        return f"{self.namespace}.{self.name}" if self.namespace else self.name
 
 
 def exported(index: Path) -> Iterator[Declaration]:
@@ -48,8 +57,9 @@ def exported(index: Path) -> Iterator[Declaration]:
     source = index.read_text("utf-8")
     for named, module in _FORWARDED.findall(source):
         path = index.parent / f"{module}.ts"
-        if named == "*":
-            yield from exported(path)
+        if named.startswith("*"):
+            namespace = named.removeprefix("*").removeprefix(" as ")
+            yield from (replace(each, namespace=namespace or each.namespace) for each in exported(path))
             continue
         found = {each.name: each for each in declarations(path.read_text("utf-8"))}
         for name in re.findall(r"(?:type )?(\w+)(?: as \w+)?", named.strip("{} \n")):

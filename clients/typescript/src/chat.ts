@@ -24,7 +24,7 @@ import type {
 import { lineCutter } from "./server-sent-events.js";
 import { Stream } from "./stream.js";
 import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
-import { type Asked, type CallOptions, type Wire } from "./wire.js";
+import { defined, type Asked, type CallOptions, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
 export interface TurnOptions extends CallOptions {
@@ -74,6 +74,8 @@ export class Chat {
   readonly scope: string | null;
   readonly #wire: Wire;
   readonly #goesByKey: boolean;
+  /** What was asked for here, and has not begun. */
+  readonly #asked = new Set<TurnStream>();
   #id: string | null;
 
   /** Throws InvalidId, or InvalidInput if it names nothing. */
@@ -108,11 +110,7 @@ export class Chat {
   edit(turn: Identified, input: Input, options: StreamOptions): TurnStream;
   edit(turn: Identified, input: Input, options?: AnswerOptions): Promise<Answer>;
   edit(turn: Identified, input: Input, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
-  edit(
-    turn: Identified,
-    input: Input,
-    options: TurnOptions & { stream?: boolean } = {},
-  ): TurnStream | Promise<Answer> {
+  edit(turn: Identified, input: Input, options: TurnOptions & { stream?: boolean } = {}): TurnStream | Promise<Answer> {
     return this.#ask({ ...this.#place(), input, replaces: idOf("turn", turn) }, options);
   }
 
@@ -120,23 +118,24 @@ export class Chat {
   regenerate(turn: Identified | null | undefined, options: StreamOptions): TurnStream;
   regenerate(turn?: Identified | null, options?: AnswerOptions): Promise<Answer>;
   regenerate(turn?: Identified | null, options?: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer>;
-  regenerate(
-    turn?: Identified | null,
-    options: TurnOptions & { stream?: boolean } = {},
-  ): TurnStream | Promise<Answer> {
+  regenerate(turn?: Identified | null, options: TurnOptions & { stream?: boolean } = {}): TurnStream | Promise<Answer> {
     return this.#ask({ ...this.#place(), regenerates: turn ? idOf("turn", turn) : true }, options);
   }
 
-  /** Stop a turn, or whichever runs in this chat. Resolves when it is final; null if there was nothing to stop. */
+  /** Stop a turn, or whichever runs in this chat; where none does, what was asked for here, as soon as it begins.
+   * Resolves when it is final; null if there was nothing to stop. */
   async stop(options: StopOptions & { turn?: Identified } = {}): Promise<Ended | null> {
     const { turn, signal } = options;
+    if (turn) return stopAt(this.#wire, `turns/${idOf("turn", turn)}`, options);
+    const waiting = [...this.#asked]; // some of which may have begun when the server has answered
+    let ended: Ended | null = null;
     try {
-      const path = turn ? `turns/${idOf("turn", turn)}` : `chats/${await this.#known(signal)}`;
-      return await stopAt(this.#wire, path, options);
+      ended = await stopAt(this.#wire, `chats/${await this.#known(signal)}`, options);
     } catch (problem) {
-      if (!turn && this.#id === null && problem instanceof ConversationNotFound) return null; // nothing was sent there
-      throw problem;
+      if (this.#id !== null || !(problem instanceof ConversationNotFound)) throw problem; // its first one has not begun
     }
+    if (!ended) for (const stream of waiting) ended = await stream.stop(options);
+    return ended;
   }
 
   /** The events of a turn, running or not, behind the one of this number. */
@@ -166,7 +165,11 @@ export class Chat {
         stream: true,
       }),
     });
-    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, (chat) => (this.#id = chat));
+    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, (begun) => {
+      this.#id = begun.chatId ?? this.#id;
+      this.#asked.delete(begun);
+    });
+    this.#asked.add(made);
     return stream ? made : made.answer();
   }
 
@@ -186,9 +189,7 @@ export class Chat {
   }
 
   /** Some of its turns, the oldest of them first: the last ones, or those before a number. */
-  async read(
-    options: CallOptions & { before?: number; limit?: number; branch?: Identified } = {},
-  ): Promise<ChatPage> {
+  async read(options: CallOptions & { before?: number; limit?: number; branch?: Identified } = {}): Promise<ChatPage> {
     const { before: end, limit = 50, branch, signal } = options;
     const query = queryOf({ before: end, limit, branch: branch && idOf("branch", branch) });
     const { turns, before, attempts, ...chat } = await this.#json<Told>(signal, undefined, query);
@@ -251,9 +252,7 @@ export class Chat {
   // Which turns it shows.
 
   /** Make a chat that begins as this one does, up to a turn or to the last. */
-  async fork(
-    options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {},
-  ): Promise<Chat> {
+  async fork(options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {}): Promise<Chat> {
     const { at, title } = options;
     const told = await this.#move("/fork", { turn: at && idOf("turn", at), title }, options);
     return new Chat(this.#wire, told);
@@ -271,7 +270,9 @@ export class Chat {
   }
 
   async #move(verb: string, said: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
-    return camel(await this.#json(signal, undefined, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy }));
+    return camel(
+      await this.#json(signal, undefined, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy }),
+    );
   }
 
   // Its end.
@@ -327,7 +328,7 @@ interface Told {
 
 /** What stands behind the path; what is undefined is left out. */
 export function queryOf(fields: object): string {
-  return "?" + new URLSearchParams(Object.entries(fields).filter(([, value]) => value !== undefined));
+  return "?" + new URLSearchParams(defined(fields));
 }
 
 /** The header that makes a request happen once, under this name or a fresh one. */

@@ -8,8 +8,20 @@ import { eventsOf } from "./server-sent-events.js";
 import type { Change, ChatInfo, Hit, ImportReport, Model } from "./shapes.js";
 import { Shares } from "./shares.js";
 import { Stream } from "./stream.js";
+import { TurnStream } from "./turn-stream.js";
 import { Tokens } from "./tokens.js";
-import { joined, parsed, told, Tries, unanswered, Wire, type CallOptions, type ClientOptions, type Reply } from "./wire.js";
+import {
+  joined,
+  parsed,
+  told,
+  Tries,
+  unanswered,
+  Wire,
+  type CallOptions,
+  type ClientOptions,
+  type Reply,
+  type Unsent,
+} from "./wire.js";
 
 /** One may be shared by a whole program. It holds no connection of its own. */
 export class Client {
@@ -25,6 +37,21 @@ export class Client {
     this.tokens = new Tokens(wire);
     this.shares = new Shares(wire);
     this.chats = new Chats(wire);
+  }
+
+  /** Where the server is. */
+  get baseUrl(): string {
+    return this.#wire.base;
+  }
+
+  /** Ask again for a turn that was written down before, under its idempotencyKey. */
+  resend(unsent: Unsent, { signal }: CallOptions = {}): TurnStream {
+    return new TurnStream(
+      this.#wire,
+      unsent.idempotencyKey,
+      Promise.resolve({ path: "/api/turns", ...unsent }),
+      signal,
+    );
   }
 
   /** What happens to the chats, as it happens, from now on or behind a position. It reconnects by itself, for ever;

@@ -1,20 +1,28 @@
 /** A turn that is followed to its end through whatever happens to connections and servers. */
 
 import { errorOf } from "./error-of.js";
-import {
-  NotAdmitted,
-  ServerUnavailable,
-  TurnFailed,
-  TurnledgerError,
-  TurnNotFound,
-} from "./errors.js";
+import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
 import { parsed, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
 
 /** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
-const OF_THE_PROCESS =
-  /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|admission_moved|store_(error|unavailable|full|read_only)|(commit_)?outcome_unknown)$/;
+const OF_THE_PROCESS = [
+  "process_died",
+  "cancelled",
+  "gave_up",
+  "not_committed",
+  "shutting_down",
+  "superseded",
+  "ledger_closed",
+  "admission_moved",
+  "store_error",
+  "store_unavailable",
+  "store_full",
+  "store_read_only",
+  "outcome_unknown",
+  "commit_outcome_unknown",
+];
 
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
@@ -30,6 +38,8 @@ export interface Followed {
   last: number;
   text: string;
   attempt: number;
+  /** Whether an event was given out. */
+  isHeard: boolean;
   /** Whether the attempt is over and another one has to be asked for. */
   isVoid: boolean;
   isFinished: boolean;
@@ -49,7 +59,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       try {
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         if (isAsking && note(followed, reply.headers)) {
-          yield { type: "turn.restarted", turn: followed.turn ?? "", attempt: followed.attempt };
+          yield restarted(followed);
         }
         const isWithdrawn = yield* listen(reply, followed, tries, wire.retries.times);
         if (isWithdrawn || followed.isFinished) return;
@@ -65,6 +75,10 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         reply?.close();
       }
     }
+  } catch (problem) {
+    // Refused for good: that is an end, too.
+    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    throw problem;
   } finally {
     followed.known();
   }
@@ -79,7 +93,16 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     if (type === "error") throw told(data, { requestId }, ServerUnavailable);
     isEmpty = false;
     const number = Number(id);
-    if (number <= followed.last) continue;
+    if (number <= followed.last) {
+      if (type !== "turn.finished" || !followed.isHeard) continue;
+      if (followed.asked && failureOf(parsed(data) as TurnEvent, requestId)?.isRetryable) continue;
+      // Its process died, and less of it was kept than was told: that is told from the beginning.
+      followed.isVoid = true;
+      followed.last = 0;
+      followed.text = "";
+      yield restarted(followed);
+      throw unanswered("Less of the turn was kept than it had told.");
+    }
     if (number !== followed.last + 1) throw unanswered("Events are missing from the stream.");
     const event = parsed(data) as TurnEvent;
     const failure = followed.asked && failureOf(event, requestId);
@@ -89,6 +112,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       throw failure; // and what comes next takes its place: nobody is told of this end
     }
     followed.last = number;
+    followed.isHeard = true;
     if (event.type === "text.delta") followed.text += event.text;
     followed.isFinished = event.type === "turn.finished";
     tries.progress();
@@ -113,11 +137,16 @@ function reading(followed: Followed): Asked {
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
+function restarted({ turn, attempt }: Followed): TurnEvent {
+  return { type: "turn.restarted", turn: turn ?? "", attempt };
+}
+
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
 function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
   followed.head ??= headers;
-  followed.turn = headers.get("x-turn-id") ?? before;
+  followed.turn = headers.get("x-turn-id");
+  if (!followed.turn) throw errorOf("request_failed", "That is no Turnledger server. Check the address.");
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;
@@ -139,7 +168,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   }
   if (state === "completed" || state === "kept") return undefined;
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
-  const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.test(code));
+  const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));
   const error = errorOf(code, message, { requestId, isRetryable }, TurnFailed);
   error.message = message.replace(`${error.name}: `, "");
   return error;
@@ -150,7 +179,7 @@ function explained(problem: unknown, followed: Followed): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
     problem.idempotencyKey = followed.idempotencyKey;
     if (problem.isRetryable && !followed.isFinished) {
-      problem.message += " The turn may still be running: ask again with the same idempotencyKey to learn of it.";
+      problem.message += " The turn may still be running: send it again with the same idempotencyKey.";
     }
   }
   return problem;

@@ -1,12 +1,5 @@
 export { Chat } from "./chat.js";
-export type {
-  AnswerOptions,
-  ChatChanges,
-  ChatName,
-  MoveOptions,
-  StreamOptions,
-  TurnOptions,
-} from "./chat.js";
+export type { AnswerOptions, ChatChanges, ChatName, MoveOptions, StreamOptions, TurnOptions } from "./chat.js";
 export { Chats, Client } from "./client.js";
 export type { ListOptions, NewChat } from "./client.js";
 export * as errors from "./errors.js";
@@ -21,4 +14,5 @@ export { Stream } from "./stream.js";
 export { Tokens } from "./tokens.js";
 export type { NewToken } from "./tokens.js";
 export { textOf, TurnStream, wordsOf } from "./turn-stream.js";
-export type { CallOptions, ClientOptions, Retries, Timeouts } from "./wire.js";
+export type { StopOptions } from "./turn-stream.js";
+export type { CallOptions, ClientOptions, Recorder, Retries, Timeouts, Unsent } from "./wire.js";

@@ -17,10 +17,7 @@ export class Pages<Entry> implements AsyncIterable<Entry> {
   readonly #limit: number;
 
   /** `limit`: so many entries at most, of all pages together. */
-  constructor(
-    look: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>,
-    limit = Infinity,
-  ) {
+  constructor(look: (cursor: string | undefined, limit: number | undefined) => Promise<Page<Entry>>, limit = Infinity) {
     this.#look = look;
     this.#limit = limit;
   }

@@ -163,7 +163,8 @@ export type TurnEvent =
       readonly state: AttemptState;
       readonly failure?: Failure | null;
     }
-  /** The process that ran it died, and another attempt runs: what was told so far is void, numbers begin at 1 again. */
+  /** The process that ran it died, and another attempt runs, or less was kept than was told: what was told so far is
+   * void, and numbers begin at 1 again. */
   | { readonly type: "turn.restarted"; readonly turn: string; readonly attempt: number };
 
 interface ChangeFacts {

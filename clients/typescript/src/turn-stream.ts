@@ -23,16 +23,18 @@ export class TurnStream extends Stream<TurnEvent> {
     idempotencyKey: string,
     asked: Promise<Asked>,
     signal: AbortSignal | undefined,
-    found: (chat: string) => void,
+    found?: (stream: TurnStream) => void,
   ) {
+    const { outbox } = wire.options;
     let known = (): void => {};
     const isKnown = new Promise<void>((resolve) => (known = resolve));
     const followed = followedAs({
-      asked,
+      asked: outbox ? asked.then((request) => recorded(wire, idempotencyKey, request)) : asked,
       idempotencyKey,
       known: () => {
         known();
-        if (this.chatId) found(this.chatId);
+        found?.(this);
+        if (followed.isFinished) forgotten(wire, idempotencyKey);
       },
     });
     super((ending) => heal(wire, followed, ending), signal, true);
@@ -98,6 +100,18 @@ export class TurnStream extends Stream<TurnEvent> {
   }
 }
 
+/** The request, once it is written down. */
+async function recorded(wire: Wire, idempotencyKey: string, request: Asked): Promise<Asked> {
+  const { body, headers } = request as { body: string; headers: Record<string, string> };
+  await wire.options.outbox?.record({ idempotencyKey, baseUrl: wire.base, body, headers });
+  return request;
+}
+
+/** That an answered message cannot be removed is no reason to keep the answer back: sent again, it happens once. */
+function forgotten({ options }: Wire, idempotencyKey: string): void {
+  (async () => options.outbox?.forget(idempotencyKey))().catch(() => {});
+}
+
 /** What is known of a turn that nobody has told of yet. */
 export function followedAs(given: Partial<Followed>): Followed {
   return {
@@ -106,6 +120,7 @@ export function followedAs(given: Partial<Followed>): Followed {
     last: 0,
     text: "",
     attempt: 1,
+    isHeard: false,
     isVoid: false,
     isFinished: false,
     known: () => {},

@@ -28,14 +28,34 @@ export interface Retries {
   patience: number;
 }
 
+/** A message whose end is not known. */
+export interface Unsent {
+  readonly idempotencyKey: string;
+  readonly baseUrl: string;
+  /** What was to be sent, as JSON. */
+  readonly body: string;
+  /** Those headers that belong to it; none that lets anybody in. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Milliseconds since 1970. */
+  readonly recordedAt: number;
+}
+
+/** Keeps messages whose end is not known. What it throws while it records one is thrown instead of sending it. */
+export interface Recorder {
+  record(unsent: Omit<Unsent, "recordedAt">): void | Promise<void>;
+  forget(idempotencyKey: string): void | Promise<void>;
+}
+
 /** What a client is made with. */
 export interface ClientOptions {
   /** The text of a token; or what gives it, asked for each request, so that a page can renew it. */
-  apiKey?: string | (() => string | Promise<string>);
+  apiKey?: string | (() => string | Promise<string>) | undefined;
   /** Who answers where a request does not say; by default the only one that the server has. */
-  model?: string;
+  model?: string | undefined;
   timeouts?: Partial<Timeouts>;
   retries?: Partial<Retries>;
+  /** Where messages are written down before they are sent: see `Outbox`. */
+  outbox?: Recorder;
   /** Instead of the one that is there: for tests, or to add what a proxy of yours asks for. */
   fetch?: (url: string, request: RequestInit) => Promise<Response>;
   /** Call back after so many milliseconds, unless what it returns is called before. */
@@ -57,7 +77,7 @@ export interface Asked {
   /** By default POST where there is something to say, else GET. */
   readonly method?: "PATCH" | "DELETE" | undefined;
   readonly path: string;
-  readonly body?: BodyInit;
+  readonly body?: string | Blob;
   /** The body as a value, to be made JSON. */
   readonly said?: object | undefined;
   readonly headers?: Readonly<Record<string, string | undefined>> | undefined;
@@ -73,18 +93,23 @@ export interface Reply {
 }
 
 const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
-const TYPE = "content-type";
 const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
 
 export class Wire {
   readonly retries: Retries;
   readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
-  readonly #base: string;
+  readonly base: string;
   #model: Promise<string> | undefined;
 
   constructor(base: string, options: ClientOptions) {
-    this.#base = base.replace(/\/+$/, "");
-    this.options = { fetch: (...given) => fetch(...given), timer: after, random: Math.random, now: Date.now, ...options };
+    this.base = base.replace(/\/+$/, "");
+    this.options = {
+      fetch: (...given) => fetch(...given),
+      timer: after,
+      random: Math.random,
+      now: () => performance.now(),
+      ...options,
+    };
     this.retries = { times: 10, first: 100, most: 5_000, patience: 60_000, ...options.retries };
   }
 
@@ -117,7 +142,7 @@ export class Wire {
     const arm = (): void => {
       disarm();
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
-      disarm = timer(silence, () => controller.abort(unanswered("The server said nothing for too long.")));
+      disarm = timer(silence, () => controller.abort(unanswered("The server is silent.")));
     };
     const close = (): void => {
       disarm();
@@ -136,7 +161,7 @@ export class Wire {
       controller.signal.throwIfAborted();
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
       const request = { method, headers, body, signal: controller.signal, cache: "no-store" } as const;
-      response = await this.options.fetch(this.#base + path, request);
+      response = await this.options.fetch(this.base + path, request);
       disarm();
     } catch (problem) {
       throw lost(problem);
@@ -162,22 +187,18 @@ export class Wire {
     return { headers: response.headers, pieces, close };
   }
 
-  async #headers(asked: Asked): Promise<Headers> {
-    const headers = new Headers();
-    for (const [name, value] of Object.entries(asked.headers ?? {})) if (value !== undefined) headers.set(name, value);
-    if (typeof asked.body === "string" && !headers.has(TYPE)) headers.set(TYPE, "application/json");
+  async #headers({ body, headers }: Asked): Promise<Record<string, string>> {
     const { apiKey } = this.options;
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
-    if (token) headers.set("authorization", `Bearer ${token}`);
-    return headers;
+    return defined({
+      "content-type": typeof body === "string" ? "application/json" : undefined,
+      authorization: token ? `Bearer ${token}` : undefined,
+      ...headers,
+    });
   }
 
   /** Send it until it is answered, and return what `read` makes of the answer. */
-  async ask<Told>(
-    asked: Asked,
-    signal: AbortSignal | undefined,
-    read: (reply: Reply) => Promise<Told>,
-  ): Promise<Told> {
+  async ask<Told>(asked: Asked, signal: AbortSignal | undefined, read: (reply: Reply) => Promise<Told>): Promise<Told> {
     const tries = new Tries(this, signal);
     for (;;) {
       try {
@@ -314,6 +335,11 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
   if (status === 401 || status === 403) return told(body, facts, NotAdmitted);
   if (status === 429) return told(body, facts, TooManyRequests);
   return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : undefined);
+}
+
+/** The same without what is undefined. */
+export function defined(fields: object): Record<string, string> {
+  return JSON.parse(JSON.stringify(fields)) as Record<string, string>;
 }
 
 function after(milliseconds: number, then: () => void): () => void {

@@ -37,23 +37,29 @@ test("ids are checked before anything is sent", () => {
   }
   assert.throws(() => chats.open(CHAT).edit("turn_x", "Hi"), errors.InvalidId);
   assert.throws(() => chats.open({ conversationKey: "" }), errors.InvalidInput);
-  assert.throws(() => chats.open("tlt_secret"), (problem) => !problem.message.includes("secret"));
+  assert.throws(
+    () => chats.open("tlt_secret"),
+    (problem) => !problem.message.includes("secret"),
+  );
 });
 
 test("what is said of a turn goes into headers and body", async () => {
   const server = new ScriptedServer(events([STARTED, finished()]), standing("Hello"));
-  await server.client().chats.open(CHAT).send([{ role: "user", content: "Hi" }], {
-    model: "other",
-    instructions: "Be brief.",
-    primer: [{ role: "user", content: "Before" }],
-    settings: { temperature: 0 },
-    onBusy: "interrupt",
-    onStop: "discard",
-    onFailure: "keep",
-    onDisconnect: "keep",
-    mustExist: true,
-    idempotencyKey: "Ä 1",
-  });
+  await server
+    .client()
+    .chats.open(CHAT)
+    .send([{ role: "user", content: "Hi" }], {
+      model: "other",
+      instructions: "Be brief.",
+      primer: [{ role: "user", content: "Before" }],
+      settings: { temperature: 0 },
+      onBusy: "interrupt",
+      onStop: "discard",
+      onFailure: "keep",
+      onDisconnect: "keep",
+      mustExist: true,
+      idempotencyKey: "Ä 1",
+    });
   const { headers, body } = server.heard[0] as Heard;
   assert.deepEqual(body, {
     model: "other",
@@ -65,7 +71,9 @@ test("what is said of a turn goes into headers and body", async () => {
     stream: true,
   });
   assert.deepEqual(
-    Object.entries(headers).filter(([name]) => /^(x-|idem)/.test(name)).sort(),
+    Object.entries(headers)
+      .filter(([name]) => /^(x-|idem)/.test(name))
+      .sort(),
     [
       ["idempotency-key", "%C3%84%201"],
       ["x-conversation-expect", "continued"],
@@ -98,15 +106,27 @@ test("a chat that goes by its key learns its id, and still goes by its key", asy
   assert.equal(chat.id, CHAT);
   await chat.send("Two");
   await chat.rename("T");
-  assert.deepEqual(server.heard[2]?.body, { model: "demo", conversation_key: "k", scope: "s", input: "Two", stream: true });
+  assert.deepEqual(server.heard[2]?.body, {
+    model: "demo",
+    conversation_key: "k",
+    scope: "s",
+    input: "Two",
+    stream: true,
+  });
   assert.equal(server.heard[4]?.path, `/api/chats/${CHAT}`);
 });
 
 test("the id of a chat is looked up where only its key is known", async () => {
   const server = new ScriptedServer(json({ data: [CHAT_INFO], next: null, as_of: "p" }), LISTED);
   await server.client().chats.open({ conversationKey: "a b" }).pin();
-  assert.deepEqual(server.heard.map((each) => each.path), ["/api/chats?conversation_key=a+b", `/api/chats/${CHAT}`]);
-  const none = new ScriptedServer(json({ data: [], next: null, as_of: "p" }), json({ data: [], next: null, as_of: "p" }));
+  assert.deepEqual(
+    server.heard.map((each) => each.path),
+    ["/api/chats?conversation_key=a+b", `/api/chats/${CHAT}`],
+  );
+  const none = new ScriptedServer(
+    json({ data: [], next: null, as_of: "p" }),
+    json({ data: [], next: null, as_of: "p" }),
+  );
   const chat = none.client().chats.open({ conversationKey: "a" });
   await assert.rejects(chat.info(), errors.ConversationNotFound);
   assert.equal(await chat.stop(), null);
@@ -115,16 +135,25 @@ test("the id of a chat is looked up where only its key is known", async () => {
 test("without a model there, the only one that the server has answers", async () => {
   const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
   await new ScriptedServer().client(); // names one
-  await server.client({ model: undefined as unknown as string }).chats.open(CHAT).send("Hi");
+  await server
+    .client({ model: undefined })
+    .chats.open(CHAT)
+    .send("Hi");
   assert.equal(server.heard[1]?.body.model, "one");
   const several = new ScriptedServer(json({ data: [{ id: "one" }, { id: "two" }] }));
   const chat = several.client({ model: "" }).chats.open(CHAT);
-  await assert.rejects(chat.send("Hi"), (problem) => problem instanceof errors.InvalidInput && /one, two/.test(problem.message));
+  await assert.rejects(
+    chat.send("Hi"),
+    (problem) => problem instanceof errors.InvalidInput && /one, two/.test(problem.message),
+  );
 });
 
 test("changes are sent with the revision that was read, or without", async () => {
   const [heard, told] = await asked(LISTED, (chat) => chat.update({ title: "T", tags: [] }, { revision: 3 }));
-  assert.deepEqual([heard.method, heard.path, heard.headers["if-match"], heard.body], ["PATCH", `/api/chats/${CHAT}`, '"3"', { title: "T", tags: [] }]);
+  assert.deepEqual(
+    [heard.method, heard.path, heard.headers["if-match"], heard.body],
+    ["PATCH", `/api/chats/${CHAT}`, '"3"', { title: "T", tags: [] }],
+  );
   assert.equal(told.turnCount, 1);
   for (const [call, said] of [
     [(chat: Chat) => chat.rename(null), { title: null }],
@@ -157,7 +186,10 @@ test("a page has chat, turns and attempts apart", async () => {
   const page = json({ ...CHAT_INFO, turns: [turn], before: 3, attempts: [{ id: TURN, ended_at: null }] });
   const [heard, told] = await asked(page, (chat) => chat.read({ before: 9, limit: 1, branch: BRANCH }));
   assert.equal(heard.path, `/api/chats/${CHAT}?before=9&limit=1&branch=${BRANCH}`);
-  assert.deepEqual([told.turns[0].committedAt, told.before, told.attempts[0].endedAt, told.chat.turnCount], [6, 3, null, 1]);
+  assert.deepEqual(
+    [told.turns[0].committedAt, told.before, told.attempts[0].endedAt, told.chat.turnCount],
+    [6, 3, null, 1],
+  );
   assert.equal(told.chat.turns, undefined);
 });
 
@@ -166,16 +198,27 @@ test("turns come newest first, page by page, no more than are wanted", async () 
     json({ ...CHAT_INFO, turns: numbers.map((number) => ({ number })), before, attempts: [] });
   const server = new ScriptedServer(page([3, 4], 3), page([1, 2], null));
   const chat = server.client().chats.open(CHAT);
-  assert.deepEqual((await chat.turns().all()).map((turn) => turn.number), [4, 3, 2, 1]);
-  assert.deepEqual(server.heard.map((each) => each.path.split("?")[1]), ["limit=50", "before=3&limit=50"]);
+  assert.deepEqual(
+    (await chat.turns().all()).map((turn) => turn.number),
+    [4, 3, 2, 1],
+  );
+  assert.deepEqual(
+    server.heard.map((each) => each.path.split("?")[1]),
+    ["limit=50", "before=3&limit=50"],
+  );
   const some = new ScriptedServer(page([3, 4], 3), page([2], 2));
   const three = await some.client().chats.open(CHAT).turns({ limit: 3 }).all();
-  assert.deepEqual(three.map((turn) => turn.number), [4, 3, 2]);
+  assert.deepEqual(
+    three.map((turn) => turn.number),
+    [4, 3, 2],
+  );
   some.done();
 });
 
 test("branches and siblings", async () => {
-  const [heard, branches] = await asked(json({ data: [{ id: BRANCH, is_current: true }], next: null }), (chat) => chat.branches().all());
+  const [heard, branches] = await asked(json({ data: [{ id: BRANCH, is_current: true }], next: null }), (chat) =>
+    chat.branches().all(),
+  );
   assert.equal(heard.path, `/api/chats/${CHAT}/branches?`);
   assert.deepEqual(branches, [{ id: BRANCH, isCurrent: true }]);
   const sibling = { turn: { id: TURN, committed_at: 1 }, branch: BRANCH, is_current: false };
@@ -196,7 +239,9 @@ test("deleting, restoring, stopping", async () => {
 });
 
 test("a file comes line by line, and one that is cut off says so", async () => {
-  const [heard, lines] = await asked({ pieces: ["a\nb", "c\n", "d"] }, (chat) => all(chat.export({ format: "markdown" })));
+  const [heard, lines] = await asked({ pieces: ["a\nb", "c\n", "d"] }, (chat) =>
+    all(chat.export({ format: "markdown" })),
+  );
   assert.equal(heard.path, `/api/chats/${CHAT}/export?format=markdown`);
   assert.deepEqual(lines, ["a", "bc", "d"]);
   const server = new ScriptedServer(error(503, "shutting_down"), { pieces: ["a\n", "b"], ending: "cut" });

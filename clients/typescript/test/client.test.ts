@@ -23,11 +23,17 @@ test("the list goes on behind each page", async () => {
   const page = (id: string, next: string | null): Scripted => json({ data: [{ ...CHAT_INFO, id }], next, as_of: "p" });
   const server = new ScriptedServer(page("1", "c"), page("2", null));
   const listed = server.client().chats.list({ scope: "s", tag: "t", pinned: true, archived: null, deleted: true });
-  assert.deepEqual((await listed.all()).map((chat) => chat.id), ["1", "2"]);
-  assert.deepEqual(server.heard.map((each) => each.path), [
-    "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true",
-    "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true&cursor=c",
-  ]);
+  assert.deepEqual(
+    (await listed.all()).map((chat) => chat.id),
+    ["1", "2"],
+  );
+  assert.deepEqual(
+    server.heard.map((each) => each.path),
+    [
+      "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true",
+      "/api/chats?scope=s&tag=t&archived=any&pinned=true&deleted=true&cursor=c",
+    ],
+  );
   const limited = new ScriptedServer(page("1", "c"));
   const pages = await all(limited.client().chats.list({ limit: 1 }).pages());
   assert.deepEqual([pages.length, pages[0]?.asOf], [1, "p"]);
@@ -44,7 +50,10 @@ test("a list with words is what was found, and is wanted", async () => {
   const hits = [hit("1", {}), hit("2", { archived: true }), hit("3", { tags: [] }), hit("4", { pinned: true })];
   const server = new ScriptedServer(json({ data: hits, next: null, complete: true }));
   const found = await server.client().chats.list({ q: "a b", tag: "t", pinned: false }).all();
-  assert.deepEqual(found.map((chat) => [chat.id, chat.snippet, chat.turnCount]), [["1", "in 1", 1]]);
+  assert.deepEqual(
+    found.map((chat) => [chat.id, chat.snippet, chat.turnCount]),
+    [["1", "in 1", 1]],
+  );
   assert.equal(server.only.path, "/api/search?q=a+b");
   const searched = new ScriptedServer(json({ data: hits, next: null, complete: true }));
   const [first] = await searched.client().chats.search("x", { limit: 1 }).all();
@@ -61,7 +70,10 @@ test("changes are followed through lost connections, from the last position that
   const server = new ScriptedServer(
     { pieces: [told("p1", { type: "start", at: 1 }), ": \nid: p2\n\n"], ending: "cut" },
     REFUSED,
-    { pieces: [told("p3", { type: "chat.deleted", at: 2, chat: CHAT, scope: null, reason: "deleted" })], ending: "silence" },
+    {
+      pieces: [told("p3", { type: "chat.deleted", at: 2, chat: CHAT, scope: null, reason: "deleted" })],
+      ending: "silence",
+    },
     { pieces: ['event: error\ndata: {"error":{"type":"server_error","code":"shutting_down","message":"m"}}\n\n'] },
     { pieces: [] },
     { pieces: [told("p4", { type: "gap", at: 3 })] },
@@ -71,8 +83,18 @@ test("changes are followed through lost connections, from the last position that
     heard.push(change);
     if (change.type === "gap") break;
   }
-  assert.deepEqual(heard.map((change) => [change.type, change.position]), [["start", "p1"], ["chat.deleted", "p3"], ["gap", "p4"]]);
-  assert.deepEqual(server.heard.map((each) => each.headers["last-event-id"]), ["p0", "p2", "p2", "p3", "p3", "p3"]);
+  assert.deepEqual(
+    heard.map((change) => [change.type, change.position]),
+    [
+      ["start", "p1"],
+      ["chat.deleted", "p3"],
+      ["gap", "p4"],
+    ],
+  );
+  assert.deepEqual(
+    server.heard.map((each) => each.headers["last-event-id"]),
+    ["p0", "p2", "p2", "p3", "p3", "p3"],
+  );
   assert.deepEqual(server.pauses, [100, 200, 100, 200, 400]);
   server.done();
 });
@@ -103,7 +125,9 @@ test("files go out and come in by their lines", async () => {
   const reports = await server.client().importChats(["a", "b"]);
   assert.deepEqual(reports, [{ line: 1, did: "imported", chat: "c", turns: 2, why: "" }]);
   assert.deepEqual([server.heard[1]?.body, server.heard[1]?.headers["content-type"]], ["a\nb", "application/x-ndjson"]);
-  const failing = new ScriptedServer({ pieces: [report, '{"error":{"message":"m","type":"invalid_request_error","code":"storage_full"}}\n'] });
+  const failing = new ScriptedServer({
+    pieces: [report, '{"error":{"message":"m","type":"invalid_request_error","code":"storage_full"}}\n'],
+  });
   await assert.rejects(failing.client().importChats("a"), errors.StorageFull);
 });
 
@@ -126,5 +150,8 @@ test("a link is followed once, under one nonce", async () => {
   const revoking = new ScriptedServer(json({ data: [{ id: "tok_1" }] }), json({ id: SHARE }));
   await revoking.client().tokens.revoke("self");
   await revoking.client().shares.revoke(SHARE);
-  assert.deepEqual(revoking.heard.map((each) => each.path), ["/api/tokens/self", `/api/shares/${SHARE}`]);
+  assert.deepEqual(
+    revoking.heard.map((each) => each.path),
+    ["/api/tokens/self", `/api/shares/${SHARE}`],
+  );
 });

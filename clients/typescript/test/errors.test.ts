@@ -8,7 +8,10 @@ import { CHAT, error, json, ScriptedServer } from "./scripted-server.js";
 async function told(script: ReturnType<typeof error>): Promise<any> {
   const server = new ScriptedServer(script);
   try {
-    await server.client({ retries: { times: 0 } }).chats.open(CHAT).info();
+    await server
+      .client({ retries: { times: 0 } })
+      .chats.open(CHAT)
+      .info();
   } catch (problem) {
     return problem;
   }
@@ -20,7 +23,15 @@ test("an error is of the class of its code, with what is known of it", async () 
   const { code, status, requestId, message, name, isRetryable, details } = problem;
   assert.deepEqual(
     [code, status, requestId, message, name, isRetryable, details["type"]],
-    ["conversation_deleted", 410, "req_1", "It is conversation_deleted.", "ConversationDeleted", false, "invalid_request_error"],
+    [
+      "conversation_deleted",
+      410,
+      "req_1",
+      "It is conversation_deleted.",
+      "ConversationDeleted",
+      false,
+      "invalid_request_error",
+    ],
   );
 });
 

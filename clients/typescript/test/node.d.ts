@@ -10,7 +10,10 @@ declare module "node:assert/strict" {
     equal<Value>(actual: unknown, expected: Value, message?: string): asserts actual is Value;
     deepEqual(actual: unknown, expected: unknown, message?: string): void;
     match(text: string, pattern: RegExp): void;
-    rejects(made: Promise<unknown> | (() => Promise<unknown>), check?: object | ((problem: any) => boolean)): Promise<void>;
+    rejects(
+      made: Promise<unknown> | (() => Promise<unknown>),
+      check?: object | ((problem: any) => boolean),
+    ): Promise<void>;
     throws(made: () => unknown, check?: object | ((problem: any) => boolean)): void;
   };
   export default assert;

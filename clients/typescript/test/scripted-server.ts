@@ -103,17 +103,20 @@ export class ScriptedServer {
   #stream({ pieces = [], ending = "end" }: Scripted, signal: AbortSignal): ReadableStream {
     const left = [...pieces];
     const encoder = new TextEncoder();
-    return new ReadableStream({
-      start: (controller) => signal.addEventListener("abort", () => controller.error(signal.reason)),
-      pull: (controller) => {
-        const piece = left.shift();
-        if (piece !== undefined) controller.enqueue(typeof piece === "string" ? encoder.encode(piece) : piece);
-        else if (ending === "end") controller.close();
-        else if (ending === "cut") controller.error(new TypeError("terminated"));
-        else return new Promise(() => setTimeout(() => this.#beSilent()));
-        return undefined;
+    return new ReadableStream(
+      {
+        start: (controller) => signal.addEventListener("abort", () => controller.error(signal.reason)),
+        pull: (controller) => {
+          const piece = left.shift();
+          if (piece !== undefined) controller.enqueue(typeof piece === "string" ? encoder.encode(piece) : piece);
+          else if (ending === "end") controller.close();
+          else if (ending === "cut") controller.error(new TypeError("terminated"));
+          else return new Promise(() => setTimeout(() => this.#beSilent()));
+          return undefined;
+        },
       },
-    }, { highWaterMark: 0 });
+      { highWaterMark: 0 },
+    );
   }
 
   #beSilent(): void {
@@ -152,7 +155,8 @@ export const finished = (state = "completed", failure: object | null = null): ob
   state,
   failure,
 });
-export const failed = (code: string): object => finished("failed", { code, message: `ModelUnavailable: it is ${code}` });
+export const failed = (code: string): object =>
+  finished("failed", { code, message: `ModelUnavailable: it is ${code}` });
 
 /** Where a turn stands that was committed. */
 export function standing(said: string, id = TURN, kind = "completed"): Scripted {

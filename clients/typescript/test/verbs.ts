@@ -88,7 +88,9 @@ function chatMade(call: Call, chat: Chat): object {
 }
 
 const camelled = (given: Fields): Fields =>
-  Object.fromEntries(Object.entries(given).map(([name, value]) => [name.replace(/_(.)/g, (_, c) => c.toUpperCase()), value]));
+  Object.fromEntries(
+    Object.entries(given).map(([name, value]) => [name.replace(/_(.)/g, (_, c) => c.toUpperCase()), value]),
+  );
 
 const VERBS: Record<string, (call: Call) => unknown> = {
   client: ({ given, make }) => {
@@ -140,7 +142,11 @@ const VERBS: Record<string, (call: Call) => unknown> = {
   "chat.info": async ({ on, given }) => snake(await on.info(given)),
   "chat.read": async ({ on, given }) => {
     const { chat, turns, before, attempts } = await on.read(given);
-    const aside = attempts.map((each: any) => ({ id: each.id, state: each.state, failure: each.failure?.code ?? null }));
+    const aside = attempts.map((each: any) => ({
+      id: each.id,
+      state: each.state,
+      failure: each.failure?.code ?? null,
+    }));
     return { chat: snake(chat), turns: turns.map(turnOf), before, attempts: aside };
   },
   "chat.turns": async ({ on, given }) => (await on.turns(given).all()).map(turnOf),

@@ -11,10 +11,16 @@ const info = json({ ...CHAT_INFO, turns: [], before: null, attempts: [] });
 test("pauses double up to the longest, each a random part shorter", async () => {
   const refused = Array.from({ length: 8 }, () => REFUSED) as (typeof REFUSED)[];
   const server = new ScriptedServer(...refused, info);
-  await server.client({ retries: { times: 8, most: 1_000 } }).chats.open(CHAT).info();
+  await server
+    .client({ retries: { times: 8, most: 1_000 } })
+    .chats.open(CHAT)
+    .info();
   assert.deepEqual(server.pauses, [100, 200, 400, 800, 1000, 1000, 1000, 1000]);
   const lucky = new ScriptedServer(REFUSED, info);
-  await lucky.client({ random: () => 0 }).chats.open(CHAT).info();
+  await lucky
+    .client({ random: () => 0 })
+    .chats.open(CHAT)
+    .info();
   assert.deepEqual(lucky.pauses, [50]);
 });
 
@@ -26,7 +32,13 @@ test("as long as a server asks for is waited", async () => {
 
 test("no retry is begun when patience is at its end", async () => {
   const server = new ScriptedServer(REFUSED, REFUSED, REFUSED);
-  await assert.rejects(server.client({ retries: { patience: 500 } }).chats.open(CHAT).info(), errors.ServerUnavailable);
+  await assert.rejects(
+    server
+      .client({ retries: { patience: 500 } })
+      .chats.open(CHAT)
+      .info(),
+    errors.ServerUnavailable,
+  );
   assert.deepEqual(server.pauses, [100, 200]);
   const asking = new ScriptedServer(error(503, "store_unavailable", { "retry-after": "3600" }));
   await assert.rejects(asking.client().chats.open(CHAT).info(), errors.StoreUnavailable);
@@ -49,13 +61,20 @@ test("what says not to be repeated is not, nor what another request would not me
 });
 
 test("an answer that is not whole is asked for again", async () => {
-  const server = new ScriptedServer({ pieces: ['{"id":'], ending: "cut" }, { pieces: ['{"id"'] }, { pieces: [], ending: "silence" }, info);
+  const server = new ScriptedServer(
+    { pieces: ['{"id":'], ending: "cut" },
+    { pieces: ['{"id"'] },
+    { pieces: [], ending: "silence" },
+    info,
+  );
   assert.equal((await server.client().chats.open(CHAT).info()).id, CHAT);
   server.done();
 });
 
 test("a text in pieces of bytes is whole", async () => {
-  const bytes = new TextEncoder().encode(JSON.stringify({ ...CHAT_INFO, title: "é🦊", turns: [], before: null, attempts: [] }));
+  const bytes = new TextEncoder().encode(
+    JSON.stringify({ ...CHAT_INFO, title: "é🦊", turns: [], before: null, attempts: [] }),
+  );
   const server = new ScriptedServer({ pieces: Array.from(bytes, (byte) => Uint8Array.of(byte)) });
   assert.equal((await server.client().chats.open(CHAT).info()).title, "é🦊");
 });
@@ -67,7 +86,10 @@ test("what is told once is not asked for twice", async () => {
     (problem) => problem instanceof errors.ServerUnavailable && /may have been done/.test(problem.message),
   );
   lost.done();
-  const refused = new ScriptedServer(error(429, "too_many_requests"), json({ id: "tok_1", chat_scope: null, token: "tlt_1" }));
+  const refused = new ScriptedServer(
+    error(429, "too_many_requests"),
+    json({ id: "tok_1", chat_scope: null, token: "tlt_1" }),
+  );
   assert.equal((await refused.client().tokens.create({ scopes: ["chats:read"], expiresIn: 60 })).token, "tlt_1");
   assert.deepEqual(refused.heard[1]?.body, { scopes: ["chats:read"], expires_in: 60 });
 });
@@ -83,8 +105,14 @@ test("what is gone after a lost answer was deleted; without one, it is an error"
 test("the token goes with each request, and may be another each time", async () => {
   let count = 0;
   const server = new ScriptedServer(REFUSED, info);
-  await server.client({ apiKey: async () => `tlt_${++count}` }).chats.open(CHAT).info();
-  assert.deepEqual(server.heard.map((each) => each.headers["authorization"]), ["Bearer tlt_1", "Bearer tlt_2"]);
+  await server
+    .client({ apiKey: async () => `tlt_${++count}` })
+    .chats.open(CHAT)
+    .info();
+  assert.deepEqual(
+    server.heard.map((each) => each.headers["authorization"]),
+    ["Bearer tlt_1", "Bearer tlt_2"],
+  );
 });
 
 test("a signal that was given before anything is sent sends nothing", async () => {

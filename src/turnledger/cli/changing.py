@@ -11,8 +11,7 @@ from turnledger.cli.expiry import date_of
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Deleted, Named, Owner, Scope, Server, Several, Store
 from turnledger.cli.place import Place, Where
-from turnledger.cli.printing import as_json as json_of
-from turnledger.cli.printing import say, tell
+from turnledger.cli.printing import json_of, say, tell
 from turnledger.cli.progress import Progress
 from turnledger.errors import ConversationUnavailable, InvalidInput
 from turnledger.model.printable import plain

@@ -21,9 +21,8 @@ from turnledger.cli.options import (
     Store,
 )
 from turnledger.cli.place import Where
-from turnledger.cli.printing import as_json as json_of
-from turnledger.cli.printing import is_terminal, say
-from turnledger.cli.records import print_records
+from turnledger.cli.printing import is_terminal, json_of, say
+from turnledger.cli.records import GAP, print_records
 
 if TYPE_CHECKING:
     from turnledger.cli.chat_text import Line
@@ -147,7 +146,6 @@ def _print_hits(hits: Iterable[HitTold]) -> None:
 def _print_marked(title: str, pieces: Iterable[tuple[str, bool]]) -> None:
     from rich.text import Text
 
-    from turnledger.cli.records import GAP
     from turnledger.cli.screen import open_screen
 
     screen = open_screen()

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from turnledger.cli.options import AsJson
-from turnledger.cli.printing import as_json as json_of
+from turnledger.cli.printing import json_of
 from turnledger.cli.progress import Progress
 from turnledger.model.printable import plain
 

@@ -38,7 +38,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def as_json(value: Any) -> str:
+def json_of(value: Any) -> str:
     """A value as JSON, on one line that can be printed: what cannot stands there as `\\u` and its number."""
     import msgspec
 

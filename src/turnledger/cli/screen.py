@@ -25,10 +25,8 @@ class Screen:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-
-    @property
-    def width(self) -> int:
-        return self._console.width
+        self.width = console.width
+        """Cells in a line of the window, as it was when a command began to write."""
 
     def table(self, columns: Sequence[Column], widths: Sequence[int], rows: Sequence[Sequence[str]]) -> None:
         """A table with columns of these widths."""
@@ -44,8 +42,9 @@ class Screen:
     def text(self, text: Text | str, indent: int = 0) -> None:
         """A text, which goes on below where the window ends; each line begins so far to the right."""
         shown = Text(text) if isinstance(text, str) else text
-        for line in self._wrapped(shown, max(self.width - indent, NARROWEST)):
-            self._line(Text(" " * indent).append_text(line))
+        room, margin = max(self.width - indent, NARROWEST), " " * indent
+        for line in self._wrapped(shown, room) if shown.cell_len > room else [shown]:
+            self._line(Text(margin).append_text(line))
 
     def _row(self, columns: Sequence[Column], widths: Sequence[int], cells: Sequence[Text]) -> None:
         folded = [
@@ -68,4 +67,7 @@ class Screen:
 
     def _line(self, line: Text) -> None:
         line.rstrip()
-        self._console.print(line, soft_wrap=True)
+        if line.style or line.spans:
+            self._console.print(line, soft_wrap=True)
+        else:  # most of a chat, and there may be much of it
+            self._console.file.write(f"{line.plain}\n")

@@ -13,8 +13,7 @@ from turnledger.cli.expiry import date_of, expiry_of
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Server, Store
 from turnledger.cli.place import Place, Where
-from turnledger.cli.printing import as_json as json_of
-from turnledger.cli.printing import say, tell
+from turnledger.cli.printing import json_of, say, tell
 from turnledger.cli.records import Column, Record, print_records
 from turnledger.errors import InvalidInput, TokenRefused
 

@@ -20,8 +20,7 @@ from turnledger.cli.completing import chats_beginning_with
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Owner, Server, Store
 from turnledger.cli.place import Place, Where
-from turnledger.cli.printing import as_json as json_of
-from turnledger.cli.printing import is_terminal, printable_json, say
+from turnledger.cli.printing import is_terminal, json_of, printable_json, say
 from turnledger.cli.progress import Progress
 from turnledger.errors import InvalidInput
 from turnledger.model.printable import plain

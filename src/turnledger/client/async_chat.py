@@ -150,7 +150,7 @@ class AsyncChat:
     async def _asked(self, following: Following, stream: bool) -> Answer | AsyncTurnStream:
         opened = AsyncTurnStream(self._wire, self._core, following)
         if stream:
-            return await opened.begin()
+            return await opened._begin()
         async with opened:
             return await opened.answer()
 
@@ -161,7 +161,7 @@ class AsyncChat:
 
     async def events(self, turn: str, *, after: int = 0) -> AsyncTurnStream:
         """The events of a turn, whoever asked for it, while it runs and after it has ended."""
-        return await AsyncTurnStream(self._wire, self._core, self._core.events(turn, after)).begin()
+        return await AsyncTurnStream(self._wire, self._core, self._core.events(turn, after))._begin()
 
     # Reading.
 
@@ -188,7 +188,7 @@ class AsyncChat:
     async def export(self, format: str = "jsonl") -> AsyncStream[bytes]:
         """The chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people. Raises
         ServerUnavailable where it is cut off: then it is not whole."""
-        return await AsyncStream[bytes](self._wire, self._core.export(format)).begin()
+        return await AsyncStream[bytes](self._wire, self._core.export(format))._begin()
 
     # What people say of it.
 

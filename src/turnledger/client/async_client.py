@@ -74,12 +74,12 @@ class AsyncClient:
         """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes
         on behind the last change that was heard. `after` is the `position` of a change, or `as_of` of a
         page of chats. After a `gap`, look at everything anew."""
-        return await AsyncStream[Change](self._wire, self._core.listen(after).steps()).begin()
+        return await AsyncStream[Change](self._wire, self._core.listen(after).steps())._begin()
 
     async def export(self, scope: str | None = None) -> AsyncStream[bytes]:
         """All chats that lists show as one file, line by line, the longest unused first. Raises
         ServerUnavailable where it is cut off: then it is not whole."""
-        return await AsyncStream[bytes](self._wire, self._core.export(scope)).begin()
+        return await AsyncStream[bytes](self._wire, self._core.export(scope))._begin()
 
     async def import_chats(self, source: Source, *, scope: str | None = None) -> tuple[ImportReport, ...]:
         """Take in chats from the text of an export, and tell what was done with each. What is there is never

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import httpx2
 
 from turnledger.client.retrying import Pacing
-from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
+from turnledger.client.transport import PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
     READ,
     Broken,
@@ -51,7 +51,7 @@ class AsyncWire:
         self._address = address
         self._sleep = pacing.sleep
         self._note = note
-        self._http = http or httpx2.AsyncClient(limits=LIMITS)
+        self._http = http or httpx2.AsyncClient(**address.http_options)
         self._is_own = http is None
         self._closing = asyncio.Event()
         self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
@@ -111,7 +111,7 @@ class AsyncWire:
         """Wake all who wait or read, and close the connections."""
         self._closing.set()
         for stream in list(self._streams):
-            await stream.fail(closed())
+            await stream._fail(closed())
         if self._is_own:
             await self._http.aclose()
 
@@ -183,13 +183,13 @@ class AsyncStream(Generic[Given]):
         self._steps.close()
         await self._let_go()
 
-    async def fail(self, error: TurnledgerError) -> None:
+    async def _fail(self, error: TurnledgerError) -> None:
         """Close it, and have its reader told why, if there was more to read."""
         if self._step is not None:
             self._error = error
         await self.close()
 
-    async def begin(self) -> Self:
+    async def _begin(self) -> Self:
         """Go on until there is something to read. Raises what stands in the way of that."""
         while self._step is not None and not isinstance(self._step, Read | Give):
             await self._go()

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnledger.client.asking import AskOptions, Said, body_of, check, idempotency_key_of, turn_request
+from turnledger.client.asking import AskOptions, Said, body_of, check, idempotency_key_of, turn_request, whole
 from turnledger.client.core import ClientCore, query_of
 from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
-from turnledger.client.following import Following
-from turnledger.client.problems import failed_with
+from turnledger.client.following import FORBIDDEN, Following
+from turnledger.client.problems import failed_with, like
 from turnledger.client.shapes import (
     Answer,
     Attempt,
@@ -36,8 +37,10 @@ from turnledger.errors import (
     ConversationNotFound,
     ConversationUnavailable,
     InvalidInput,
+    NotAdmitted,
     RequestFailed,
     RevisionConflict,
+    ServerUnavailable,
     TurnStopped,
 )
 from turnledger.model.attempt import AttemptState, Failure, OnStop
@@ -78,6 +81,8 @@ class ChatCore:
         self.scope = scope
         self._goes_by_key = goes_by_key
         self._asked_for: WeakSet[Following] = WeakSet()
+        self._lock = Lock()
+        """For that: threads may share a chat."""
 
     @classmethod
     def opened(
@@ -125,7 +130,7 @@ class ChatCore:
             model = yield from self._client.model_for(options)
             return turn_request(model, said, place, options, key)
 
-        return self._followed(ask, key)
+        return self._followed(ask, key, may_be_replayed=options.get("idempotency_key") is not None)
 
     def again(self, request: Request, idempotency_key: str) -> Following:
         """Ask once more for a turn, by the request that asked for it."""
@@ -136,16 +141,20 @@ class ChatCore:
 
         return self._followed(ask, idempotency_key)
 
-    def _followed(self, ask: Callable[[], Doing[Request]], idempotency_key: str) -> Following:
+    def _followed(
+        self, ask: Callable[[], Doing[Request]], idempotency_key: str, *, may_be_replayed: bool = True
+    ) -> Following:
         client = self._client
         following = Following(
             client.trying(),
             client.retries,
             ask=ask,
             idempotency_key=idempotency_key,
+            may_be_replayed=may_be_replayed,
             on_place=self._found_at,
         )
-        self._asked_for.add(following)
+        with self._lock:
+            self._asked_for.add(following)
         return following
 
     def _place(self) -> dict[str, Any]:
@@ -170,9 +179,15 @@ class ChatCore:
                 "The stream was closed before the turn ended, so there is no answer yet. Send the same again "
                 "under its idempotency_key to have it."
             )
-        told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+        try:
+            told = yield from self._told(following)
+        except ServerUnavailable as problem:
+            message = f"The turn {following.turn} has ended, but its answer could not be read. {problem}"
+            message += " Ask again with the same idempotency_key, and it is told again."
+            key = following.idempotency_key
+            raise like(problem, ServerUnavailable(message, idempotency_key=key)) from None
         if told.turn is None or told.branch is None:
-            raise TurnStopped() if told.state == "stopped" else failed_with(told.failure)
+            raise TurnStopped() if told.state == AttemptState.DISCARDED else failed_with(told.failure)
         return Answer(
             turn=told.turn,
             chat=told.chat,
@@ -180,6 +195,18 @@ class ChatCore:
             state=following.state,
             is_replayed=following.is_replayed,
         )
+
+    def _told(self, following: Following) -> Doing[TurnState]:
+        try:
+            told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+        except NotAdmitted as refused:
+            if refused.status != FORBIDDEN or following.request is None:
+                raise
+            # A token that may run turns, and not read, is given the answer to what it has asked.
+            exchanging = Exchanging(self._client.trying(), idempotency_key=following.idempotency_key)
+            reply = yield from exchanging.ask(whole(following.request))
+            told = decoded(TurnState, reply.body)
+        return told
 
     def stop(self, turn: str | None, policy: str | None) -> Doing[Ended | None]:
         """Stop a turn, or whichever runs in this chat; None if there was nothing to stop. One that was asked
@@ -193,9 +220,10 @@ class ChatCore:
         with suppress(ConversationNotFound):  # or its first turn has not begun
             ended = yield from self._stopped(f"/api/chats/{(yield from self.known_id())}/stop", policy)
         if ended is None:
-            for following in list(self._asked_for):
-                if following.turn is None:
-                    following.stop_when_begun(partial(self.stop, policy=policy))
+            with self._lock:
+                unended = [each for each in self._asked_for if each.finished is None]
+            for following in unended:
+                following.stop_when_begun(partial(self.stop, policy=policy))
         return ended
 
     def _stopped(self, path: str, policy: str | None) -> Doing[Ended | None]:

@@ -8,6 +8,7 @@ is known, its events are read on by their numbers, which is cheaper than asking.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -30,9 +31,11 @@ from turnledger.client.wire import (
     Request,
 )
 from turnledger.errors import (
+    InvalidId,
     NotAdmitted,
     RequestFailed,
     ServerUnavailable,
+    TokenRefused,
     TurnledgerError,
     TurnNotFound,
     TurnStopped,
@@ -42,6 +45,8 @@ from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 
 _events = msgspec.json.Decoder[Event](Event)
+FORBIDDEN = 403
+_NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
 
@@ -57,9 +62,11 @@ class Following:
         idempotency_key: str | None = None,
         turn: TurnId | None = None,
         after: int = 0,
+        may_be_replayed: bool = True,
         on_place: Callable[[ConversationId], None] | None = None,
     ) -> None:
-        """`ask` makes the request that asks for the turn; without it, the one that is named is only read."""
+        """`ask` makes the request that asks for the turn; without it, the one that is named is only read. An
+        idempotency_key that was made for this turn was answered to nobody before: `may_be_replayed`."""
         self.idempotency_key = idempotency_key
         self.turn = turn
         self.conversation: ConversationId | None = None
@@ -71,15 +78,18 @@ class Following:
         self._ask = ask
         self._request: Request | None = None
         self._on_place = on_place
+        self._may_be_replayed = may_be_replayed
         self._asks = turn is None
         """Whether to ask next; else to read on."""
-        self._last = after
+        self._after = self._last = after
         self._attempt = 1
         self._texts: list[str] = []
         self._request_id: str | None = None
         self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
         self._was_answered = False
+        self._may_read = True
+        """Whether the events of the turn may be read on; else they are heard by asking again."""
         self._is_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
@@ -105,7 +115,7 @@ class Following:
         except TurnledgerError as problem:
             if self.idempotency_key is not None:
                 # Of what cannot be reached, or was told to come back, the end is not known.
-                if self._is_given_up or isinstance(problem, NotAdmitted):
+                if self._is_given_up or isinstance(problem, NotAdmitted | TokenRefused):
                     yield Keep(self.idempotency_key, self._was_answered or self._may_have_arrived)
                 else:
                     yield Forget(self.idempotency_key)
@@ -133,7 +143,13 @@ class Following:
 
     # Asking.
 
+    @property
+    def request(self) -> Request | None:
+        """What asked for the turn, if that was asked for here."""
+        return self._request
+
     def _next_request(self) -> Request:
+        self._asks |= not self._may_read
         if self._asks and self._request is not None:
             return self._request
         assert self.turn is not None  # noqa: S101 - there is one to read, or a request that asks for it
@@ -146,6 +162,10 @@ class Following:
     def _refused(self, told: Told) -> Told:
         if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
             self._asks = True  # its store lost it together with its power
+            return Told(told.error, is_passing=True)
+        is_forbidden = isinstance(told.error, NotAdmitted) and told.error.status == FORBIDDEN
+        if is_forbidden and not self._asks and self._request is not None:
+            self._may_read = False  # a token that may run turns, and not read: who asks again hears it all
             return Told(told.error, is_passing=True)
         if not told.is_passing:
             raise told.error
@@ -188,7 +208,8 @@ class Following:
             yield Give((restarted,))
         if self._stop is not None and self.turn is not None:
             stop, self._stop = self._stop, None
-            yield from stop(self.turn)
+            with suppress(TurnledgerError):  # it goes on, then, and is read
+                yield from stop(self.turn)
         parser, self._has_heard = EventParser(), False
         chunk: bytes | Broken = yield READ
         while True:
@@ -204,6 +225,8 @@ class Following:
             if trouble is not None:
                 if given:
                     yield Give(given)
+                if isinstance(trouble, Told) and not trouble.is_passing:
+                    raise trouble.error
                 return trouble
             # Behind the last event comes the end of the stream, and then the connection is free again.
             chunk = yield Give(given, then_read=True) if given else READ
@@ -215,23 +238,20 @@ class Following:
         headers = opened.headers
         self._request_id = headers.get("x-request-id")
         if not headers.get("content-type", "").startswith("text/event-stream"):
-            raise RequestFailed("What answers at this address is no Turnledger server. Check the address.")
+            raise RequestFailed(_NO_SERVER)
         if not self._asks:
             return None
         try:
-            turn = TurnId(headers["x-turn-id"])
-            self.conversation = ConversationId(headers["x-conversation-id"])
-        except KeyError:
-            raise RequestFailed(
-                "What answers at this address is no Turnledger server. Check the address."
-            ) from None
+            turn, conversation = TurnId(headers["x-turn-id"]), ConversationId(headers["x-conversation-id"])
+        except (KeyError, InvalidId):
+            raise RequestFailed(_NO_SERVER) from None
         if self._on_place is not None:
-            self._on_place(self.conversation)
-        self._asks = False
-        known, self.turn = self.turn, turn
-        if known is None:
+            self._on_place(conversation)
+        if conversation != self.conversation:
             self.state = headers.get("x-conversation-state", self.state)
-            self.is_replayed = headers.get("idempotency-replayed") == "true"
+        self.is_replayed = self._may_be_replayed and headers.get("idempotency-replayed") == "true"
+        self._asks, self.conversation = False, conversation
+        known, self.turn = self.turn, turn
         if known in (None, turn) or not self._last:
             return None
         self._last = 0
@@ -242,14 +262,13 @@ class Following:
     def _take(self, sent: list[SentEvent], given: list[Any]) -> Told | Broken | None:
         for id, kind, data in sent:
             if kind == b"error":
-                told = told_in_stream(data, self._request_id)
-                if not told.is_passing:
-                    raise told.error
-                return told
+                return told_in_stream(data, self._request_id)
             if not data:
                 continue
             number = int(id) if id.isdigit() else 0
             if number <= self._last:
+                if kind == b"turn.finished" and self._last > self._after:
+                    return self._told_too_much(data, given)
                 continue
             if number != self._last + 1:
                 return Broken("events are missing from the stream")
@@ -285,6 +304,22 @@ class Following:
         else:
             self._error = failed_with(failure)
         return None
+
+    def _told_too_much(self, data: bytes, given: list[Any]) -> Broken:
+        """The turn ended where it had been told beyond: its process died, and only what it had written down
+        was kept. That is told from the beginning, or if nothing was kept it is asked for again."""
+        try:
+            event = _events.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return Broken("an event in the stream is garbled")
+        if type(event) is TurnFinished and self._ended(event) is None:
+            self.finished = self._error = None  # once more, behind what comes before it
+            self._last = self._after = 0
+            self._texts.clear()
+            assert self.turn is not None  # noqa: S101 - it was told of
+            given.append(TurnRestarted(turn=self.turn, attempt=self._attempt))
+        self._asks = self._request is not None
+        return Broken("less of the turn was kept than it had told")
 
     def _may_restart(self, state: AttemptState, failure: Failure | None) -> bool:
         """Whether nothing of the failure was the model's, so that the same request may go better. A turn that

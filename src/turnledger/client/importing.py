@@ -16,7 +16,7 @@ from turnledger.errors import ServerUnavailable
 from turnledger.model.transfer_report import ImportReport
 
 PIECE = 256 * 1024
-Source: TypeAlias = bytes | Sequence[bytes] | BinaryIO | Iterable[bytes]
+Source: TypeAlias = bytes | BinaryIO | Iterable[bytes]
 """The text of an export: whole, in pieces of any size, or a file that is open for reading bytes."""
 
 _ONCE = "Some chats may have been taken in. Import the same again: those are left as they are."
@@ -70,7 +70,7 @@ def _reader_of(source: Any) -> Callable[[], Iterator[bytes]] | None:
 class _ReadOnce:
     """What reads something that can be read only once."""
 
-    def __init__(self, source: Iterable[bytes]) -> None:
+    def __init__(self, source: Iterable[Any]) -> None:
         self._source = source
         self._has_begun = False
 

@@ -144,8 +144,9 @@ class Ended(Struct, frozen=True, kw_only=True):
 
 
 class TurnRestarted(Struct, frozen=True, kw_only=True, tag="turn.restarted"):
-    """Made by the client: the attempt that was followed failed with its process, and the request was sent
-    again under its idempotency_key. What was told of text so far is void, and numbers begin at 1 again."""
+    """Made by the client: the attempt that was followed ended with its process, and the request was sent
+    again under its idempotency_key; or, by its policies, was kept with less than was told. What was told of
+    text so far is void, and numbers begin at 1 again."""
 
     turn: TurnId
     attempt: int
@@ -280,6 +281,7 @@ class Share(Struct, frozen=True, kw_only=True):
 
     id: ShareId
     kind: str = ""
+    owner: str = ""
     name: str = ""
     scope: str | None = None
     chat: ConversationId | None = None
@@ -287,9 +289,11 @@ class Share(Struct, frozen=True, kw_only=True):
     max_uses: int | None = None
     uses: int = 0
     per_minute: int | None = None
+    visitor_expires_in: float | None = None
     created_at: int = 0
     expires_at: int | None = None
     revoked_at: int | None = None
+    parent: TokenId | None = None
     code: str | None = None
     path: str | None = None
 
@@ -331,9 +335,9 @@ def _plain(value: Any) -> Any:
 
 
 def _id_of(kind: type, value: Any) -> Any:
-    if issubclass(kind, Id) and isinstance(value, str):
-        try:
-            return kind(value)
-        except InvalidId as problem:
-            raise ValueError(str(problem)) from None
-    raise NotImplementedError(kind)
+    if not issubclass(kind, Id) or not isinstance(value, str):
+        raise ValueError(f"{kind.__name__} is a text")
+    try:
+        return kind(value)
+    except InvalidId as problem:
+        raise ValueError(str(problem)) from None

@@ -146,7 +146,7 @@ class Chat:
     def _asked(self, following: Following, stream: bool) -> Answer | TurnStream:
         opened = TurnStream(self._wire, self._core, following)
         if stream:
-            return opened.begin()
+            return opened._begin()
         with opened:
             return opened.answer()
 
@@ -157,7 +157,7 @@ class Chat:
 
     def events(self, turn: str, *, after: int = 0) -> TurnStream:
         """The events of a turn, whoever asked for it, while it runs and after it has ended."""
-        return TurnStream(self._wire, self._core, self._core.events(turn, after)).begin()
+        return TurnStream(self._wire, self._core, self._core.events(turn, after))._begin()
 
     # Reading.
 
@@ -184,7 +184,7 @@ class Chat:
     def export(self, format: str = "jsonl") -> Stream[bytes]:
         """The chat as a file, line by line: `jsonl`, which can be imported, or `markdown` for people. Raises
         ServerUnavailable where it is cut off: then it is not whole."""
-        return Stream[bytes](self._wire, self._core.export(format)).begin()
+        return Stream[bytes](self._wire, self._core.export(format))._begin()
 
     # What people say of it.
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 import httpx2
 
 from turnledger.client.retrying import Pacing
-from turnledger.client.transport import LIMITS, PROBLEMS, Address, broken_by, closed, is_stream, reply_of
+from turnledger.client.transport import PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
     READ,
     Broken,
@@ -47,7 +47,7 @@ class SyncWire:
         self._address = address
         self._sleep = pacing.sleep
         self._note = note
-        self._http = http or httpx2.Client(limits=LIMITS)
+        self._http = http or httpx2.Client(**address.http_options)
         self._is_own = http is None
         self._waking = threading.Condition()
         self._is_closed = False
@@ -104,14 +104,17 @@ class SyncWire:
 
     def enrol(self, stream: Stream[Any]) -> None:
         """Have a stream closed with the client."""
-        self._streams.add(stream)
+        with self._waking:
+            self._streams.add(stream)
 
     def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
-        self._is_closed = True
-        self.wake()
-        for stream in list(self._streams):
-            stream.fail(closed())
+        with self._waking:
+            self._is_closed = True
+            self._waking.notify_all()
+            streams = list(self._streams)
+        for stream in streams:
+            stream._fail(closed())
         if self._is_own:
             self._http.close()
 
@@ -183,13 +186,13 @@ class Stream(Generic[Given]):
         self._steps.close()
         self._let_go()
 
-    def fail(self, error: TurnledgerError) -> None:
+    def _fail(self, error: TurnledgerError) -> None:
         """Close it, and have its reader told why, if there was more to read."""
         if self._step is not None:
             self._error = error
         self.close()
 
-    def begin(self) -> Self:
+    def _begin(self) -> Self:
         """Go on until there is something to read. Raises what stands in the way of that."""
         while self._step is not None and not isinstance(self._step, Read | Give):
             self._go()

@@ -33,6 +33,14 @@ class Address:
             connect=timeouts.connect, read=timeouts.silence, write=timeouts.write, pool=timeouts.connect
         )
 
+    @property
+    def http_options(self) -> dict[str, Any]:
+        """How a client of httpx2 is made for it. A server of this machine is not asked through the proxies of
+        the environment: it refuses what came by one."""
+        url = httpx2.URL(self.base_url)
+        is_here = url.scheme == "http" and url.host in ("localhost", "127.0.0.1", "::1")
+        return {"limits": LIMITS, "trust_env": not is_here}
+
     def __repr__(self) -> str:
         return f"Address({self.base_url!r})"  # the api_key is not shown
 

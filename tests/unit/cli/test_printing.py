@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from turnledger.cli.printing import aligned, as_json, printable_json
+from turnledger.cli.printing import aligned, json_of, printable_json
 from turnledger.model.item import Item
 
 HOSTILE = "\x1b[2J \x9b31m \u202e \u2028 \x7f \U000e0041 漢字 é"
 
 
 def test_json_says_the_same_in_letters_that_can_be_printed() -> None:
-    text = as_json({"said": HOSTILE})
+    text = json_of({"said": HOSTILE})
     assert text.isprintable()
     assert "漢字 é" in text
     assert json.loads(text) == {"said": HOSTILE}
@@ -25,7 +25,7 @@ def test_json_says_the_same_in_letters_that_can_be_printed() -> None:
     "raw", ['{"type":"message",\n\t"role":"user",\r\n"content":"a\\nb\x7f\x9b"}', '{"type" : "x"}']
 )
 def test_an_item_is_told_as_it_was_given_on_one_line(raw: str) -> None:
-    text = as_json([Item(raw.encode())])
+    text = json_of([Item(raw.encode())])
     assert text.isprintable()
     assert json.loads(text) == [json.loads(raw)]
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.test_chats import UNKNOWN, asked, say
+from tests.unit.cli.test_chats import UNKNOWN, say
 from tests.unit.server.processes import started
-from turnledger import Ledger
 from turnledger.cli.main import app
 from turnledger.model.token_text import is_token_text
 
@@ -32,17 +33,6 @@ def server(store: str) -> Iterator[str]:
     """A server of that store."""
     with started("turnledger", "serve", "--port", "0", "--store", store, "--log-level", "error") as running:
         yield running.url
-
-
-@pytest.fixture
-def admin(store: str) -> str:
-    """The text of a token that may do everything."""
-
-    async def make(ledger: Ledger) -> str:
-        scopes = ["chats:read", "chats:write", "turns:run", "admin"]
-        return (await ledger.tokens.create(scopes=scopes))[1]
-
-    return asked(store, make)
 
 
 def run(*arguments: str, input: bytes | None = None, **env: str) -> Result:
@@ -136,6 +126,29 @@ def test_a_server_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch
     assert done.stderr.startswith("server_unavailable: ")
 
 
+class CutOff(BaseHTTPRequestHandler):
+    """A server that ends in the middle of a file."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("content-length", "1000")
+        self.end_headers()
+        self.wfile.write(b'{"type":"chat"}\n{"type":"tu')
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def test_a_file_that_was_cut_off_does_not_get_its_name(tmp_path: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), CutOff) as cut_off:
+        Thread(target=cut_off.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{cut_off.server_port}"
+        done = run("chats", "export", "--all", "--output", f"{tmp_path}/all.jsonl", "--server", url)
+        cut_off.shutdown()
+    assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert done.stderr.startswith("server_unavailable: The file was cut off after 1 lines")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_completions_come_from_a_server(server: str) -> None:
     env = {"_TURNLEDGER_COMPLETE": "complete_bash", "COMP_CWORD": "3", "TURNLEDGER_SERVER": server}
     done = CliRunner().invoke(
@@ -147,9 +160,15 @@ def test_completions_come_from_a_server(server: str) -> None:
     assert (done.exit_code, done.output.strip()) == (0, "")
 
 
-def test_tokens_of_a_server(store: str, server: str, admin: str) -> None:
-    """The last one: from now on nobody is let in without a token."""
-    at, env = ("--server", server), {"TURNLEDGER_API_KEY": admin}
+def test_tokens_of_a_server(url: str) -> None:
+    scopes = "chats:read,chats:write,turns:run,admin"
+    admin = run("tokens", "create", "--scopes", scopes, "--store", url).stdout.strip()
+    with started("turnledger", "serve", "--port", "0", "--store", url, "--log-level", "error") as running:
+        _use_tokens(running.url, url, {"TURNLEDGER_API_KEY": admin})
+
+
+def _use_tokens(server: str, store: str, env: dict[str, str]) -> None:
+    at = ("--server", server)
     refused = run("chats", "list", *at)
     assert (refused.exit_code, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
     assert refused.stderr.startswith("missing_token: ")

@@ -104,7 +104,7 @@ def test_the_answer_is_the_turn_as_it_was_committed() -> None:
         told({"turn": COMMITTED, "state": "committed", "chat": INFO, "branch": BRANCH}),
     )
     this = chat(script)
-    following = this.send("Hi", {})
+    following = this.send("Hi", {"idempotency_key": "mine"})
     script.play(following.steps())
     answer = script.play(this.answer(following))
     assert (answer.text, answer.turn.number, answer.state, answer.is_replayed) == (

@@ -236,10 +236,13 @@ def test_an_error_in_the_stream_that_passes_is_read_over() -> None:
 
 
 def test_an_error_in_the_stream_that_stays_is_raised() -> None:
-    script = Script(begun(*WHOLE[:2], error_event("token_ended", "invalid_request_error")))
-    with pytest.raises(errors.TokenEnded):
-        followed(script)
-    assert heard(script) == ["started", "Hello"]
+    error = error_event("token_ended", "invalid_request_error")
+    for pieces in ((*WHOLE[:2], error), (b"".join((*WHOLE[:2], error)),)):
+        script = Script(begun(*pieces))
+        with pytest.raises(errors.TokenEnded):
+            followed(script)
+        assert heard(script) == ["started", "Hello"]
+        assert script.noted[-1].startswith("keep k")
 
 
 def test_a_turn_that_was_lost_with_its_store_is_asked_for_again() -> None:
@@ -280,6 +283,32 @@ def test_a_turn_that_died_behind_what_was_written_down_is_asked_for_again() -> N
     )
     assert followed(script) == ["started", "He", "again 2", *TOLD]
     assert paths(script) == ["POST", "GET 2", "POST"]
+
+
+def test_of_a_turn_that_was_kept_shorter_than_it_was_told_all_is_told_again() -> None:
+    kept = (started(), text(2, "Hel"), finished(3, "kept"))
+    script = Script(begun(*WHOLE[:3], end=CUT), reading(kept[2]), begun(*kept, replayed=True))
+    following = asked(script)
+    assert followed(script, following) == ["started", "Hello", " there", "again 1", "started", "Hel", "kept"]
+    assert following.text == "Hel"
+    assert paths(script) == ["POST", "GET 3", "POST"]
+
+
+def test_of_a_turn_that_was_discarded_where_it_was_told_beyond_the_end_is_raised() -> None:
+    gone = (started(), finished(2, "discarded"))
+    script = Script(begun(*WHOLE[:3], end=CUT), reading(gone[1]), begun(*gone))
+    with pytest.raises(errors.TurnStopped):
+        followed(script)
+    assert heard(script)[3:] == ["again 1", "started", "discarded"]
+
+
+def test_a_turn_that_failed_where_it_was_told_beyond_is_asked_for_again() -> None:
+    script = Script(
+        begun(*WHOLE[:3], end=CUT),
+        reading(finished(2, "failed", "process_died")),
+        begun(*WHOLE, turn=OTHER_TURN),
+    )
+    assert followed(script) == ["started", "Hello", " there", "again 2", *TOLD]
 
 
 def test_the_same_turn_again_is_no_restart() -> None:
@@ -358,6 +387,22 @@ def test_a_replay_says_so() -> None:
     assert following.is_replayed
 
 
+def test_an_answer_to_a_key_of_its_own_is_no_replay() -> None:
+    script = Script(CUT, begun(*WHOLE, replayed=True))
+    made = Following(script.trying(), script.retries, ask=ask, idempotency_key="k", may_be_replayed=False)
+    followed(script, made)
+    assert not made.is_replayed
+
+
+def test_where_a_chat_was_made_is_told_by_the_answer_that_made_it() -> None:
+    again = begun(*WHOLE, turn=OTHER_TURN)
+    again.headers["x-conversation-state"] = "continued"
+    script = Script(begun(started(), finished(2, "failed", "process_died")), again)
+    following = asked(script)
+    followed(script, following)
+    assert following.state == "created"
+
+
 @pytest.mark.parametrize(
     "strange",
     [
@@ -368,6 +413,17 @@ def test_a_replay_says_so() -> None:
 def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
     with pytest.raises(errors.RequestFailed, match="no Turnledger server"):
         followed(Script(strange))
+
+
+def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() -> None:
+    script = Script(
+        begun(*WHOLE[:2], end=CUT),
+        refused(403, "insufficient_scope"),
+        begun(*WHOLE[:3], end=CUT),
+        begun(*WHOLE),
+    )
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 2", "POST", "POST"]
 
 
 @pytest.mark.parametrize(
@@ -414,6 +470,21 @@ def test_a_reader_of_what_it_has_heard_before_hears_nothing() -> None:
     assert followed(script, reader(4)(script)) == []
 
 
+def test_a_reader_beyond_the_last_event_hears_nothing() -> None:
+    script = Script(reading(finished(2)))
+    assert followed(script, reader(4)(script)) == []
+
+
+def test_a_reader_that_was_told_more_than_was_kept_is_told_all_again() -> None:
+    script = Script(
+        reading(*WHOLE[:3], end=CUT),
+        reading(finished(2, "failed", "process_died")),
+        reading(started(), finished(2, "failed", "process_died")),
+    )
+    assert followed(script, reader()(script))[3:] == ["again 1", "started", "failed"]
+    assert paths(script) == ["GET 0", "GET 3", "GET 0"]
+
+
 def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
     script = Script(refused(404, "turn_not_found"))
     with pytest.raises(errors.TurnNotFound):
@@ -423,6 +494,17 @@ def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
 def test_a_stream_that_ends_too_soon_is_read_on() -> None:
     script = Script(reading(*WHOLE[:2]), reading(*WHOLE[2:]))
     assert followed(script, reader()(script)) == TOLD
+
+
+def test_a_stop_that_fails_leaves_the_turn_to_be_read() -> None:
+    def stop(turn: TurnId) -> Doing[None]:
+        yield from ()
+        raise errors.NotAdmitted
+
+    script = Script(begun(*WHOLE))
+    following = asked(script)
+    following.stop_when_begun(stop)
+    assert followed(script, following) == TOLD
 
 
 def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> None:

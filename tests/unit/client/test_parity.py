@@ -22,6 +22,7 @@ PAIRS = [
     (client.Tokens, client.AsyncTokens),
     (client.Shares, client.AsyncShares),
     (client.Pages, client.AsyncPages),
+    (client.UnsentMessages, client.AsyncUnsentMessages),
 ]
 AWAITED_NAMES = {
     "__anext__": "__next__",

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,8 @@ import typer
 from turnledger.cli.completing import chats_beginning_with
 from turnledger.cli.failures import INTERRUPTED
 from turnledger.cli.place import API_KEY
-from turnledger.errors import NotAdmitted, TurnStopped
+from turnledger.cli.printing import say
+from turnledger.errors import InvalidInput, NotAdmitted, TurnStopped
 
 if TYPE_CHECKING:
     from turnledger.cli.talking.opening import Options
@@ -73,27 +75,41 @@ def chat(
     options = Options(
         server=server, store=store, config=config, upstream=upstream, api_key_env=api_key_env, scope=scope
     )
+    text = None if sys.stdin.isatty() and sys.stdout.isatty() else _piped()
     try:
-        asyncio.run(_talk(options, name, model, resume=resume))
+        asyncio.run(_talk(options, name, model, text, resume=resume))
     except TurnStopped:
         raise typer.Exit(INTERRUPTED) from None
     except asyncio.CancelledError:
         raise typer.Exit(TERMINATED) from None
 
 
-async def _talk(options: Options, name: str | None, model: str | None, *, resume: bool) -> None:
+def _piped() -> str:
+    """What comes through the pipe, all of it."""
+    if sys.stdin.isatty():
+        say("Type what you have to say, and Ctrl-D behind it.")
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError:
+        raise InvalidInput("What came through the pipe is not UTF-8: it cannot be said.") from None
+
+
+async def _talk(
+    options: Options, name: str | None, model: str | None, text: str | None, *, resume: bool
+) -> None:
+    """Talk with who sits at the terminal; with a text, say that and no more."""
     from turnledger.cli.talking.opening import open_place
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # not every terminal can show every letter
     # What the engine logs is for operators; here it would be in the middle of an answer.
     logging.getLogger("turnledger").addHandler(logging.NullHandler())
     _end_in_order(signal.SIGTERM, signal.SIGHUP if hasattr(signal, "SIGHUP") else signal.SIGTERM)
-    is_interactive = sys.stdin.isatty() and sys.stdout.isatty()
-    text = "" if is_interactive else sys.stdin.read()
     place = await open_place(options, os.environ)
     try:
         models = [model] if model is not None else await place.models()
         talk = await _chosen(place, name, resume=resume)
-        if is_interactive:
+        if text is None:
             await _interact(place, models, talk, wants_last=resume)
         else:
             from turnledger.cli.talking.piped import run_piped
@@ -139,11 +155,11 @@ async def _interact(place: Place, models: list[str], talk: Talk | None, *, wants
     screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))
     screen.say(Text("/help tells what can be done, Ctrl-D leaves.", DIM))
     with noted_presses() as presses, keys_kept():
-        talker = Talker(place, screen, models[0], presses)
+        talker = Talker(place, screen, models, presses)
         if talk is not None:
             await talker.open(talk)
         elif wants_last:
             screen.say(Text("There is no chat to go on with: this is a new one.", DIM))
-        await ChatLoop(talker, presses, history_in(history_folder(os.environ)), models).run()
+        await ChatLoop(talker, presses, history_in(history_folder(os.environ))).run()
     if talker.chat is not None and talker.chat.turns:
         screen.say(Text(f"Go on with: turnledger chat {talker.talk.id}", DIM))

@@ -182,7 +182,8 @@ class Doing:
 
     async def _fork(self, rest: str) -> None:
         turn = (await self._turn(rest)).id if rest else None
-        await self._talker.open(await self._talker.talk.fork(turn))
+        title = title_of((await self._talker.talk.look(limit=1)).chat)[:LONGEST_TITLE]
+        await self._talker.open(await self._talker.talk.fork(turn, f"{title} (fork)"))
 
     # What is said of the chat.
 
@@ -194,7 +195,7 @@ class Doing:
         self._say(f"The chat is called {on_one_line(title)!r}.")
 
     async def _model(self, name: str) -> None:
-        names = await self._talker.place.models()
+        self._talker.models = names = await self._talker.place.models()
         if name:
             if name not in names:
                 raise InvalidInput(f"There is no model {on_one_line(name)!r}. /model lists them.")

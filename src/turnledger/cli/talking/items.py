@@ -55,7 +55,7 @@ def question(number: int, asked: str) -> Text:
     """What was asked, as the prompt has shown it."""
     label = prompt_label(number)
     lines = harmless(asked).split("\n")
-    return Text.assemble((label, DIM), ("\n" + " " * len(label)).join(lines))
+    return Text.assemble((label, DIM), (("\n" + " " * len(label)).join(lines), "bold"))
 
 
 def prompt_label(number: int) -> str:

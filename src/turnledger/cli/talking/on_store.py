@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from turnledger.chat import Chat
+from turnledger.cli.talking.naming import Naming
 from turnledger.cli.talking.place import (
     RunningNow,
     Seen,
@@ -20,6 +21,7 @@ from turnledger.cli.talking.place import (
 )
 from turnledger.cli.talking.store_models import StoreModels
 from turnledger.engine.block import TurnBlock
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFound, TurnReplayed, TurnStopped
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import AttemptState, OnStop
@@ -35,9 +37,17 @@ class OnStore:
     """The chats of one owner in a store, of one scope or of all."""
 
     def __init__(
-        self, ledger: Ledger, models: StoreModels, name: str, *, scope: str | None = None, owner: str = OWNER
+        self,
+        ledger: Ledger,
+        models: StoreModels,
+        name: str,
+        *,
+        scope: str | None = None,
+        owner: str = OWNER,
+        naming: Naming | None = None,
     ) -> None:
         self.ledger = ledger
+        self.naming = naming
         self.answering = models
         self.scope = scope
         self.owner = owner
@@ -83,6 +93,8 @@ class OnStore:
                 yield change.conversation
 
     async def close(self) -> None:
+        if self.naming is not None:
+            await self.naming.close()
         await self.ledger.close()
         await self.answering.close()
 
@@ -141,8 +153,8 @@ class StoredTalk:
     async def undo(self, turn: str) -> None:
         await self._there.undo(turn)
 
-    async def fork(self, turn: str | None) -> StoredTalk:
-        return StoredTalk(self._place, await self._there.fork(turn))
+    async def fork(self, turn: str | None, title: str) -> StoredTalk:
+        return StoredTalk(self._place, await self._there.fork(turn, title=title))
 
     async def rename(self, title: str) -> None:
         await self._there.update(title=title)
@@ -184,8 +196,8 @@ class Followed:
     async def stop(self) -> None:
         await self._chat.stop(self._turn, policy=OnStop.KEEP)
 
-    async def leave(self) -> None:
-        """Whoever reads has left already."""
+    async def leave(self) -> bool:
+        return True
 
 
 class RunningHere:
@@ -221,6 +233,8 @@ class RunningHere:
         self._running = asyncio.create_task(self._run(), name="turnledger turn")
         while (event := await self._events.get()) is not None:
             yield event
+        if self._running.cancelled():
+            raise TurnStopped
         await self._running
 
     async def _run(self) -> None:
@@ -228,6 +242,7 @@ class RunningHere:
             async with self._block as turn:
                 await self._talk.began_in(turn.conversation.id)
                 await self._runner(turn)
+            self._have_named(turn)
         except TurnStopped as stopped:
             if stopped.turn is None:
                 raise
@@ -238,7 +253,12 @@ class RunningHere:
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
         finally:
-            self._events.put_nowait(None)
+            # Once the task is done: how it ended is looked at then.
+            asyncio.get_running_loop().call_soon(self._events.put_nowait, None)
+
+    def _have_named(self, running: RunningTurn) -> None:
+        if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
+            self._place.naming.begin(running.conversation.id, self._place.owner, running.turn)
 
     async def stop(self) -> None:
         try:
@@ -248,11 +268,12 @@ class RunningHere:
         else:
             await chat.stop(self._block.id, policy=OnStop.KEEP)
 
-    async def leave(self) -> None:
-        """It cannot go on without this process: it ends, and nothing of it stays."""
+    async def leave(self) -> bool:
+        """End it: it cannot go on without this process. Nothing of it stays."""
         if self._running is not None:
             self._running.cancel()
-            await asyncio.wait((self._running,))
+            await asyncio.gather(self._running, return_exceptions=True)
+        return False
 
 
 def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] = ()) -> SeenChat:

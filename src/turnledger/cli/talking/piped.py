@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from turnledger.cli.talking.harmless import uncontrolled
 from turnledger.cli.talking.interrupts import noted_presses
-from turnledger.cli.talking.place import Answering, Restarted, Talk, Wish
+from turnledger.cli.talking.place import Answering, Heard, Restarted, Talk, Wish
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import ItemDone, TextDelta, TurnFinished
@@ -16,60 +16,74 @@ from turnledger.model.item import Item
 
 
 async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
-    """Say this, and write the answer as it comes. Raises the error that the turn ended with, and TurnStopped
-    if Ctrl-C ended it; what was said until then is kept."""
-    if not text.strip():
+    """Say this, and write the answer as it comes. Raises the error that the turn ended with; TurnStopped if
+    Ctrl-C ended it, and BrokenPipeError if nobody reads any more: what was said until then is kept."""
+    said = text.rstrip("\n")
+    if not said.strip():
         raise NoNewInput("Nothing came through the pipe: there is nothing to say.")
-    answering = talk.ask(Wish(model=model, text=text, idempotency_key=uuid4().hex))
+    answering = talk.ask(Wish(model=model, text=said, idempotency_key=uuid4().hex))
     writing = _Writing(out)
     with noted_presses() as presses:
         hearing = asyncio.create_task(writing.write(answering), name="turnledger answer")
         pressing = asyncio.create_task(presses.next(), name="turnledger Ctrl-C")
         await asyncio.wait((hearing, pressing), return_when=asyncio.FIRST_COMPLETED)
         is_pressed = not hearing.done()
-        if is_pressed:
-            try:
-                await answering.stop()
-            except TurnledgerError:
-                hearing.cancel()
         pressing.cancel()
+        if is_pressed:
+            await _stop(answering, hearing)
         await asyncio.wait((hearing, pressing))
-    writing.end()
     if not hearing.cancelled():
         hearing.result()
     if is_pressed or writing.state is not AttemptState.COMPLETED:
         raise TurnStopped
 
 
+async def _stop(answering: Answering, hearing: asyncio.Task[None]) -> None:
+    """Have the turn end; where that cannot be had, leave it to itself."""
+    try:
+        if answering.turn is not None:
+            await answering.stop()
+            return
+    except TurnledgerError:
+        pass
+    hearing.cancel()
+
+
 class _Writing:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._is_at_start = True
-        self._told = ""
+        self._has_told = False
         self.state: AttemptState | None = None
 
     async def write(self, answering: Answering) -> None:
-        async for event in answering:
-            if isinstance(event, TextDelta):
-                self._told += event.text
-                self._write(event.text)
-            elif isinstance(event, ItemDone):
-                item = Item(event.item)
-                if item.role == "assistant" and not self._told:
-                    self._write(item.text)  # it was not told by its text
-                self._told = ""
-            elif isinstance(event, Restarted):
+        """Write what the turn says, to its end, and end the last line."""
+        try:
+            async for event in answering:
+                self._take(event)
+        except BrokenPipeError:
+            await answering.stop()
+            raise
+        finally:
+            if not self._is_at_start:
                 self._write("\n")
-            elif isinstance(event, TurnFinished):
-                self.state = event.state
+
+    def _take(self, event: Heard) -> None:
+        if isinstance(event, TextDelta):
+            self._has_told = True
+            self._write(event.text)
+        elif isinstance(event, ItemDone):
+            item = Item(event.item)
+            if item.role == "assistant" and not self._has_told:
+                self._write(item.text)  # it was not told by its text
+            self._has_told = False
+        elif isinstance(event, Restarted):
+            self._write("\n")
+        elif isinstance(event, TurnFinished):
+            self.state = event.state
 
     def _write(self, text: str) -> None:
         if text:
             self._out.write(uncontrolled(text))
             self._out.flush()
             self._is_at_start = text.endswith("\n")
-
-    def end(self) -> None:
-        """Have a whole last line."""
-        if not self._is_at_start:
-            self._write("\n")

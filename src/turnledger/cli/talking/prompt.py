@@ -25,9 +25,11 @@ LARGEST_HISTORY = 512 * 1024
 """Bytes of the history file; of a larger one, the older half goes."""
 STYLE = Style.from_dict(
     {
-        "number": "dim",
-        "bottom-toolbar": "noreverse dim",
-        "bottom-toolbar.text": "noreverse dim",
+        "": "bold",
+        "number": "nobold dim",
+        "bottom-toolbar": "noreverse nobold dim",
+        "bottom-toolbar.text": "noreverse nobold dim",
+        "completion-menu": "nobold",
     }
 )
 

@@ -36,6 +36,8 @@ class Told:
     def __init__(self) -> None:
         self.state: AttemptState | None = None
         """None if that is not known: nobody follows it any more."""
+        self.may_go_on = False
+        """Whether it may come to an end that nobody follows."""
         self.failure: Failure | None = None
         self.problem: TurnledgerError | None = None
 
@@ -83,9 +85,11 @@ class Telling:
                     await asyncio.wait((task,))
             if hearing.cancelled():
                 self._told.state = None
-                await answering.leave()
+                self._told.may_go_on = await answering.leave()
             self._screen.blocks(self._streamed.rest())
             self._screen.settle()
+        if not hearing.cancelled():
+            hearing.result()
         if stopping is not None and self._told.problem is None and not stopping.cancelled():
             self._told.problem = stopping.result() if self._told.state is None else None
         return self._told

@@ -92,7 +92,7 @@ def test_however_it_is_cut_the_screen_ends_the_same() -> None:
 
 
 def test_a_paragraph_higher_than_the_window_is_whole_in_the_end() -> None:
-    words = " ".join(f"word{number}" for number in range(300))
+    words = " ".join(f"word{number}" for number in range(120))
     shown = streamed(words, pieces_of(words, random.Random(5), 9), 40, 6).lines
     assert " ".join(shown).split() == words.split()
 

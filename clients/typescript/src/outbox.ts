@@ -1,0 +1,101 @@
+/** A record of messages whose end is not known, so that a page or program can end and send them later, once. */
+
+import type { Client } from "./client.js";
+import { errorOf } from "./error-of.js";
+import { NotAdmitted, ServerUnavailable, TurnledgerError } from "./errors.js";
+import type { Answer } from "./shapes.js";
+import type { Recorder, Unsent } from "./wire.js";
+
+/** Where it is written down: `localStorage` is one. What is set must be there when the program has ended. */
+export interface OutboxStorage {
+  readonly length: number;
+  key(place: number): string | null;
+  getItem(name: string): string | null;
+  setItem(name: string, value: string): void;
+  removeItem(name: string): void;
+}
+
+/** A message, and what became of it. */
+export interface Sent {
+  readonly unsent: Unsent;
+  readonly answer?: Answer;
+  readonly error?: TurnledgerError;
+}
+
+export interface OutboxOptions {
+  /** Milliseconds after its record within which it is safe to send a message again: servers remember it for a day. */
+  safeFor?: number;
+  /** So many messages at most. */
+  most?: number;
+  now?: () => number;
+}
+
+/** Give it to the client: `new Client(url, { outbox })`. A message is written down before its first byte leaves, and
+ * removed when its end is known. Pages that share a storage share it. No token is ever in it. */
+export class Outbox implements Recorder {
+  readonly #storage: OutboxStorage;
+  readonly #prefix: string;
+  readonly #options: Required<OutboxOptions>;
+
+  /** `sender`: whose messages they are. Nobody sends those of others. */
+  constructor(storage: OutboxStorage, sender: string, options: OutboxOptions = {}) {
+    this.#storage = storage;
+    this.#prefix = `turnledger:${encodeURIComponent(sender)}:`;
+    this.#options = { safeFor: 23 * 3_600_000, most: 1_000, now: Date.now, ...options };
+  }
+
+  /** Write a message down. One that is there stays as it is. Throws StoreFull: then it is not sent. */
+  record(unsent: Omit<Unsent, "recordedAt">): void {
+    const name = this.#prefix + unsent.idempotencyKey;
+    if (this.#storage.getItem(name) !== null) return;
+    try {
+      if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
+      this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#options.now() }));
+    } catch (problem) {
+      throw errorOf("store_full", `There is no room for another unsent message: ${String(problem)}`);
+    }
+  }
+
+  /** Remove a message, whatever became of it. */
+  forget(idempotencyKey: string): void {
+    this.#storage.removeItem(this.#prefix + idempotencyKey);
+  }
+
+  /** All of them, the first recorded first; also those that are on their way at this moment. */
+  pending(): Unsent[] {
+    const found = this.#names().map((name) => this.#storage.getItem(name));
+    const known = found.flatMap((text) => (text === null ? [] : [JSON.parse(text) as Unsent]));
+    return known.sort((one, other) => one.recordedAt - other.recordedAt);
+  }
+
+  /** Send those of this client's server again, in their order, each under its idempotencyKey, so that it happens once.
+   * What may be too old for the server to know it again is not sent, and told as OutcomeUnknown. Ends with the first
+   * that finds no server, or is not let in: the others stay. */
+  async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {
+    const sent: Sent[] = [];
+    for (const unsent of this.pending()) {
+      if (unsent.baseUrl !== client.baseUrl) continue;
+      try {
+        sent.push({ unsent, answer: await this.#send(client, unsent, options.signal) });
+      } catch (error) {
+        if (!(error instanceof TurnledgerError)) throw error;
+        sent.push({ unsent, error });
+        if (error instanceof ServerUnavailable || error instanceof NotAdmitted) break;
+      }
+    }
+    return sent;
+  }
+
+  #send(client: Client, unsent: Unsent, signal: AbortSignal | undefined): Promise<Answer> {
+    const age = this.#options.now() - unsent.recordedAt;
+    if (age >= 0 && age < this.#options.safeFor) return client.resend(unsent, { signal }).answer();
+    const message =
+      "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
+    throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
+  }
+
+  #names(): string[] {
+    const names = Array.from({ length: this.#storage.length }, (_, place) => this.#storage.key(place) ?? "");
+    return names.filter((name) => name.startsWith(this.#prefix));
+  }
+}

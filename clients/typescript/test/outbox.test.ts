@@ -1,0 +1,148 @@
+/** What was to be sent is written down first, and is sent once, whatever becomes of the program. */
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { errors } from "../src/index.js";
+import { Outbox, type OutboxStorage } from "../src/outbox.js";
+import {
+  CHAT,
+  error,
+  events,
+  failed,
+  finished,
+  REFUSED,
+  ScriptedServer,
+  standing,
+  STARTED,
+  text,
+  type Scripted,
+} from "./scripted-server.js";
+
+class Memory implements OutboxStorage {
+  readonly kept = new Map<string, string>();
+  room = Infinity;
+  get length(): number {
+    return this.kept.size;
+  }
+  key(place: number): string | null {
+    return [...this.kept.keys()][place] ?? null;
+  }
+  getItem(name: string): string | null {
+    return this.kept.get(name) ?? null;
+  }
+  setItem(name: string, value: string): void {
+    if (this.kept.size >= this.room) throw new Error("QuotaExceededError");
+    this.kept.set(name, value);
+  }
+  removeItem(name: string): void {
+    this.kept.delete(name);
+  }
+}
+
+const ONCE = { retries: { times: 0 } };
+const whole = (): Scripted => events([STARTED, text("Hello"), finished()]);
+
+test("a message is there before it is sent, and gone when its end is known", async () => {
+  const storage = new Memory();
+  const outbox = new Outbox(storage, "ann", { now: () => 7 });
+  let pending = 0;
+  const server = new ScriptedServer(
+    { ...whole(), meanwhile: () => (pending = outbox.pending().length) },
+    standing("Hello"),
+  );
+  await server
+    .client({ outbox, apiKey: "tlt_secret" })
+    .chats.open(CHAT)
+    .send("Hi", { idempotencyKey: "k", onBusy: "reject" });
+  assert.equal(pending, 1);
+  assert.equal(storage.length, 0);
+});
+
+test("what was refused for good is gone, too; what nobody answered stays", async () => {
+  for (const [script, left] of [
+    [error(409, "conversation_busy"), 0],
+    [events([STARTED, failed("model_unavailable")]), 0],
+    [REFUSED, 1],
+    [error(503, "shutting_down"), 1],
+    [events([STARTED], "cut"), 1],
+  ] as const) {
+    const outbox = new Outbox(new Memory(), "ann");
+    const client = new ScriptedServer(script).client({ outbox, ...ONCE });
+    await assert.rejects(client.chats.open(CHAT).send("Hi"), errors.TurnledgerError);
+    assert.equal(outbox.pending().length, left);
+  }
+});
+
+test("another program sends the same bytes under the same key, and no token was written down", async () => {
+  const storage = new Memory();
+  const before = new ScriptedServer(REFUSED);
+  const client = before.client({ outbox: new Outbox(storage, "ann"), apiKey: "tlt_secret", ...ONCE });
+  await assert.rejects(client.chats.open(CHAT).send("Hi", { onStop: "discard" }), errors.ServerUnavailable);
+  assert(!JSON.stringify([...storage.kept]).includes("secret"));
+  const outbox = new Outbox(storage, "ann");
+  const after = new ScriptedServer(whole(), standing("Hello"));
+  const [sent, ...others] = await outbox.sendAll(after.client({ outbox, model: "another", apiKey: "tlt_secret" }));
+  assert.deepEqual([sent?.answer?.text, sent?.error, others], ["Hello", undefined, []]);
+  assert.deepEqual(after.heard[0], before.heard[0]);
+  assert.equal(storage.length, 0);
+});
+
+test("they go in their order, and those behind one that finds no server stay", async () => {
+  const storage = new Memory();
+  let now = 0;
+  const outbox = new Outbox(storage, "ann", { now: () => now });
+  for (const key of ["b", "a", "c"]) {
+    now += 1;
+    outbox.record({ idempotencyKey: key, baseUrl: "http://server.test", body: '{"stream":true}', headers: {} });
+  }
+  const server = new ScriptedServer(whole(), standing("Hello"), REFUSED);
+  const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));
+  assert.deepEqual(
+    sent.map((each) => [each.unsent.idempotencyKey, each.error?.name]),
+    [
+      ["b", undefined],
+      ["a", "ServerUnavailable"],
+    ],
+  );
+  assert.deepEqual(
+    outbox.pending().map((each) => each.idempotencyKey),
+    ["a", "c"],
+  );
+});
+
+test("what is too old to be known again is not sent, and said to be uncertain", async () => {
+  let now = 0;
+  const outbox = new Outbox(new Memory(), "ann", { now: () => now, safeFor: 10 });
+  const unsent = { idempotencyKey: "k", baseUrl: "http://server.test", body: "{}", headers: {} };
+  outbox.record(unsent);
+  now = 11;
+  outbox.record(unsent); // which makes it no younger
+  const [sent] = await outbox.sendAll(new ScriptedServer().client({ outbox }));
+  assert(sent?.error instanceof errors.OutcomeUnknown);
+  assert.equal(outbox.pending().length, 1);
+  outbox.forget("k");
+  assert.equal(outbox.pending().length, 0);
+});
+
+test("messages of others, and of other servers, are left alone", async () => {
+  const storage = new Memory();
+  const unsent = { idempotencyKey: "k", body: "{}", headers: {} };
+  new Outbox(storage, "ben").record({ ...unsent, baseUrl: "http://server.test" });
+  const outbox = new Outbox(storage, "ann");
+  outbox.record({ ...unsent, baseUrl: "http://elsewhere.test" });
+  assert.deepEqual(await outbox.sendAll(new ScriptedServer().client({ outbox })), []);
+  assert.equal(outbox.pending().length, 1);
+  assert.equal(storage.length, 2);
+});
+
+test("what cannot be written down is not sent", async () => {
+  const full = new Memory();
+  full.room = 0;
+  const server = new ScriptedServer();
+  const chat = server.client({ outbox: new Outbox(full, "ann") }).chats.open(CHAT);
+  await assert.rejects(chat.send("Hi"), errors.StoreFull);
+  const none = server.client({ outbox: new Outbox(new Memory(), "ann", { most: 0 }) }).chats.open(CHAT);
+  await assert.rejects(none.send("Hi"), errors.StoreFull);
+  assert.deepEqual(server.heard, []);
+});

@@ -1,0 +1,74 @@
+"""What both edges tell httpx2, and hear from it."""
+
+from __future__ import annotations
+
+import ssl
+
+import httpx2
+import pytest
+
+from turnledger.client.retrying import Timeouts
+from turnledger.client.transport import PROBLEMS, Address, broken_by
+from turnledger.client.wire import Request
+
+
+def address(base_url: str) -> Address:
+    return Address(base_url, None, Timeouts())
+
+
+@pytest.mark.parametrize(
+    ("problem", "may_have_arrived"),
+    [
+        (httpx2.ConnectError("Refused."), False),
+        (httpx2.ConnectTimeout(""), False),
+        (httpx2.PoolTimeout(""), False),
+        (httpx2.ReadError(""), True),
+        (httpx2.ReadTimeout(""), True),
+        (httpx2.WriteError(""), True),
+        (httpx2.WriteTimeout(""), True),
+        (httpx2.RemoteProtocolError(""), True),
+        (httpx2.DecodingError(""), True),
+        (httpx2.StreamClosed(), True),
+    ],
+)
+def test_what_may_have_arrived_is_told_from_what_cannot_have(
+    problem: Exception, may_have_arrived: bool
+) -> None:
+    assert isinstance(problem, PROBLEMS)
+    broken = broken_by(problem)
+    assert (broken.may_have_arrived, broken.is_hopeless) == (may_have_arrived, False)
+    assert broken.reason
+    assert not broken.reason.endswith(".")
+
+
+def test_a_certificate_that_is_not_trusted_is_hopeless() -> None:
+    problem = httpx2.ConnectError("certificate verify failed")
+    problem.__cause__ = OSError()
+    problem.__cause__.__context__ = ssl.SSLCertVerificationError()
+    assert broken_by(problem).is_hopeless
+    assert broken_by(httpx2.UnsupportedProtocol("no")).is_hopeless
+
+
+@pytest.mark.parametrize(
+    ("base_url", "asks_proxies"),
+    [
+        ("http://127.0.0.1:8383", False),
+        ("http://localhost", False),
+        ("http://[::1]:1", False),
+        ("https://localhost", True),
+        ("http://server.test", True),
+    ],
+)
+def test_a_server_of_this_machine_is_asked_directly(base_url: str, asks_proxies: bool) -> None:
+    assert address(base_url).http_options["trust_env"] is asks_proxies
+
+
+def test_a_request_carries_what_was_said() -> None:
+    request = Request(
+        method="GET", path="/api/chats", query=[("q", "a b"), ("tag", "x")], headers={"accept": "y"}
+    )
+    arguments = address("http://server.test/below/").arguments(request)
+    built = httpx2.Client().build_request(**arguments)
+    assert str(built.url) == "http://server.test/below/api/chats?q=a+b&tag=x"
+    assert built.headers["accept"] == "y"
+    assert "authorization" not in built.headers
