@@ -197,6 +197,7 @@ class Talker:
             await self._show_end(turn)
         else:
             self._say_why(told)
+            self.unsent = "" if told.may_go_on else typed_for(asked)
 
     async def _told(self, answering: Answering) -> Told:
         self.screen.blank()
