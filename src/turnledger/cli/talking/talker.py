@@ -27,6 +27,8 @@ LAST = 5
 """Turns that are shown of a chat that is opened."""
 NEWS = 20
 """Turns that are looked at for what others did."""
+LONGEST = 40
+"""Characters of what was said that tell which turn is meant."""
 PATIENCE = 2.0
 """Seconds that a person waits for what is only good to know."""
 
@@ -208,11 +210,11 @@ class Talker:
         is_again = failed is not None and replace(failed, idempotency_key="") == wish
         key = failed.idempotency_key if failed is not None and is_again else uuid4().hex
         wish = replace(wish, idempotency_key=key)
-        answering = self.talk.ask(wish)
+        answering, label = self.talk.ask(wish), self.label
         told = await self._told(answering)
         self._failed = None
         if told.is_there:
-            await self._show_end(answering.turn)
+            await self._show_end(answering.turn, label if wish.text and wish.replaces is None else None)
             if wish.replaces is not None or wish.regenerates is not None:
                 await self._show_version(answering.turn)
         else:
@@ -237,13 +239,17 @@ class Talker:
         finally:
             self.is_following = False
 
-    async def _show_end(self, turn: str | None) -> None:
-        """Say how it ended, if there is more to say than what it said. It is there in any case."""
+    async def _show_end(self, turn: str | None, label: str | None = None) -> None:
+        """Say how it ended, if there is more to say than what it said, and which turn it is, if another had
+        the number that it was asked under. It is there in any case."""
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 own = await self.catch_up(turn)
                 for note in notes(own) if own is not None else ():
                     self.screen.say(note)
+                if own is not None and label not in (None, prompt_label(own.number)):
+                    said = on_one_line(own.asked)[:LONGEST]
+                    self.screen.say(Text(f"Yours is turn {own.number}: {said}", DIM))
 
     async def _show_version(self, turn: str | None) -> None:
         """Say that there are others, and how to see them."""
