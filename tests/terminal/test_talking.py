@@ -152,9 +152,8 @@ def test_lines_and_what_was_typed_before(home: Home) -> None:
 def test_a_long_answer_is_printed_once_and_rewritten_little(home: Home) -> None:
     lines = [f"- item {number} of the list\n" for number in range(150)]
     code = ["\n```python\n", *(f"x{number} = {number}\n" for number in range(150)), "```\n\nThe end."]
-    said = [*lines, *code]
     with (
-        scripted(said) as model,
+        scripted([*lines, *code]) as model,
         Window("chat", "--upstream", model.url, home=home.path, columns=60, rows=12) as window,
     ):
         window.ready()
@@ -166,7 +165,8 @@ def test_a_long_answer_is_printed_once_and_rewritten_little(home: Home) -> None:
             f" • item {number} of the list" for number in range(150)
         ]
         assert [line for line in shown if " = " in line] == [f"x{number} = {number}" for number in range(150)]
-        assert len(window.raw) < 40 * len("".join(said))
+        rewritten = [int(rows) for rows in re.findall(rb"\x1b\[([0-9]+)A", window.raw)]
+        assert 0 < max(rewritten) < 12
 
 
 def test_a_narrow_window_that_changes(home: Home) -> None:
@@ -235,6 +235,23 @@ def test_what_is_typed_meanwhile_is_kept_and_the_terminal_is_left_as_it_was(home
         assert window.ended() == 143
         assert window.raw.rindex(b"\x1b[?25h") > window.raw.rindex(b"\x1b[?25l")
         assert "Ctrl-C stops" not in window.everything
+
+
+def test_who_comes_back_after_a_crash_is_told_and_has_the_text_again(home: Home) -> None:
+    with Window("chat", home=home.path) as window:
+        window.ready()
+        window.say("Hello")
+        window.see("2 ›")
+        window.ready()
+        window.say("//stall after 2")
+        window.see("You said", times=2)
+        window.send_signal(signal.SIGKILL)
+        assert window.ended() == -signal.SIGKILL
+    with Window("chat", "--resume", home=home.path) as window:
+        window.see("✗ process_died: the process that ran it died")
+        window.ready()
+        assert window.last_input == "2 › //stall after 2"
+    assert len(home.turns()) == 1
 
 
 def test_without_colours(home: Home) -> None:

@@ -65,7 +65,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         if (isWithdrawn || followed.isFinished) return;
         // A turn that died with its process told more than was written down: reading on finds nothing there.
         followed.isVoid = true;
-        throw unanswered("The stream ended before the turn did.");
+        throw unanswered("The stream broke off.");
       } catch (problem) {
         if (followed.isFinished) throw explained(problem, followed);
         await tries.pause(cured(problem, followed, isAsking)).catch((last: unknown) => {
@@ -102,9 +102,9 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       followed.last = 0;
       followed.text = "";
       yield restarted(followed);
-      throw unanswered("Less of the turn was kept than it had told.");
+      throw unanswered("The stream broke off.");
     }
-    if (number !== followed.last + 1) throw unanswered("Events are missing from the stream.");
+    if (number !== followed.last + 1) throw unanswered("The stream has a gap.");
     const event = parsed(data) as TurnEvent;
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
@@ -134,12 +134,12 @@ function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown
 }
 
 function reading(followed: Followed): Asked {
-  const headers = { "last-event-id": followed.last ? String(followed.last) : undefined };
+  const headers = { "last-event-id": String(followed.last) };
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
 function restarted({ turn, attempt }: Followed): TurnEvent {
-  return { type: "turn.restarted", turn: turn ?? "", attempt };
+  return { type: "turn.restarted", turn: turn as string, attempt };
 }
 
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
