@@ -25,6 +25,7 @@ from turnledger.client.unsent import Outbox, Unsent
 from turnledger.client.wire import Forget, Keep, Record, Sending
 from turnledger.errors import (
     NotAStore,
+    StoreCorrupt,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -99,6 +100,7 @@ class OutboxFile:
         """By idempotency_key, those that were claimed here and may be left without a word."""
         self._opened: sqlite3.Connection | None = None
         self._process = 0
+        self._file: tuple[int, int] | None = None
         if opens:
             self.check()
 
@@ -249,7 +251,11 @@ class OutboxFile:
         return -SKEW_MS <= age <= self._outbox.safe_for * 1000
 
     def _check_room(self, db: sqlite3.Connection, size: int) -> None:
-        count, held = db.execute("SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent").fetchone()
+        # Each sender has room of his own: nobody could make any among messages that he does not see.
+        count, held = db.execute(
+            "SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent WHERE base_url = ? AND sender = ?",
+            self._place,
+        ).fetchone()
         if count >= self._outbox.most_messages or held + size > self._outbox.most_bytes:
             raise StoreFull(
                 f"The outbox {self._path.name} holds {count} messages, {held} bytes: as much as it may."
@@ -281,8 +287,12 @@ class OutboxFile:
 
     def _connection(self) -> sqlite3.Connection:
         self._leave_to_parent()
+        if self._opened is not None and self._file != _identity(self._path):
+            self._opened.close()  # somebody has taken the file away: what is written there is lost
+            self._opened = None
         if self._opened is None:
             self._opened, self._process = open_file(self._path), os.getpid()
+            self._file = _identity(self._path)
         return self._opened
 
     def _leave_to_parent(self) -> None:
@@ -304,6 +314,14 @@ def open_file(path: Path) -> sqlite3.Connection:
         db.close()
         raise
     return db
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _make(path: Path) -> None:
@@ -358,6 +376,7 @@ _KINDS: Mapping[int, type[StoreError]] = {
     sqlite3.SQLITE_FULL: StoreFull,
     sqlite3.SQLITE_READONLY: StoreReadOnly,
     sqlite3.SQLITE_NOTADB: NotAStore,
+    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
 }
 
 

@@ -28,6 +28,7 @@ from turnledger.client.unsent import Outbox
 from turnledger.errors import (
     InvalidInput,
     NotAStore,
+    StoreCorrupt,
     StoreFull,
     StoreReadOnly,
     StoreTooNew,
@@ -305,6 +306,7 @@ def test_it_has_room_for_so_many_messages_and_bytes(path: Path, clock: Clock) ->
     file.record("a", body(), HEADERS)  # it is there already
     file.done("a")
     file.record("c", body(), HEADERS)
+    opened(path, clock, most_messages=2, sender="ada").record("e", body(), HEADERS)  # who has room of her own
     with pytest.raises(StoreFull):
         opened(path, clock, most_bytes=200).record("d", body("x" * 200), HEADERS)
     assert keys(file) == ["b", "c"]
@@ -424,6 +426,25 @@ def test_a_closed_one_opens_again(path: Path, clock: Clock) -> None:
     file.record("k", body(), HEADERS)
     file.close()
     assert keys(file) == ["k"]
+
+
+def test_a_file_that_was_taken_away_is_made_anew(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("lost", body(), HEADERS)
+    path.unlink()
+    file.record("k", body(), HEADERS)
+    assert keys(file) == keys(opened(path, clock)) == ["k"]
+
+
+def test_a_damaged_file_is_told(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    file.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[4096:8192] = b"\xff" * 4096
+    path.write_bytes(damaged)
+    with pytest.raises(StoreCorrupt):
+        file.pending()
 
 
 def test_threads_share_it(path: Path, clock: Clock) -> None:
