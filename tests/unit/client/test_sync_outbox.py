@@ -22,6 +22,7 @@ from turnledger.errors import (
     StoreFull,
     TurnledgerError,
 )
+from turnledger.model.event import TurnFinished
 
 
 @pytest.fixture
@@ -152,6 +153,19 @@ def test_what_was_not_read_to_its_end_can_be_sent_again_at_once(
     reading = chat.send("still read", stream=True)
     assert [unsent.asked["input"] for unsent, _ in client.outbox.send_all()] == ["closed", "left alone"]
     assert [type(event).__name__ for event in reading][-1] == "TurnFinished"
+    assert inputs(client) == []
+
+
+def test_with_the_last_event_of_a_stream_its_end_is_known(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    for event in client.chats.open(CHAT).send("Hello", stream=True):
+        if isinstance(event, TurnFinished):
+            assert inputs(client) == []
+            break
+    else:
+        raise AssertionError("there is no last event")
     assert inputs(client) == []
 
 
