@@ -24,6 +24,9 @@ const OF_THE_PROCESS = [
   "commit_outcome_unknown",
 ];
 
+/** What is told to somebody whose token has ended. */
+const SHOWN_OUT = /_token"|"token_/;
+
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
 /** A turn on its way, as far as it is known. */
@@ -91,7 +94,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
-    if (type === "error") throw told(data, { requestId }, ServerUnavailable);
+    if (type === "error") throw told(data, { requestId }, SHOWN_OUT.test(data) ? NotAdmitted : ServerUnavailable);
     isEmpty = false;
     const number = Number(id);
     if (number <= followed.last) {

@@ -76,6 +76,15 @@ test("what was refused for good is gone, too; what nobody answered stays", async
   }
 });
 
+test("a message whose token ended while it was answered stays", async () => {
+  const told = 'event: error\ndata: {"error":{"type":"invalid_request_error","code":"token_expired","message":"m"}}\n\n';
+  const outbox = new Outbox(new Memory(), "ann");
+  const shown = { ...events([STARTED]), pieces: [told] };
+  const client = new ScriptedServer(shown, error(401, "token_expired")).client({ outbox });
+  await assert.rejects(client.chats.open(CHAT).send("Hi"), errors.NotAdmitted);
+  assert.equal(outbox.pending().length, 1);
+});
+
 test("another program sends the same bytes under the same key, and no token was written down", async () => {
   const storage = new Memory();
   const before = new ScriptedServer(REFUSED);

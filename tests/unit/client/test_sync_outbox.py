@@ -169,6 +169,21 @@ def test_with_the_last_event_of_a_stream_its_end_is_known(
     assert inputs(client) == []
 
 
+def test_a_message_whose_token_ended_while_it_was_answered_stays(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    told = b'event: error\ndata: {"error":{"message":"No.","type":"t","code":"token_expired"}}\n\n'
+
+    def shows_the_door(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers=server.answer(request).headers, stream=httpx2.ByteStream(told))
+
+    client = open_client()
+    server.troubles = [shows_the_door]
+    with pytest.raises(NotAdmitted):
+        client.chats.open(CHAT).send("Hello")
+    assert inputs(client) == ["Hello"]
+
+
 def test_behind_a_message_that_found_no_room_the_others_of_its_chat_wait(
     server: ScriptedServer, open_client: Callable[..., Client]
 ) -> None:
