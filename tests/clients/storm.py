@@ -13,14 +13,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.clients.drivers.all_drivers import CLIENTS, started
-from tests.clients.drivers.driver import Command, Driver
+from tests.clients.drivers.driver import Command, Driver, Refused
 from tests.clients.places import ProcessPlace, process_place
 from tests.clients.playing import check_numbers
 from tests.crash.promises import check_chain, check_file
@@ -54,6 +54,10 @@ class Notes:
     """By word, the chat."""
     answered: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By word, the turn and its text."""
+    discarded: set[str] = field(default_factory=set)
+    """Words of turns that others rolled back."""
+    edits: dict[str, list[str]] = field(default_factory=dict)
+    """By chat, the words that were put in the place of its first turn, and those of that."""
     forked: set[str] = field(default_factory=set)
     events: int = 0
     restarts: int = 0
@@ -74,6 +78,8 @@ class Storm:
         self._due = asyncio.Event()
         self._commands = 0
         self._words = 0
+        self._edited: dict[str, tuple[str, str | None]] = {}
+        """By name, the chat and its only turn."""
 
     async def run(self, is_over: Callable[[Notes], bool]) -> None:
         """Let it rage until it is over, then look at what is there. Raises where a promise was broken."""
@@ -124,7 +130,9 @@ class Storm:
             chosen = self._dice.random()
             if chosen < 0.1:
                 await self._fork(name, number)
-            elif chosen < 0.25:
+            elif chosen < 0.2:
+                await self._edit(client, number)
+            elif chosen < 0.35:
                 await self._stop(name, id, number)
             else:
                 await self._send(name, id, stream=chosen < 0.85)
@@ -132,13 +140,44 @@ class Storm:
     async def _send(self, name: str, id: str, *, stream: bool) -> None:
         word, length = self._word(), self._dice.choice(self._weather.words)
         self.notes.sent[word] = id
-        told = await self._do("chat.send", name, input=f"/count {length} {word}", stream=stream)
-        answer = told["answer"] if stream else told
-        expected = " ".join(map(str, range(1, length + 1)))
-        assert answer["text"] == expected, f"{word} was told {answer['text']!r}"
-        if stream:
-            self._check_stream(told["events"], expected)
-        self.notes.answered[word] = answer["turn"]["id"], expected
+        policies = {
+            "on_busy": self._dice.choice((*("queue",) * 8, "interrupt", "rollback")),
+            "on_failure": self._dice.choice(("settle", "settle", "keep")),
+        }
+        asked = {"input": f"/count {length} {word}", "stream": stream, **policies}
+        sending = self._do("chat.send", name, **asked)
+        await self._outcome(word, sending, " ".join(map(str, range(1, length + 1))))
+
+    async def _outcome(self, word: str, sending: Awaitable[Any], whole: str | None) -> str | None:
+        """Note what comes of a turn: all of it, a part that was kept, or nothing."""
+        try:
+            told = await sending
+        except Refused as problem:
+            if problem.code != "turn_stopped":
+                raise
+            self.notes.discarded.add(word)
+            return None
+        answer = told.get("answer", told)
+        turn, text = answer["turn"], answer["text"]
+        is_whole = turn["kind"] == "completed"
+        assert turn["kind"] in ("completed", "interrupted"), turn
+        assert whole is None or (text == whole if is_whole else whole.startswith(text)), f"{word}: {text!r}"
+        if "events" in told:
+            self._check_stream(told["events"], text)
+        self.notes.answered[word] = turn["id"], text
+        return str(turn["id"])
+
+    async def _edit(self, client: str, number: int) -> None:
+        """Put something in the place of the only turn of a chat that nobody else uses."""
+        name, word = f"edited-{number}", self._word()
+        if name not in self._edited:
+            made = await self._do("chats.create", client, name, scope="edited")
+            self._edited[name] = made["id"], None
+        id, turn = self._edited[name]
+        verb, more = ("chat.send", {}) if turn is None else ("chat.edit", {"turn": turn})
+        sending = self._do(verb, name, input=f"/count 5 {word}", stream=True, **more)
+        self._edited[name] = id, await self._outcome(word, sending, "1 2 3 4 5")
+        self.notes.edits.setdefault(id, []).append(word)
 
     def _check_stream(self, events: list[Any], text: str) -> None:
         self.notes.restarts += sum(event[0] == "turn.restarted" for event in events)
@@ -177,10 +216,7 @@ class Storm:
                     await self._do("stream.stop", stream)
                     await asyncio.wait([sending], timeout=0.5)
                     begun.set()
-            told = await sending
-        assert told["answer"]["turn"]["kind"] == "interrupted", told
-        self._check_stream(told["events"], told["answer"]["text"])
-        self.notes.answered[word] = told["answer"]["turn"]["id"], told["answer"]["text"]
+            await self._outcome(word, sending, None)
 
     # What happens to them.
 
@@ -236,15 +272,25 @@ class Storm:
                     turns[id] = [*earlier, *turns[id]]
                 check_chain(turns[id])
             page = await ledger.catalogue.list(scope="storm", limit=1000)
+            await self._check_edits(ledger)
         found = [(turn.input[0].text.rsplit(" ", 1)[1], id, turn) for id in ids for turn in turns[id]]
         words = Counter(word for word, _, _ in found)
         assert [word for word, times in words.items() if times > 1] == [], "sent twice"
-        assert words.keys() == notes.sent.keys() == notes.answered.keys()
+        edits = {word for edited in notes.edits.values() for word in edited}
+        assert words.keys() == notes.sent.keys() - notes.discarded == notes.answered.keys() - edits
         for word, id, turn in found:
             assert (notes.sent[word], notes.answered[word]) == (id, (str(turn.id), turn.text)), word
         titles = Counter(each.conversation.title for each in page.chats)
         assert {word: titles[word] for word in notes.forked} == dict.fromkeys(notes.forked, 1)
         assert len(page.chats) == CHATS + len(notes.forked)
+
+    async def _check_edits(self, ledger: Ledger) -> None:
+        for id, words in self.notes.edits.items():
+            chat = await ledger.conversation(id)
+            (shown,) = await chat.turns()
+            made = [each.turn for each in await chat.siblings(shown.id, limit=1000)]
+            assert [turn.input[0].text.rsplit(" ", 1)[1] for turn in made] == words
+            assert len(await chat.branches(limit=1000)) == len(words)
 
 
 async def storm(
@@ -268,7 +314,8 @@ async def _main(given: argparse.Namespace) -> None:
             notes = await storm(client, Path(folder), given.seed, is_over)
         struck = ", ".join(f"{times} {what}" for what, times in sorted(notes.strikes.items()))
         print(
-            f"{client}: {len(notes.answered)} turns, {notes.events} events, {len(notes.forked)} forks, "
+            f"{client}: {len(notes.answered)} turns, {len(notes.discarded)} rolled back, "
+            f"{notes.events} events, {len(notes.forked)} forks, {sum(map(len, notes.edits.values()))} edits, "
             f"{notes.restarts} restarts; {struck}. Everything was told once, and is there once.",
             flush=True,
         )
