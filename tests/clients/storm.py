@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -21,7 +22,7 @@ from typing import Any
 
 from tests.clients.drivers.all_drivers import CLIENTS, started
 from tests.clients.drivers.driver import Command, Driver, Refused
-from tests.clients.places import ProcessPlace, process_place
+from tests.clients.places import ProcessPlace, WorkersPlace, process_place, workers_place
 from tests.clients.playing import check_numbers
 from tests.crash.promises import check_chain, check_file
 from turnledger import Ledger, Turn
@@ -44,6 +45,8 @@ class Weather:
     """Seconds after which a client takes a silent server for dead."""
     strikes: tuple[str, ...] = (*("break",) * 12, *("cut", "reset", "stall", "kill") * 2, "refuse", "end")
     """What happens, in whichever order, over and over."""
+    processes: int = 1
+    """Of the server; of several, one is killed at a time, and they are replaced one by one."""
 
 
 @dataclass
@@ -67,7 +70,9 @@ class Notes:
 class Storm:
     """One client, one file, one seed."""
 
-    def __init__(self, driver: Driver, place: ProcessPlace, seed: int, weather: Weather) -> None:
+    def __init__(
+        self, driver: Driver, place: ProcessPlace | WorkersPlace, seed: int, weather: Weather
+    ) -> None:
         self._weather = weather
         self._driver = driver
         self._place = place
@@ -100,7 +105,7 @@ class Storm:
             striking.cancel()
             await asyncio.gather(striking, return_exceptions=True)
         await self._place.begin()
-        await self._place.server("end")
+        await self._place.rest()
         await self._check(ids)
 
     # What clients do.
@@ -237,8 +242,7 @@ class Storm:
         if what == "break":
             self._place.proxy.plan(*(self._fault() for _ in range(self._dice.randint(1, 4))))
         elif what in ("kill", "end"):
-            await self._place.server(what)
-            await self._place.server("start")
+            await (self._place.lose() if what == "kill" else self._place.replace())
         elif what == "refuse":
             await self._place.wire("refuse")
             await self._place.wire("cut")
@@ -297,8 +301,12 @@ async def storm(
     client: str, folder: Path, seed: int, is_over: Callable[[Notes], bool], weather: Weather | None = None
 ) -> Notes:
     """Let a storm rage over a client; return what it was told."""
-    async with process_place(folder) as place, started(client) as driver:
-        raging = Storm(driver, place, seed, weather or Weather())
+    weather = weather or Weather()
+    where: AbstractAsyncContextManager[ProcessPlace | WorkersPlace] = (
+        process_place(folder) if weather.processes == 1 else workers_place(folder, weather.processes)
+    )
+    async with where as place, started(client) as driver:
+        raging = Storm(driver, place, seed, weather)
         await raging.run(is_over)
         return raging.notes
 
@@ -311,7 +319,8 @@ async def _main(given: argparse.Namespace) -> None:
             return time.monotonic() - begun > given.seconds
 
         with tempfile.TemporaryDirectory() as folder:
-            notes = await storm(client, Path(folder), given.seed, is_over)
+            weather = Weather(processes=given.workers)
+            notes = await storm(client, Path(folder), given.seed, is_over, weather)
         struck = ", ".join(f"{times} {what}" for what, times in sorted(notes.strikes.items()))
         print(
             f"{client}: {len(notes.answered)} turns, {len(notes.discarded)} rolled back, "
@@ -326,6 +335,7 @@ def main() -> None:
     parser.add_argument("--client", action="append", choices=CLIENTS)
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes of the server")
     asyncio.run(_main(parser.parse_args()))
     sys.exit(0)
 
