@@ -7,7 +7,13 @@ import type { Answer } from "./shapes.js";
 import type { Recorder, Unsent } from "./wire.js";
 
 /** Where it is written down: `localStorage` is one. What is set must be there when the program has ended. */
-export type OutboxStorage = Pick<Storage, "getItem" | "setItem" | "removeItem" | "key" | "length">;
+export interface OutboxStorage {
+  readonly length: number;
+  key(place: number): string | null;
+  getItem(name: string): string | null;
+  setItem(name: string, value: string): void;
+  removeItem(name: string): void;
+}
 
 /** A message, and what became of it. */
 export interface Sent {

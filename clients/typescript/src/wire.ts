@@ -49,9 +49,9 @@ export interface Recorder {
 /** What a client is made with. */
 export interface ClientOptions {
   /** The text of a token; or what gives it, asked for each request, so that a page can renew it. */
-  apiKey?: string | (() => string | Promise<string>);
+  apiKey?: string | (() => string | Promise<string>) | undefined;
   /** Who answers where a request does not say; by default the only one that the server has. */
-  model?: string;
+  model?: string | undefined;
   timeouts?: Partial<Timeouts>;
   retries?: Partial<Retries>;
   /** Where messages are written down before they are sent: see `Outbox`. */
@@ -77,7 +77,7 @@ export interface Asked {
   /** By default POST where there is something to say, else GET. */
   readonly method?: "PATCH" | "DELETE" | undefined;
   readonly path: string;
-  readonly body?: BodyInit;
+  readonly body?: string | Blob;
   /** The body as a value, to be made JSON. */
   readonly said?: object | undefined;
   readonly headers?: Readonly<Record<string, string | undefined>> | undefined;

@@ -136,7 +136,7 @@ test("without a model there, the only one that the server has answers", async ()
   const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
   await new ScriptedServer().client(); // names one
   await server
-    .client({ model: undefined as unknown as string })
+    .client({ model: undefined })
     .chats.open(CHAT)
     .send("Hi");
   assert.equal(server.heard[1]?.body.model, "one");

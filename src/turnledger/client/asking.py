@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypedDict, cast
 from urllib.parse import quote
 
 import msgspec
+from msgspec.structs import replace
 
 from turnledger.client.shapes import encoded
 from turnledger.client.wire import JSON_TYPE, Request
@@ -92,6 +93,17 @@ def turn_request(
     if options.get("must_exist"):
         headers["x-conversation-expect"] = "continued"
     return Request(method="POST", path="/api/turns", headers=headers, body=body_of(body))
+
+
+_fields = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def whole(request: Request) -> Request:
+    """The same request, to be answered whole and not by events. All else of it stays byte for byte: it has to
+    be known again."""
+    assert request.body is not None  # noqa: S101 - it asks for a turn
+    body = {**_fields.decode(request.body), "stream": False}
+    return replace(request, headers={**request.headers, "accept": JSON_TYPE}, body=msgspec.json.encode(body))
 
 
 def body_of(values: Mapping[str, Any]) -> bytes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from turnledger.client import outbox
 from turnledger.client.async_chat import AsyncTurnStream
 from turnledger.client.async_wire import AsyncWire
 from turnledger.client.core import ClientCore
+from turnledger.client.outbox import Sent, again, is_end, there_is_none, uncertain
 from turnledger.client.shapes import Answer
 from turnledger.client.unsent import Unsent
 from turnledger.errors import TurnledgerError
@@ -29,12 +29,12 @@ class AsyncUnsentMessages:
         """All of them, the first recorded first; also those that are on their way at this moment."""
         return await asyncio.to_thread(self._file.pending)
 
-    async def send_all(self) -> list[outbox.Sent]:
+    async def send_all(self) -> list[Sent]:
         """Send them again, those of one chat in their order, each under its idempotency_key, so that it
         happens once; return what became of each. Leaves out what another program is about to send. What may
         be too old to be known again is not sent, and told as OutcomeUnknown. Ends with the first that finds
         no server, or is not let in: the others stay."""
-        sent: list[outbox.Sent] = []
+        sent: list[Sent] = []
         after = 0
         while (unsent := await asyncio.to_thread(self._file.claim, after)) is not None:
             after = unsent.id
@@ -42,14 +42,14 @@ class AsyncUnsentMessages:
                 sent.append((unsent, await self._send(unsent)))
             except TurnledgerError as problem:
                 sent.append((unsent, problem))
-                if outbox.is_end(problem):
+                if is_end(problem):
                     break
         return sent
 
     async def _send(self, unsent: Unsent) -> Answer:
         if unsent.is_uncertain:
-            raise outbox.uncertain(unsent)
-        async with AsyncTurnStream(self._wire, *outbox.again(self._core, unsent)) as stream:
+            raise uncertain(unsent)
+        async with AsyncTurnStream(self._wire, *again(self._core, unsent)) as stream:
             return await stream.answer()
 
     async def forget(self, id: int) -> bool:
@@ -59,5 +59,5 @@ class AsyncUnsentMessages:
     @property
     def _file(self) -> OutboxFile:
         if self._opened is None:
-            raise outbox.there_is_none()
+            raise there_is_none()
         return self._opened

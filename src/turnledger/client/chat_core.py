@@ -12,11 +12,11 @@ from weakref import WeakSet
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from turnledger.client.asking import AskOptions, Said, body_of, check, idempotency_key_of, turn_request
+from turnledger.client.asking import AskOptions, Said, body_of, check, idempotency_key_of, turn_request, whole
 from turnledger.client.core import ClientCore, query_of
 from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
-from turnledger.client.following import Following
+from turnledger.client.following import FORBIDDEN, Following
 from turnledger.client.problems import failed_with, like
 from turnledger.client.shapes import (
     Answer,
@@ -37,6 +37,7 @@ from turnledger.errors import (
     ConversationNotFound,
     ConversationUnavailable,
     InvalidInput,
+    NotAdmitted,
     RequestFailed,
     RevisionConflict,
     ServerUnavailable,
@@ -179,14 +180,14 @@ class ChatCore:
                 "under its idempotency_key to have it."
             )
         try:
-            told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+            told = yield from self._told(following)
         except ServerUnavailable as problem:
             message = f"The turn {following.turn} has ended, but its answer could not be read. {problem}"
             message += " Ask again with the same idempotency_key, and it is told again."
             key = following.idempotency_key
             raise like(problem, ServerUnavailable(message, idempotency_key=key)) from None
         if told.turn is None or told.branch is None:
-            raise TurnStopped() if told.state == "stopped" else failed_with(told.failure)
+            raise TurnStopped() if told.state == AttemptState.DISCARDED else failed_with(told.failure)
         return Answer(
             turn=told.turn,
             chat=told.chat,
@@ -194,6 +195,18 @@ class ChatCore:
             state=following.state,
             is_replayed=following.is_replayed,
         )
+
+    def _told(self, following: Following) -> Doing[TurnState]:
+        try:
+            told = yield from self._client.get(f"/api/turns/{following.turn}", TurnState)
+        except NotAdmitted as refused:
+            if refused.status != FORBIDDEN or following.request is None:
+                raise
+            # A token that may run turns, and not read, is given the answer to what it has asked.
+            exchanging = Exchanging(self._client.trying(), idempotency_key=following.idempotency_key)
+            reply = yield from exchanging.ask(whole(following.request))
+            told = decoded(TurnState, reply.body)
+        return told
 
     def stop(self, turn: str | None, policy: str | None) -> Doing[Ended | None]:
         """Stop a turn, or whichever runs in this chat; None if there was nothing to stop. One that was asked

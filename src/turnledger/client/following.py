@@ -45,6 +45,7 @@ from turnledger.model.event import Event, TextDelta, TurnFinished
 from turnledger.model.ids import ConversationId, TurnId
 
 _events = msgspec.json.Decoder[Event](Event)
+FORBIDDEN = 403
 _NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
@@ -87,6 +88,8 @@ class Following:
         self._stop: Callable[[TurnId], Doing[Any]] | None = None
         self._may_have_arrived = False
         self._was_answered = False
+        self._may_read = True
+        """Whether the events of the turn may be read on; else they are heard by asking again."""
         self._is_given_up = False
         self._has_heard = False
         """Anything new, on the connection that is open."""
@@ -140,7 +143,13 @@ class Following:
 
     # Asking.
 
+    @property
+    def request(self) -> Request | None:
+        """What asked for the turn, if that was asked for here."""
+        return self._request
+
     def _next_request(self) -> Request:
+        self._asks |= not self._may_read
         if self._asks and self._request is not None:
             return self._request
         assert self.turn is not None  # noqa: S101 - there is one to read, or a request that asks for it
@@ -153,6 +162,10 @@ class Following:
     def _refused(self, told: Told) -> Told:
         if isinstance(told.error, TurnNotFound) and not self._asks and self._request is not None:
             self._asks = True  # its store lost it together with its power
+            return Told(told.error, is_passing=True)
+        is_forbidden = isinstance(told.error, NotAdmitted) and told.error.status == FORBIDDEN
+        if is_forbidden and not self._asks and self._request is not None:
+            self._may_read = False  # a token that may run turns, and not read: who asks again hears it all
             return Told(told.error, is_passing=True)
         if not told.is_passing:
             raise told.error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from turnledger.client import outbox
 from turnledger.client.core import ClientCore
+from turnledger.client.outbox import Sent, again, is_end, there_is_none, uncertain
 from turnledger.client.shapes import Answer
 from turnledger.client.sync_chat import TurnStream
 from turnledger.client.sync_wire import SyncWire
@@ -28,12 +28,12 @@ class UnsentMessages:
         """All of them, the first recorded first; also those that are on their way at this moment."""
         return self._file.pending()
 
-    def send_all(self) -> list[outbox.Sent]:
+    def send_all(self) -> list[Sent]:
         """Send them again, those of one chat in their order, each under its idempotency_key, so that it
         happens once; return what became of each. Leaves out what another program is about to send. What may
         be too old to be known again is not sent, and told as OutcomeUnknown. Ends with the first that finds
         no server, or is not let in: the others stay."""
-        sent: list[outbox.Sent] = []
+        sent: list[Sent] = []
         after = 0
         while (unsent := self._file.claim(after)) is not None:
             after = unsent.id
@@ -41,14 +41,14 @@ class UnsentMessages:
                 sent.append((unsent, self._send(unsent)))
             except TurnledgerError as problem:
                 sent.append((unsent, problem))
-                if outbox.is_end(problem):
+                if is_end(problem):
                     break
         return sent
 
     def _send(self, unsent: Unsent) -> Answer:
         if unsent.is_uncertain:
-            raise outbox.uncertain(unsent)
-        with TurnStream(self._wire, *outbox.again(self._core, unsent)) as stream:
+            raise uncertain(unsent)
+        with TurnStream(self._wire, *again(self._core, unsent)) as stream:
             return stream.answer()
 
     def forget(self, id: int) -> bool:
@@ -58,5 +58,5 @@ class UnsentMessages:
     @property
     def _file(self) -> OutboxFile:
         if self._opened is None:
-            raise outbox.there_is_none()
+            raise there_is_none()
         return self._opened

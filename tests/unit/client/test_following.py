@@ -415,6 +415,17 @@ def test_what_is_no_turnledger_server_is_told_so(strange: Streamed) -> None:
         followed(Script(strange))
 
 
+def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() -> None:
+    script = Script(
+        begun(*WHOLE[:2], end=CUT),
+        refused(403, "insufficient_scope"),
+        begun(*WHOLE[:3], end=CUT),
+        begun(*WHOLE),
+    )
+    assert followed(script) == TOLD
+    assert paths(script) == ["POST", "GET 2", "POST", "POST"]
+
+
 @pytest.mark.parametrize(
     ("answers", "notes"),
     [

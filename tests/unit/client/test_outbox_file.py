@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -48,6 +49,16 @@ class Others(Claimant):
         return name not in self._dead
 
 
+OPENED: list[OutboxFile] = []
+
+
+@pytest.fixture(autouse=True)
+def all_closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
@@ -72,7 +83,8 @@ def opened(
     **options: object,
 ) -> OutboxFile:
     outbox = Outbox(path=path, **options)  # type: ignore[arg-type]
-    return OutboxFile(outbox, url, api_key, now_ms=clock, claimant=claimant)
+    OPENED.append(OutboxFile(outbox, url, api_key, now_ms=clock, claimant=claimant))
+    return OPENED[-1]
 
 
 def keys(file: OutboxFile) -> list[str]:
@@ -323,6 +335,7 @@ while (unsent := file.claim(after)) is not None:
 
 def test_processes_that_send_at_once_send_each_message_once(path: Path) -> None:
     file = OutboxFile(Outbox(path=path), URL, "secret")
+    OPENED.append(file)
     for number in range(20):
         file.record(str(number), body(chat=f"conv_{number}"), HEADERS)
         file.keep(str(number), may_have_arrived=True)

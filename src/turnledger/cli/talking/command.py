@@ -155,11 +155,11 @@ async def _interact(place: Place, models: list[str], talk: Talk | None, *, wants
     screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))
     screen.say(Text("/help tells what can be done, Ctrl-D leaves.", DIM))
     with noted_presses() as presses, keys_kept():
-        talker = Talker(place, screen, models[0], presses)
+        talker = Talker(place, screen, models, presses)
         if talk is not None:
             await talker.open(talk)
         elif wants_last:
             screen.say(Text("There is no chat to go on with: this is a new one.", DIM))
-        await ChatLoop(talker, presses, history_in(history_folder(os.environ)), models).run()
+        await ChatLoop(talker, presses, history_in(history_folder(os.environ))).run()
     if talker.chat is not None and talker.chat.turns:
         screen.say(Text(f"Go on with: turnledger chat {talker.talk.id}", DIM))

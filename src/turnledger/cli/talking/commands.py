@@ -22,12 +22,12 @@ class Command(Struct, frozen=True):
 COMMANDS = (
     Command("help", "what can be done here", also=("?",)),
     Command("new", "begin another chat"),
-    Command("open", "go on with a chat: pick it, or name it by its number in /list, or its id", "[N|ID]"),
-    Command("list", "the last chats, or those with these words", "[WORDS]"),
+    Command("open", "go on with a chat: pick it, or by its number in /list", "[N|ID]"),
+    Command("list", "the last chats, or those in which these words stand", "[WORDS]"),
     Command("history", "print the chat from its beginning"),
     Command("again", "have the last answer made anew", also=("regenerate",)),
-    Command("edit", "change what you said, last or in turn N, and go on from there", "[N]"),
-    Command("prev", "the version before, of the last turn that has several, or of turn N", "[N]", ("<", "‹")),
+    Command("edit", "change what you said, last or in turn N", "[N]"),
+    Command("prev", "the version before, of turn N or of the last with several", "[N]", ("<", "‹")),
     Command("next", "the version behind it", "[N]", (">", "›")),
     Command("versions", "all versions of that turn", "[N]", ("siblings",)),
     Command("branches", "all lines that this chat has taken"),
@@ -36,20 +36,20 @@ COMMANDS = (
     Command("fork", "go on in a new chat, from the end or from turn N", "[N]"),
     Command("rename", "call the chat something else", "TITLE"),
     Command("model", "ask another model, or see which there are", "[NAME]"),
-    Command("pin", "keep the chat from being removed by age; again: no more"),
+    Command("pin", "keep the chat from being removed by age, or no more"),
     Command("archive", "put the chat out of the list"),
     Command("delete", "delete the chat; it can be restored for a while"),
-    Command("export", "write the chat to a file: .md for reading, .jsonl to import it", "FILE"),
+    Command("export", "write the chat to a file: .md to read, .jsonl to import", "FILE"),
     Command("quit", "leave; so does Ctrl-D", also=("exit", "q")),
 )
 KEYS = (
     ("Enter", "say it"),
     ("Alt-Enter, Ctrl-J", "a new line"),
-    ("Ctrl-C", "stop the answer, and keep what there is of it; at the prompt: clear it, or leave"),
+    ("Ctrl-C", "stop the answer and keep it; at the prompt: clear it, leave"),
     ("Ctrl-O", "pick a chat"),
     ("Ctrl-R", "search what you typed before"),
     ("Ctrl-X Ctrl-E", "write in your editor"),
-    ("//…", "say something to the model that begins with a slash"),
+    ("//…", "say to the model what begins with a slash"),
 )
 
 _BY_NAME = {name: command for command in COMMANDS for name in (command.name, *command.also)}

@@ -195,7 +195,7 @@ class Doing:
         self._say(f"The chat is called {on_one_line(title)!r}.")
 
     async def _model(self, name: str) -> None:
-        names = await self._talker.place.models()
+        self._talker.models = names = await self._talker.place.models()
         if name:
             if name not in names:
                 raise InvalidInput(f"There is no model {on_one_line(name)!r}. /model lists them.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 
 from prompt_toolkit.application import in_terminal
@@ -17,20 +18,16 @@ from turnledger.cli.talking.items import DIM
 from turnledger.cli.talking.picker import Picker, title_of
 from turnledger.cli.talking.place import SeenChat
 from turnledger.cli.talking.prompt import CommandCompleter, Prompt, fitted
-from turnledger.cli.talking.talker import Talker, problem_line
+from turnledger.cli.talking.talker import PATIENCE, Talker, problem_line
 from turnledger.errors import TurnledgerError
-
-PATIENCE = 2.0
-"""Seconds that what others did may keep a person from typing."""
 
 
 class ChatLoop:
-    """Has a person talk. `models` are the names that are completed."""
+    """Has a person talk."""
 
-    def __init__(self, talker: Talker, presses: Presses, history: History, models: list[str]) -> None:
+    def __init__(self, talker: Talker, presses: Presses, history: History) -> None:
         self._talker = talker
         self._presses = presses
-        self._models = models
         completer = CommandCompleter([(each.name, each.meaning) for each in COMMANDS], self._behind)
         self._prompt = Prompt(history, completer, self._toolbar)
         self._doing = Doing(talker, self)
@@ -132,11 +129,12 @@ class ChatLoop:
         """Whether the person says yes."""
         return await self._prompt.confirm(question)
 
-    def _behind(self, command: str) -> list[str]:
-        return self._models if command == "model" else []
+    def _behind(self, command: str) -> Sequence[str]:
+        return self._talker.models if command == "model" else ()
 
     def _toolbar(self, columns: int) -> str:
         chat = self._talker.chat
         title = title_of(chat) if chat is not None else "new chat"
-        about = f"  {on_one_line(self._talker.model)}  /help"
+        running = "  a turn runs" if chat is not None and chat.is_running else ""
+        about = f"{running}  {on_one_line(self._talker.model)}  /help"
         return fitted(title, max(8, columns - len(about) - 1)) + (about if columns > len(about) + 8 else "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
@@ -31,6 +33,8 @@ from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import ConversationId
 
+_USER = re.compile(r"//[^/?#]*@")
+"""Who is named in an address, maybe with a password: not to be shown."""
 PATIENCE = 2.0
 """Seconds that tidying may take at the end."""
 
@@ -38,7 +42,7 @@ PATIENCE = 2.0
 def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
     """The chats that a token opens on a server; nothing is asked of it yet."""
     looking = AsyncClient(url, api_key, retries=Retries(times=1))
-    return OnServer(AsyncClient(url, api_key), looking, url, scope)
+    return OnServer(AsyncClient(url, api_key), looking, _USER.sub("//", url, count=1), scope)
 
 
 class OnServer:
@@ -170,7 +174,7 @@ class ServedTalk:
                 yield piece
 
 
-class _Streamed:
+class _Streamed(ABC):
     """A turn that the client follows."""
 
     def __init__(self) -> None:
@@ -180,8 +184,9 @@ class _Streamed:
     def turn(self) -> str | None:
         return None if self._events is None else self._events.turn_id
 
+    @abstractmethod
     async def _begun(self) -> AsyncTurnStream:
-        raise NotImplementedError
+        """Its events, from the first."""
 
     async def __aiter__(self) -> AsyncIterator[Heard]:
         async with await self._begun() as self._events:

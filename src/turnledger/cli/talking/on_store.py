@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from turnledger.chat import Chat
+from turnledger.cli.talking.naming import Naming
 from turnledger.cli.talking.place import (
     RunningNow,
     Seen,
@@ -20,6 +21,7 @@ from turnledger.cli.talking.place import (
 )
 from turnledger.cli.talking.store_models import StoreModels
 from turnledger.engine.block import TurnBlock
+from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFound, TurnReplayed, TurnStopped
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import AttemptState, OnStop
@@ -35,9 +37,17 @@ class OnStore:
     """The chats of one owner in a store, of one scope or of all."""
 
     def __init__(
-        self, ledger: Ledger, models: StoreModels, name: str, *, scope: str | None = None, owner: str = OWNER
+        self,
+        ledger: Ledger,
+        models: StoreModels,
+        name: str,
+        *,
+        scope: str | None = None,
+        owner: str = OWNER,
+        naming: Naming | None = None,
     ) -> None:
         self.ledger = ledger
+        self.naming = naming
         self.answering = models
         self.scope = scope
         self.owner = owner
@@ -83,6 +93,8 @@ class OnStore:
                 yield change.conversation
 
     async def close(self) -> None:
+        if self.naming is not None:
+            await self.naming.close()
         await self.ledger.close()
         await self.answering.close()
 
@@ -230,6 +242,7 @@ class RunningHere:
             async with self._block as turn:
                 await self._talk.began_in(turn.conversation.id)
                 await self._runner(turn)
+            self._have_named(turn)
         except TurnStopped as stopped:
             if stopped.turn is None:
                 raise
@@ -242,6 +255,10 @@ class RunningHere:
         finally:
             # Once the task is done: how it ended is looked at then.
             asyncio.get_running_loop().call_soon(self._events.put_nowait, None)
+
+    def _have_named(self, running: RunningTurn) -> None:
+        if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
+            self._place.naming.begin(running.conversation.id, self._place.owner, running.turn)
 
     async def stop(self) -> None:
         try:

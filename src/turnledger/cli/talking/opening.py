@@ -11,6 +11,7 @@ from msgspec import Struct
 from turnledger.cli.place import API_KEY, SERVER
 from turnledger.cli.talking.place import Place
 from turnledger.cli.talking.store_models import KnownModels, StoreModels
+from turnledger.engine.limits import Limits
 from turnledger.errors import InvalidInput
 from turnledger.runners.chat_model import ChatModel
 
@@ -62,12 +63,20 @@ def _open_server(url: str, options: Options, environ: Mapping[str, str]) -> Plac
 
 
 async def _open_store(options: Options, environ: Mapping[str, str]) -> Place:
+    from turnledger.cli.talking.naming import Naming
     from turnledger.cli.talking.on_store import OnStore
     from turnledger.ledger import Ledger
 
-    url, models = _store_and_models(options, environ)
-    ledger = await Ledger.open(url)
-    return OnStore(ledger, StoreModels(models), _shortened(url), scope=options.scope)
+    told = _told(options, environ)
+    ledger = await Ledger.open(told.store, limits=told.limits)
+    titling = told.models.named(told.title_model) if told.title_model else None
+    return OnStore(
+        ledger,
+        StoreModels(told.models),
+        _shortened(told.store),
+        scope=options.scope,
+        naming=Naming(ledger, titling) if titling is not None else None,
+    )
 
 
 def _shortened(url: str) -> str:
@@ -77,7 +86,16 @@ def _shortened(url: str) -> str:
     return f"~/{path.removeprefix(home)}" if path.startswith(home) else path
 
 
-def _store_and_models(options: Options, environ: Mapping[str, str]) -> tuple[str, KnownModels]:
+class _Told(NamedTuple):
+    """What options and the server's file say of a store."""
+
+    store: str
+    models: KnownModels
+    limits: Limits | None = None
+    title_model: str | None = None
+
+
+def _told(options: Options, environ: Mapping[str, str]) -> _Told:
     try:
         from turnledger.server.models import make_models
 
@@ -87,8 +105,23 @@ def _store_and_models(options: Options, environ: Mapping[str, str]) -> tuple[str
             raise
         if options.store is None or options.config is not None or options.upstream is not None:
             raise InvalidInput(NEEDS_SERVER) from None
-        return options.store, DemoOnly()
-    return settings.store, make_models(settings, environ)
+        return _Told(options.store, DemoOnly())
+    _check_kept(settings, options)
+    limits = Limits(
+        owner_bytes=settings.limits.owner_bytes,
+        input_items=settings.limits.input_items,
+        turn_bytes=settings.limits.turn_bytes,
+        restore_time=settings.chats.restore_for,
+    )
+    return _Told(settings.store, make_models(settings, environ), limits, settings.chats.title_model)
+
+
+def _check_kept(settings: Settings, options: Options) -> None:
+    """Refuse to talk where the operator has chats not kept: a terminal keeps all that is said."""
+    scope = settings.chats.scopes.get(options.scope or "")
+    keeps = settings.chats.keep if scope is None or scope.keep is None else scope.keep
+    if not keeps and options.store is None:
+        raise InvalidInput("By turnledger.toml, chats are not kept here. Name a --store to keep them in.")
 
 
 def _settings(options: Options, environ: Mapping[str, str]) -> Settings:

@@ -41,6 +41,9 @@ class Screen:
         self._code_theme = code_theme
         self._live: list[str] = []
         self._is_blank = True
+        # The block that was drawn last, and how: while nothing comes, it is the same.
+        self._drawn: tuple[Block, int] | None = None
+        self._drawn_lines: list[str] = []
         self.can_rewrite = console.is_terminal and not console.is_dumb_terminal
 
     @property
@@ -97,9 +100,12 @@ class Screen:
 
     def _spaced(self, block: Block, before: Sequence[str]) -> list[str]:
         """The lines of a block, and an empty one before it where that is needed."""
-        lines = self._lines(Markdown(block, code_theme=self._code_theme))
-        if block.opens and block.closes:
-            lines = _without_margins(lines)
+        drawn = (block, self.width)
+        if drawn != self._drawn:
+            lines = self._lines(Markdown(block, code_theme=self._code_theme))
+            is_whole = block.opens and block.closes
+            self._drawn, self._drawn_lines = drawn, _without_margins(lines) if is_whole else lines
+        lines = self._drawn_lines
         is_below_blank = before[-1] == "" if before else self._is_blank
         return lines if block.joins or is_below_blank else ["", *lines]
 

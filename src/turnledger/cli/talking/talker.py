@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -25,23 +26,27 @@ LAST = 5
 """Turns that are shown of a chat that is opened."""
 NEWS = 20
 """Turns that are looked at for what others did."""
+PATIENCE = 2.0
+"""Seconds that a person waits for what is only good to know."""
 
 
 class Talker:
-    """Talks in one chat after another, on one screen."""
+    """Talks in one chat after another, on one screen. Of the models, the first is asked, until a person names
+    another or goes on with a chat in which another has answered."""
 
     def __init__(
         self,
         place: Place,
         screen: Screen,
-        model: str,
+        models: Sequence[str],
         presses: Presses,
         *,
         now: Callable[[], float] = time.time,
     ) -> None:
         self.place = place
         self.screen = screen
-        self.model = model
+        self.models = models
+        self.model = models[0]
         self.now = now
         self.is_following = False
         """Whether a turn is on the screen, which Ctrl-C stops."""
@@ -73,6 +78,7 @@ class Talker:
         seen = await talk.look(limit=LAST)
         self._enter(talk)
         self._take(seen)
+        self._take_model(seen)
         self._show_heading(seen)
         for turn in seen.turns:
             show_turn(self.screen, turn)
@@ -84,6 +90,12 @@ class Talker:
         self._on_screen.clear()
         self.edits.clear()
         self._failed = None
+
+    def _take_model(self, seen: Seen) -> None:
+        """Go on with the model that answered last, if it is one of those."""
+        answered = seen.turns[-1].details.get("model") if seen.turns else None
+        if isinstance(answered, str) and answered in self.models:
+            self.model = answered
 
     def _show_heading(self, seen: Seen) -> None:
         chat, first = seen.chat, seen.turns[0].number if seen.turns else 1
@@ -152,8 +164,12 @@ class Talker:
     # Turns.
 
     async def say(self, text: str) -> None:
-        """Say this to the model, and show its answer."""
-        await self.ask(Wish(model=self.model, text=text, idempotency_key=""))
+        """Say this to the model, and show its answer. What cannot be said is in the prompt again."""
+        try:
+            await self.ask(Wish(model=self.model, text=text, idempotency_key=""))
+        except TurnledgerError:
+            self.unsent = typed_for(text)
+            raise
 
     async def ask(self, wish: Wish) -> None:
         """Have a turn, and show it. One that failed is asked for again under its name: so whatever became of
@@ -191,16 +207,21 @@ class Talker:
             self.is_following = False
 
     async def _show_end(self, turn: str | None) -> None:
-        own = await self.catch_up(turn)
-        for note in notes(own) if own is not None else ():
-            self.screen.say(note)
+        """Say how it ended, if there is more to say than what it said. It is there in any case."""
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                own = await self.catch_up(turn)
+                for note in notes(own) if own is not None else ():
+                    self.screen.say(note)
 
     async def _show_version(self, turn: str | None) -> None:
         """Say that there are others, and how to see them."""
-        versions = [] if turn is None else await self.talk.versions(turn)
-        for place, version in enumerate(versions, 1):
-            if version.turn.id == turn:
-                told = f"Version {place} of {len(versions)}; /prev shows the one before."
+        if turn is None:
+            return
+        with suppress(TurnledgerError, TimeoutError):
+            async with asyncio.timeout(PATIENCE):
+                ids = [version.turn.id for version in await self.talk.versions(turn)]
+                told = f"Version {ids.index(turn) + 1} of {len(ids)}; /prev shows the one before."
                 self.screen.say(Text(told, DIM))
 
     def _take_back(self, wish: Wish, told: Told) -> None:
@@ -224,12 +245,10 @@ class Talker:
             self.screen.say(problem_line(told.problem))
         elif told.failure is not None:
             self.screen.say(Text(f"✗ {told.failure.code}: {on_one_line(told.failure.message)}", "red"))
-        elif told.state is None:
-            self.screen.say(
-                Text("Left to itself. If it is answered after all, that is shown here.", "yellow")
-            )
+        elif told.may_go_on:
+            self.screen.say(Text("■ Left to itself. If it is answered, that is shown here.", "yellow"))
         else:
-            self.screen.say(Text("It was stopped, and nothing of it is kept.", "yellow"))
+            self.screen.say(Text("■ Stopped.", "yellow"))
 
 
 def _whether_kept(told: Told) -> str:

@@ -42,6 +42,7 @@ PARTS = (
     "house_keeping",
     "instructions",
     "keyless_retries",
+    "made_once",
     "metadata",
     "moved_once",
     "moving",
@@ -101,6 +102,7 @@ from turnledger.testing.store_contract.forks import Forks  # noqa: E402
 from turnledger.testing.store_contract.house_keeping import HouseKeeping  # noqa: E402
 from turnledger.testing.store_contract.instructions import InstructionsInForce  # noqa: E402
 from turnledger.testing.store_contract.keyless_retries import KeylessRetries  # noqa: E402
+from turnledger.testing.store_contract.made_once import MadeOnce  # noqa: E402
 from turnledger.testing.store_contract.metadata import Metadata  # noqa: E402
 from turnledger.testing.store_contract.moved_once import (  # noqa: E402
     ChangedByWhoIsLetIn,
@@ -165,6 +167,7 @@ class StoreContract(
     InstructionsInForce,
     KeylessRetries,
     ListedWhenCommitted,
+    MadeOnce,
     Metadata,
     Moving,
     NamedByWords,

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from turnledger.cli.talking.naming import Naming
 from turnledger.cli.talking.on_store import OnStore, StoredTalk
 from turnledger.cli.talking.place import Wish
 from turnledger.cli.talking.store_models import StoreModels
@@ -143,3 +144,17 @@ async def test_what_happens_is_told(place: OnStore) -> None:
     heard = asyncio.ensure_future(anext(changes))
     await told(talk, wish("Again"))
     assert await heard == talk.id
+
+
+async def test_a_model_names_a_chat_behind_its_first_turn(place: OnStore) -> None:
+    place.naming = Naming(place.ledger, Found(DemoModel(sleep=at_once), "demo"))
+    talk = place.new()
+    changes = place.changes()
+    await told(talk, wish("Hello"))
+    while (await talk.look()).chat.title == "Hello":
+        await anext(changes)
+    title = (await talk.look()).chat.title
+    assert title is not None
+    assert title.startswith("You said")
+    await told(talk, wish("Again"))
+    assert (await talk.look()).chat.title == title

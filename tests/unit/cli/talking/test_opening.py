@@ -45,6 +45,15 @@ async def test_the_models_are_those_of_the_servers_file(tmp_path: Path) -> None:
     await place.close()
 
 
+async def test_where_chats_are_not_kept_nobody_talks(tmp_path: Path) -> None:
+    file = tmp_path / "turnledger.toml"
+    file.write_text('[server]\nstore = "memory:"\n[chats]\nkeep = false\n[chats.scopes.mine]\nkeep = true\n')
+    with pytest.raises(InvalidInput, match="chats are not kept here"):
+        await open_place(Options(config=file), {})
+    await opened(Options(config=file, scope="mine"), {})
+    await opened(Options(config=file, store="memory:"), {})
+
+
 @pytest.mark.parametrize("more", [{"store": "memory:"}, {"upstream": "http://x"}, {"config": Path("x")}])
 async def test_a_server_has_a_store_and_models_of_its_own(more: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match="do not go together"):

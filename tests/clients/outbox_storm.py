@@ -1,0 +1,156 @@
+"""kill -9 of programs that send: `python -m tests.clients.outbox_storm --kills 100 --seed 7`.
+
+Two programs with one outbox number their messages and send them, in two chats each, as fast as they are
+answered. Each is killed at moments that the seed chooses, and started again: it sends what it had left, and
+goes on. At the end every message that was recorded is in its chat once, and all are in their order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+
+from tests.crash.killed_server import environment
+from tests.unit.server.processes import started
+from turnledger.client import Answer, Client, Outbox
+
+PROGRAMS, LANES = 2, 2
+SERVE = ("turnledger", "serve", "--port", "0", "--log-level", "warning", "--store")
+
+
+def lanes_of(program: int) -> list[str]:
+    return [f"lane-{program}{number}" for number in range(LANES)]
+
+
+def client_of(url: str, folder: Path, program: int) -> Client:
+    outbox = Outbox(path=folder / "unsent.db", sender=f"program {program}")
+    return Client(url, model="demo", outbox=outbox)
+
+
+def numbers_in(path: Path) -> list[int]:
+    """The messages that a program was about to send. A line without an end is none."""
+    text = path.read_text() if path.exists() else ""
+    return [int(line) for line in text.split("\n")[:-1]]
+
+
+def send_for_ever(url: str, folder: Path, program: int) -> None:
+    """What a program does until it is killed. It tells of each answer."""
+    client = client_of(url, folder, program)
+    for unsent, answer in client.outbox.send_all():
+        assert isinstance(answer, Answer), (unsent, answer)
+
+    def talk(lane: str) -> None:
+        chat, said = client.chats.open(conversation_key=lane), folder / lane
+        number = max(numbers_in(said), default=0)
+        with said.open("a") as intended:
+            while True:
+                number += 1
+                intended.write(f"{number}\n")
+                intended.flush()
+                chat.send(f"{lane} {number}")
+                os.write(1, b".")
+
+    for lane in lanes_of(program):
+        threading.Thread(target=talk, args=(lane,)).start()
+
+
+class Storm:
+    """The programs, and who kills them."""
+
+    def __init__(self, url: str, folder: Path, seed: int) -> None:
+        self._url, self._folder, self._random = url, folder, Random(seed)
+        self._recorded: set[str] = set()
+        """What was left of them when they were killed."""
+
+    def kill_one(self, program: int) -> None:
+        """Start it, and kill it when it has had some answers, or soon behind that."""
+        command = [sys.executable, "-m", "tests.clients.outbox_storm", "--send", self._url]
+        with subprocess.Popen(
+            [*command, "--folder", str(self._folder), "--program", str(program)],
+            stdout=subprocess.PIPE,
+            env=environment(self._folder),
+        ) as process:
+            assert process.stdout is not None
+            for _ in range(self._random.randrange(1, 8)):
+                assert process.stdout.read(1) == b"."
+            process.send_signal(signal.SIGKILL)
+        with client_of(self._url, self._folder, program) as client:
+            self._recorded |= {each.asked["input"] for each in client.outbox.pending()}
+
+    def run(self, kills: int) -> None:
+        """Kill each of them so often, at once."""
+
+        def keep_killing(program: int) -> None:
+            try:
+                for _ in range(kills):
+                    self.kill_one(program)
+            except BaseException as problem:
+                problems.append(problem)
+
+        problems: list[BaseException] = []
+        threads = [threading.Thread(target=keep_killing, args=(each,)) for each in range(PROGRAMS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if problems:
+            raise problems[0]
+
+    def check(self) -> tuple[int, int]:
+        """Send what is left, and hold what is there against what was to be said; return how many messages
+        there are, and how many were left behind by those that were killed."""
+        there: list[str] = []
+        for program in range(PROGRAMS):
+            with client_of(self._url, self._folder, program) as client:
+                for unsent, answer in client.outbox.send_all():
+                    assert isinstance(answer, Answer), (unsent, answer)
+                assert client.outbox.pending() == []
+                for lane in lanes_of(program):
+                    turns = list(client.chats.open(conversation_key=lane).turns())
+                    said = [turn.input[0].text for turn in reversed(turns)]
+                    numbers = [int(each.removeprefix(f"{lane} ")) for each in said]
+                    assert numbers == sorted(set(numbers)), f"{lane}: {numbers}"
+                    assert set(numbers) <= set(numbers_in(self._folder / lane))
+                    there += said
+        lost = self._recorded - set(there)
+        assert not lost, f"recorded, and never sent: {sorted(lost)}"
+        return len(there), len(self._recorded)
+
+
+def storm(kills: int, seed: int) -> tuple[int, int]:
+    """Run one; see Storm.check."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        server = stack.enter_context(started(*SERVE, f"sqlite:///{folder / 'chats.db'}"))
+        blown = Storm(server.url, folder, seed)
+        blown.run(kills)
+        return blown.check()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=20, help="of each program")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--send", metavar="URL", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--program", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.send:
+        send_for_ever(given.send, given.folder, given.program)
+        return
+    messages, left = storm(given.kills, given.seed)
+    print(
+        f"{messages} messages, each once and in order; {left} were left behind and sent by the next program"
+    )
+
+
+if __name__ == "__main__":
+    main()
