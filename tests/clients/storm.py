@@ -62,6 +62,8 @@ class Notes:
     edits: dict[str, list[str]] = field(default_factory=dict)
     """By chat, the words that were put in the place of its first turn, and those of that."""
     forked: set[str] = field(default_factory=set)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    """What a follower was told, whatever became of its connection."""
     events: int = 0
     restarts: int = 0
     strikes: Counter[str] = field(default_factory=Counter)
@@ -83,6 +85,8 @@ class Storm:
         self._due = asyncio.Event()
         self._commands = 0
         self._words = 0
+        self._following: Command
+        self._told = asyncio.Event()
         self._edited: dict[str, tuple[str, str | None]] = {}
         """By name, the chat and its only turn."""
 
@@ -99,8 +103,13 @@ class Storm:
         striking = asyncio.create_task(self._strike_on())
         try:
             async with asyncio.TaskGroup() as group:
-                for number in range(self._weather.workers):
+                following = group.create_task(self._follow())
+                talking = [
                     group.create_task(self._talk(number, ids, is_over))
+                    for number in range(self._weather.workers)
+                ]
+                await asyncio.wait(talking)
+                await self._leave(following)
         finally:
             striking.cancel()
             await asyncio.gather(striking, return_exceptions=True)
@@ -171,6 +180,31 @@ class Storm:
             self._check_stream(told["events"], text)
         self.notes.answered[word] = turn["id"], text
         return str(turn["id"])
+
+    async def _follow(self) -> None:
+        """Hear of everything that happens, until somebody says that it is over."""
+        self._commands += 1
+        self._following = Command(self._commands, "client.events", {"count": 1_000_000_000}, "one")
+
+        def hear(change: Any) -> None:
+            self.notes.changes.append(change)
+            self._told.set()
+
+        try:
+            await self._driver.do(self._following, hear)
+        except Refused as problem:
+            if problem.code != "cancelled":
+                raise
+
+    async def _leave(self, following: asyncio.Task[None]) -> None:
+        """Have the follower hear all that happened, and leave."""
+        last = await self._do("chats.create", "two", "last", scope="last")
+        async with asyncio.timeout(PATIENCE):
+            while not any(change["chat"] == last["id"] for change in self.notes.changes):
+                self._told.clear()
+                await self._told.wait()
+        await self._do("cancel", command=self._following.id)
+        await following
 
     async def _edit(self, client: str, number: int) -> None:
         """Put something in the place of the only turn of a chat that nobody else uses."""
@@ -284,9 +318,20 @@ class Storm:
         assert words.keys() == notes.sent.keys() - notes.discarded == notes.answered.keys() - edits
         for word, id, turn in found:
             assert (notes.sent[word], notes.answered[word]) == (id, (str(turn.id), turn.text)), word
+        self._check_changes()
         titles = Counter(each.conversation.title for each in page.chats)
         assert {word: titles[word] for word in notes.forked} == dict.fromkeys(notes.forked, 1)
         assert len(page.chats) == CHATS + len(notes.forked)
+
+    def _check_changes(self) -> None:
+        """Each thing that happened was told once, and nothing is missing."""
+        changes = self.notes.changes
+        assert [change["type"] for change in changes[:1]] == ["start"]
+        assert "gap" not in {change["type"] for change in changes}
+        places = Counter(change["position"] for change in changes[1:])
+        assert [place for place, times in places.items() if times > 1] == [], "told twice"
+        committed = Counter(change["turn"] for change in changes if change["type"] == "turn.committed")
+        assert committed == Counter(turn for turn, _ in self.notes.answered.values())
 
     async def _check_edits(self, ledger: Ledger) -> None:
         for id, words in self.notes.edits.items():
