@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import re
 import sys
 import time
@@ -137,14 +138,18 @@ class Trial:
         self.chat = await self.lane.talked(self.scope, 0)
 
     async def send(self) -> Any:
-        told = await self.lane.do("chat.send", self.lane.chat, input=f"/count 6 {self.scope}", stream=True)
+        asked = f"Grüße 東京 🙂 {self.scope}"
+        told = await self.lane.do("chat.send", self.lane.chat, input=asked, stream=True)
         check_numbers(told["events"])
-        return told["events"], told["answer"]["text"], told["answer"]["turn"]["number"]
+        # What differs from trial to trial is not what is looked at.
+        shown = repr((told["events"], told["answer"]["text"], told["answer"]["turn"]["number"]))
+        return shown.replace(self.scope, "")
 
     async def check_send(self) -> None:
         assert self.chat is not None
         turns = await self.chat.turns()
-        assert [turn.text for turn in turns] == ["1 2 3 4 5 6"], f"{len(turns)} turns"
+        texts = [f'You said "Grüße 東京 🙂 {self.scope}". I remember nothing before that.']
+        assert [turn.text for turn in turns] == texts, f"{len(turns)} turns"
         assert await self.chat.attempts() == []
         asked = self.model.asked.pop(self.scope)
         assert asked == 1, f"the model was asked {asked} times"
@@ -268,6 +273,8 @@ class EveryByte:
         """Try the cases, in all lanes; return what went wrong."""
         waiting: Iterator[Case] = iter(cases)
         problems: list[str] = []
+        for operation in {case.operation for case in cases}:
+            await self.measure(operation)
 
         async def work(lane: Lane) -> None:
             for case in waiting:
@@ -280,7 +287,6 @@ class EveryByte:
         return problems
 
     async def _problem(self, lane: Lane, case: Case) -> str | None:
-        await self.measure(case.operation)
         try:
             told = await self._tried(lane, case.operation, case)
         except (AssertionError, NotAsWritten, Refused, TimeoutError) as problem:
@@ -375,6 +381,7 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=16)
     parser.add_argument("--sample", type=int, help="so many cases, chosen by the seed; all if it is left out")
     parser.add_argument("--seed", type=int, default=0)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # that the server writes to who has left is no news
     sys.exit(asyncio.run(_main(parser.parse_args())))
 
 
