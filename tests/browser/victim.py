@@ -71,6 +71,8 @@ class Victim:
         answer = self.ask("POST", COMPLETIONS, question(SECRET), **{"X-Conversation-Id": "private"})
         assert answer.status == 200
         self.chat, self.turn = answer.headers["X-Conversation-Id"], answer.headers["X-Turn-Id"]
+        # Who searches writes down what there is to find, which would else be done some seconds later.
+        assert self.ask("GET", "/api/search?q=confidence").status == 200
 
     @property
     def private(self) -> tuple[str, ...]:

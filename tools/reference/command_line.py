@@ -14,7 +14,8 @@ from turnledger.cli.main import app
 
 SAYS = (
     "Every command, argument and option, as `turnledger COMMAND --help` tells them. How they are used: "
-    "[the command line](../command-line.md), [the server](../server.md), [tokens](../tokens.md)."
+    "[the terminal](../terminal.md), [chats](../command-line.md), [the server](../server.md), "
+    "[tokens](../tokens.md)."
 )
 
 KINDS = {

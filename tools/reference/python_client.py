@@ -23,7 +23,8 @@ PACKAGE = "turnledger.client"
 TOLD = (PACKAGE, *(f"turnledger.model.{name}" for name in ("attempt", "event", "item", "turn")))
 """Where the classes are from that a reader wants to know more of."""
 SAYS = (
-    "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). Of a class "
+    "Everything that `turnledger.client` offers (`pip install 'turnledger[client]'`). What can be relied on: "
+    "[the Python client](../python-client.md). Of a class "
     "for asyncio, only what its twin has not is told."
 )
 

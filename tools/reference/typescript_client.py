@@ -12,7 +12,8 @@ SOURCES = Path(__file__).parents[2] / "clients" / "typescript" / "src"
 ENTRIES = [SOURCES / "index.ts", SOURCES / "outbox.ts"]
 SAYS = (
     "Everything that the package in `clients/typescript` exports, `Outbox` and what belongs to it at"
-    " `turnledger/outbox`. Times are milliseconds since 1970."
+    " `turnledger/outbox`. What can be relied on: [its page](../../clients/typescript/README.md). Times are"
+    " milliseconds since 1970."
 )
 ROOT_OF_ERRORS = "TurnledgerError"
 MADE_BY_USERS = ("Client", "Outbox")

@@ -1,6 +1,6 @@
 /** One chat: its turns, its branches, and what people say of it. */
 
-import { camel, camels, snake } from "./casing.js";
+import { camel, camels } from "./casing.js";
 import { errorOf } from "./error-of.js";
 import { ConversationNotFound } from "./errors.js";
 import { heal } from "./healing.js";
@@ -24,7 +24,7 @@ import type {
 import { lineCutter } from "./server-sent-events.js";
 import { Stream } from "./stream.js";
 import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
-import { defined, type Asked, type CallOptions, type Wire } from "./wire.js";
+import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
 export interface TurnOptions extends CallOptions {
@@ -301,8 +301,8 @@ export class Chat {
   /** Its id, looked up where only the conversationKey is known. */
   async #known(signal: AbortSignal | undefined): Promise<string> {
     if (this.#id !== null) return this.#id;
-    const query = queryOf(snake({ conversationKey: this.conversationKey, scope: this.scope ?? undefined }));
-    const told = await this.#wire.json<{ data: { id: string }[] }>({ path: "/api/chats" + query }, signal);
+    const asked = { path: "/api/chats" + queryOf(this.#byKey()) };
+    const told = await this.#wire.json<{ data: { id: string }[] }>(asked, signal);
     const message = "There is no conversation with that conversationKey.";
     if (!told.data[0]) throw errorOf("conversation_not_found", message);
     return (this.#id = told.data[0].id);
@@ -336,15 +336,24 @@ export function onceUnder(idempotencyKey: string = freshKey()): { "idempotency-k
   return { "idempotency-key": encodeURIComponent(idempotencyKey) };
 }
 
-/** The lines of a file. It is asked for again until the first one has come. */
+/** The lines of a file. It is asked for again until the first ones have come. */
 export async function* linesOf(
   wire: Wire,
   path: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<string, void, undefined> {
-  const reply = await wire.ask({ path }, signal, async (opened) => opened);
+  const read = async ({ pieces }: Reply): Promise<[string | void, Reply["pieces"]]> => [
+    (await pieces.next()).value,
+    pieces,
+  ];
+  const [first, rest] = await wire.ask({ path }, signal, read);
   const cut = lineCutter();
-  for await (const piece of reply.pieces) yield* cut(piece);
-  const [rest] = cut("\n");
-  if (rest) yield rest;
+  try {
+    if (first) yield* cut(first);
+    for await (const piece of rest) yield* cut(piece);
+  } finally {
+    void rest.return();
+  }
+  const [last] = cut("\n");
+  if (last) yield last;
 }

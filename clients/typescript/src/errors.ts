@@ -1,13 +1,28 @@
 /**
- * Every error that the client throws, as one tree: the one of the Python package, by the same names. Programs match on
- * the class, or on `code`.
+ * Every error that the client throws, as one tree: the one of the Python package, by the same names, without those that
+ * no server tells. Programs match on the class, or on `code`.
  */
+
+import type { ChatInfo } from "./shapes.js";
+
+/** What a server says of an error. */
+export interface ErrorDetails {
+  readonly error?: {
+    readonly code?: string | null;
+    readonly message?: string;
+    readonly type?: string;
+    /** Which part of the request it is about. */
+    readonly param?: string | null;
+  };
+  /** Of a RevisionConflict: the chat as it is by now. */
+  readonly chat?: ChatInfo;
+}
 
 /** What is known of an error besides its code and its words. */
 export interface ErrorFacts {
   status?: number | null;
   requestId?: string | null;
-  details?: Readonly<Record<string, unknown>>;
+  details?: ErrorDetails;
   isRetryable?: boolean;
   retryAfter?: number | null;
   idempotencyKey?: string | null;
@@ -21,8 +36,8 @@ export class TurnledgerError extends Error {
   declare readonly status: number | null;
   /** Under which the server's log tells more; null where no server spoke. */
   declare readonly requestId: string | null;
-  /** What else the answer said: `param` and `type`; of a revision conflict, the `chat` as it is by now. */
-  declare readonly details: Readonly<Record<string, unknown>>;
+  /** The whole answer: `error`, and of a revision conflict the `chat` as it is by now. */
+  declare readonly details: ErrorDetails;
   /** Whether the same request may succeed later. By then the client has tried as often as it may. */
   declare readonly isRetryable: boolean;
   /** Milliseconds after which it is worth another try, where the server says so. */
@@ -89,8 +104,6 @@ export class AdmissionMoved extends TurnledgerError {}
 
 /** The turn is final, and not as this caller hoped. */
 export class TurnEnded extends TurnledgerError {}
-export class TurnReplayed extends TurnEnded {}
-export class TurnAttached extends TurnEnded {}
 /** It failed, and the history is as it was; `code` is why. */
 export class TurnFailed extends TurnEnded {}
 /** It was stopped, and nothing of it is kept. */
@@ -110,9 +123,6 @@ export class StoreUnavailable extends StoreError {}
 export class StoreFull extends StoreError {}
 export class StoreReadOnly extends StoreError {}
 export class StoreCorrupt extends StoreError {}
-export class NotAStore extends StoreError {}
-export class StoreTooNew extends StoreError {}
-export class UnsafeSqlite extends StoreError {}
 /** The one exception: the write may or may not be there. */
 export class OutcomeUnknown extends StoreError {}
 export class CommitOutcomeUnknown extends OutcomeUnknown {}

@@ -63,7 +63,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         if (isWithdrawn || followed.isFinished) return;
         // A turn that died with its process told more than was written down: reading on finds nothing there.
         followed.isVoid = true;
-        throw unanswered("The stream ended before the turn did.");
+        throw unanswered("The stream broke off.");
       } catch (problem) {
         if (followed.isFinished) throw explained(problem, followed);
         await tries.pause(cured(problem, followed, isAsking)).catch((last: unknown) => {
@@ -95,7 +95,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     const isLast = event.type === "turn.finished";
     const isOld = number <= followed.last;
     if (isOld && !(isLast && followed.isHeard)) continue;
-    if (number > followed.last + 1) throw unanswered("Events are missing.");
+    if (number > followed.last + 1) throw unanswered("The stream has a gap.");
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
       followed.isVoid = true;
@@ -129,7 +129,7 @@ function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown
 }
 
 function reading(followed: Followed): Asked {
-  const headers = { "last-event-id": followed.last ? String(followed.last) : undefined };
+  const headers = { "last-event-id": String(followed.last) };
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 

@@ -1,6 +1,7 @@
 /** A turn that was asked for, as it is told. */
 
 import { camel } from "./casing.js";
+import { NotAdmitted } from "./errors.js";
 import { heal, type Followed } from "./healing.js";
 import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
 import { Stream } from "./stream.js";
@@ -84,8 +85,7 @@ export class TurnStream extends Stream<TurnEvent> {
     if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, new AbortController().signal));
     else while (!(await this.next()).done);
     if (this.#problem) throw this.#problem;
-    const path = `/api/turns/${this.turnId}`;
-    const told = await this.#wire.json<{ turn: object; chat: object; branch: string }>({ path });
+    const told = await this.#committed();
     const committed = camel<Turn>(told.turn);
     const chat = camel<ChatInfo>(told.chat);
     const { head } = this.#followed;
@@ -97,6 +97,17 @@ export class TurnStream extends Stream<TurnEvent> {
       isReplayed: head?.get("idempotency-replayed") === "true",
       text: textOf(committed.output),
     };
+  }
+
+  async #committed(): Promise<{ turn: object; chat: object; branch: string }> {
+    try {
+      return await this.#wire.json({ path: `/api/turns/${this.turnId}` });
+    } catch (problem) {
+      if (!(problem instanceof NotAdmitted)) throw problem;
+      // Who may run turns, and not read them, is told the answer to what he has asked.
+      const asked = (await this.#followed.asked) as Asked;
+      return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } });
+    }
   }
 }
 

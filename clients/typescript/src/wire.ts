@@ -1,5 +1,6 @@
 /** Requests and their answers: one try, and as many as it takes. */
 
+import { camel } from "./casing.js";
 import { errorOf, type ErrorClass } from "./error-of.js";
 import {
   ConversationUnavailable,
@@ -7,6 +8,7 @@ import {
   ServerUnavailable,
   TooManyRequests,
   TurnledgerError,
+  type ErrorDetails,
   type ErrorFacts,
 } from "./errors.js";
 
@@ -130,7 +132,7 @@ export class Wire {
     const [only, other] = data;
     if (only && !other) return only.id;
     const names = data.slice(0, 20).map((each) => each.id);
-    throw errorOf("invalid_input", `Say which model shall answer, there or to the client: ${names.join(", ")}.`);
+    throw errorOf("invalid_input", `Say which model shall answer: ${names.join(", ")}.`);
   }
 
   /** Send it once. Throws the error that the server answers with, ServerUnavailable if none does, and the reason of
@@ -279,8 +281,8 @@ export class Tries {
 }
 
 /** Nobody answered, or not to the end. */
-export function unanswered(why: string, facts: ErrorFacts = {}): TurnledgerError {
-  return errorOf("server_unavailable", why, { isRetryable: true, ...facts });
+export function unanswered(why: string): TurnledgerError {
+  return errorOf("server_unavailable", why, { isRetryable: true });
 }
 
 /** Whether it may have been done, though nobody said so. */
@@ -306,25 +308,25 @@ export function parsed(text: string): unknown {
 
 /** The error that an answer or an event tells. Within a stream there is no status: the type says whose fault it is. */
 export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): TurnledgerError {
-  let said: { error?: { code?: string | null; message?: string; type?: string; param?: string | null } } = {};
+  let said: ErrorDetails = {};
   try {
-    said = JSON.parse(body) as typeof said;
+    said = JSON.parse(body) as ErrorDetails;
+    if (said.chat) said = { ...said, chat: camel(said.chat) };
   } catch {
     // Something in between answered, in words of its own.
   }
-  const { code, message, type, param } = said.error ?? {};
+  const { code, message, type } = said.error ?? {};
   const { isRetryable = /^(server|rate_limit)_error$/.test(type ?? ""), status } = facts;
   return errorOf(
     code ?? `status_${status}`,
     message ?? `Something answered with status ${status}. Check the address.`,
-    { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: { ...said, type, param } },
+    { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: said },
     otherwise,
   );
 }
 
 function refusal({ status, headers }: Response, body: string): TurnledgerError {
-  const wait = headers.get("retry-after");
-  const seconds = wait ? Number(wait) : NaN;
+  const seconds = parseFloat(headers.get("retry-after") ?? "");
   const isRetryable = TRANSIENT.includes(status) && headers.get("x-should-retry") !== "false";
   const facts = {
     status,

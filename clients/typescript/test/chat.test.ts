@@ -175,7 +175,7 @@ test("moves happen once: each has a key of its own", async () => {
   ] as const) {
     const [heard] = await asked(LISTED, call);
     assert.deepEqual([heard.method, heard.path, heard.body], ["POST", `/api/chats/${CHAT}/${path}`, said]);
-    assert.match(heard.headers["idempotency-key"] ?? "", /^[0-9a-f]{32}$/);
+    assert.match(heard.headers["idempotency-key"] ?? "", /^\d+(-\d+){3}$/);
   }
   const [heard, fork] = await asked(LISTED, (chat) => chat.fork({ idempotencyKey: "mine" }));
   assert.deepEqual([heard.headers["idempotency-key"], fork.id], ["mine", CHAT]);
@@ -244,7 +244,11 @@ test("a file comes line by line, and one that is cut off says so", async () => {
   );
   assert.equal(heard.path, `/api/chats/${CHAT}/export?format=markdown`);
   assert.deepEqual(lines, ["a", "bc", "d"]);
-  const server = new ScriptedServer(error(503, "shutting_down"), { pieces: ["a\n", "b"], ending: "cut" });
+  const server = new ScriptedServer(
+    error(503, "shutting_down"),
+    { pieces: [], ending: "cut" },
+    { pieces: ["a\n", "b"], ending: "cut" },
+  );
   const read: string[] = [];
   await assert.rejects(async () => {
     for await (const line of server.client().chats.open(CHAT).export()) read.push(line);

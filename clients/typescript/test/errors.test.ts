@@ -22,7 +22,7 @@ test("an error is of the class of its code, with what is known of it", async () 
   assert(problem instanceof errors.ConversationDeleted && problem instanceof errors.ConversationUnavailable);
   const { code, status, requestId, message, name, isRetryable, details } = problem;
   assert.deepEqual(
-    [code, status, requestId, message, name, isRetryable, details["type"]],
+    [code, status, requestId, message, name, isRetryable, details.error?.type],
     [
       "conversation_deleted",
       410,
@@ -67,8 +67,8 @@ test("codes that are names of other things are no classes", () => {
 });
 
 test("a revision conflict brings the chat as it is by now", async () => {
-  const body = { error: { message: "m", type: "t", param: null, code: "revision_conflict" }, chat: { title: "Hers" } };
+  const body = { error: { message: "m", type: "t", param: null, code: "revision_conflict" }, chat: { title: "Hers", turn_count: 1 } };
   const problem = await told(json(body, 412));
   assert(problem instanceof errors.RevisionConflict);
-  assert.deepEqual(problem.details["chat"], { title: "Hers" });
+  assert.deepEqual(problem.details.chat, { title: "Hers", turnCount: 1 });
 });

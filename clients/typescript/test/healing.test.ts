@@ -252,6 +252,14 @@ test("an answer is the turn as it was committed", async () => {
   server.done();
 });
 
+test("who may run turns but not read them is told the answer to what was asked", async () => {
+  const server = new ScriptedServer(events(WHOLE), error(403, "missing_scope"), standing("Hello"));
+  assert.equal((await chatOf(server).send("Hi")).text, "Hello");
+  const [first, , last] = server.heard;
+  assert.deepEqual(last, { ...first, body: { ...first?.body, stream: false } });
+  server.done();
+});
+
 test("an answer can be had though its events were not read to the end", async () => {
   const server = new ScriptedServer(
     events(WHOLE.slice(0, 2), "silence"),

@@ -38,6 +38,7 @@ export class ScriptedServer {
   /** How long the client paused, in order. */
   readonly pauses: number[] = [];
   now = 0;
+  #surplus = 0;
   readonly #script: (Scripted | typeof REFUSED)[];
   readonly #silences = new Set<() => void>();
 
@@ -65,6 +66,7 @@ export class ScriptedServer {
   /** Check that all that is scripted was asked for, and that no timer is left. */
   done(): void {
     assert.equal(this.#script.length, 0, "not all of the script was played");
+    assert.equal(this.#surplus, 0, "more was asked than is scripted");
     assert.equal(this.#silences.size, 0, "a timer is left");
   }
 
@@ -89,7 +91,10 @@ export class ScriptedServer {
     const said = typeof body === "string" && headers["content-type"] === "application/json" ? JSON.parse(body) : body;
     this.heard.push({ method, path: url.replace("http://server.test", ""), headers, body: said });
     const next = this.#script.shift();
-    if (next === undefined) throw new Error(`nothing is scripted for ${method} ${url}`);
+    if (next === undefined) {
+      this.#surplus += 1;
+      throw new Error(`nothing is scripted for ${method} ${url}`);
+    }
     if (next === REFUSED) return Promise.reject(new TypeError("fetch failed"));
     next.meanwhile?.();
     if (request.signal?.aborted) return Promise.reject(request.signal.reason);

@@ -23,6 +23,7 @@ from typer.testing import CliRunner
 from tests.crash.killed_server import environment
 from tests.crash.served import completion, request
 from tests.crash.several_workers import SeveralWorkers, several_workers
+from tests.unit.server.logging_kept import kept_logging
 from turnledger.cli.main import app
 from turnledger.server.listening import bind
 from turnledger.server.settings import ModelSettings, Settings
@@ -174,14 +175,16 @@ async def test_settings_are_read_anew_and_a_mistake_in_them_changes_nothing(tmp_
 def test_a_store_that_cannot_be_opened_is_told_as_by_one_process(tmp_path: Path) -> None:
     (tmp_path / "chats.db").write_text("this is not a database" * 100)
     flags = ["serve", "--port", "0", "--workers", "2", "--store", f"sqlite:///{tmp_path}/chats.db"]
-    told = [CliRunner().invoke(app, command) for command in (flags, [*flags, "--workers", "1"])]
+    with kept_logging():
+        told = [CliRunner().invoke(app, command) for command in (flags, [*flags, "--workers", "1"])]
     assert [each.exit_code for each in told] == [2, 2]
     assert told[0].stderr.startswith("not_a_store: ")
     assert told[0].stderr == told[1].stderr
 
 
 def test_a_store_in_memory_is_refused() -> None:
-    done = CliRunner().invoke(app, ["serve", "--port", "0", "--workers", "2", "--store", "memory:"])
+    with kept_logging():
+        done = CliRunner().invoke(app, ["serve", "--port", "0", "--workers", "2", "--store", "memory:"])
     assert done.exit_code == 2
     assert done.stderr.startswith("invalid_settings: --workers: several processes cannot share")
     assert "--store sqlite:" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -65,6 +66,8 @@ def keys_kept() -> Iterator[None]:
     quiet = [*before[:6], list(before[6])]
     quiet[0] &= ~termios.ICRNL  # else Enter would not be Enter when it is read
     quiet[3] &= ~(termios.ECHO | termios.ICANON)
+    # Ctrl-Z waits for the prompt, which leaves the terminal in order.
+    quiet[6][termios.VSUSP] = bytes([os.fpathconf(terminal, "PC_VDISABLE")])
     termios.tcsetattr(terminal, termios.TCSADRAIN, quiet)
     try:
         yield

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -33,8 +32,6 @@ from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import ConversationId
 
-_USER = re.compile(r"//[^/?#]*@")
-"""Who is named in an address, maybe with a password: not to be shown."""
 PATIENCE = 2.0
 """Seconds that tidying may take at the end."""
 
@@ -42,7 +39,7 @@ PATIENCE = 2.0
 def open_server(url: str, api_key: str | None, scope: str | None) -> OnServer:
     """The chats that a token opens on a server; nothing is asked of it yet."""
     looking = AsyncClient(url, api_key, retries=Retries(times=1))
-    return OnServer(AsyncClient(url, api_key), looking, _USER.sub("//", url, count=1), scope)
+    return OnServer(AsyncClient(url, api_key), looking, url, scope)
 
 
 class OnServer:
@@ -229,8 +226,15 @@ class Followed(_Streamed):
         self._chat = chat
         self._turn = turn
 
+    @property
+    def turn(self) -> str:
+        return self._turn
+
     async def _begun(self) -> AsyncTurnStream:
         return await self._chat.events(self._turn)
+
+    async def stop(self) -> None:
+        await self._chat.stop(self._turn, policy=OnStop.KEEP.value)
 
 
 def seen_chat(info: ChatInfo) -> SeenChat:

@@ -18,11 +18,6 @@ from turnledger.runners.chat_model import ChatModel
 if TYPE_CHECKING:
     from turnledger.server.settings import Settings
 
-NEEDS_SERVER = (
-    "What turnledger.toml says is read by the server's packages. Install them with: "
-    "pip install 'turnledger[server]'. Or name a --store, which the demo model answers in, or a --server."
-)
-
 
 class Options(Struct, frozen=True, kw_only=True):
     """What the command line says of the place."""
@@ -91,21 +86,12 @@ class _Told(NamedTuple):
 
     store: str
     models: KnownModels
-    limits: Limits | None = None
-    title_model: str | None = None
+    limits: Limits
+    title_model: str | None
 
 
 def _told(options: Options, environ: Mapping[str, str]) -> _Told:
-    try:
-        from turnledger.server.models import make_models
-
-        settings = _settings(options, environ)
-    except ModuleNotFoundError as problem:
-        if (problem.name or "").partition(".")[0] == "turnledger":
-            raise
-        if options.store is None or options.config is not None or options.upstream is not None:
-            raise InvalidInput(NEEDS_SERVER) from None
-        return _Told(options.store, DemoOnly())
+    settings = _settings(options, environ)
     _check_kept(settings, options)
     limits = Limits(
         owner_bytes=settings.limits.owner_bytes,
@@ -113,7 +99,15 @@ def _told(options: Options, environ: Mapping[str, str]) -> _Told:
         turn_bytes=settings.limits.turn_bytes,
         restore_time=settings.chats.restore_for,
     )
-    return _Told(settings.store, make_models(settings, environ), limits, settings.chats.title_model)
+    return _Told(settings.store, _models(settings, environ), limits, settings.chats.title_model)
+
+
+def _models(settings: Settings, environ: Mapping[str, str]) -> KnownModels:
+    if not settings.models and settings.upstream is None:
+        return DemoOnly()  # it needs nothing of what a server needs
+    from turnledger.server.models import make_models
+
+    return make_models(settings, environ)
 
 
 def _check_kept(settings: Settings, options: Options) -> None:

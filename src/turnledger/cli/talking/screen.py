@@ -21,6 +21,9 @@ from turnledger.cli.talking.markdown import THEME, Block, Markdown
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"  # where the terminal knows it: show nothing in between
 _HIDE, _SHOW = "\x1b[?25l", "\x1b[?25h"
+# Terminals differ in how wide they show some letters. A line that changes takes one row all the same: it is
+# cut where it would be broken, and shown whole once it is settled.
+_CUT, _BREAK = "\x1b[?7l", "\x1b[?7h"
 
 
 def console_for(file: TextIO) -> Console:
@@ -125,10 +128,12 @@ class Screen:
             self._out("".join(f"{line}\n" for line in settled))
         else:
             up = f"\r\x1b[{len(self._live)}A" if self._live else ""
-            lines = [f"{line}\x1b[K\n" for line in (*settled, *live)]
+            lines = [f"{line}\x1b[K\n" for line in settled]
+            if live:
+                lines += [_CUT, *(f"{line}\x1b[K\n" for line in live), _BREAK]
             gone = "\x1b[J" if self._live else ""
             cursor = (_HIDE if live else "") + (_SHOW if self._live and not live else "")
-            if lines or gone or cursor:
+            if lines or gone:
                 self._out("".join((_BEGIN, cursor, up, *lines, gone, _END)))
         if settled:
             self._is_blank = settled[-1] == ""

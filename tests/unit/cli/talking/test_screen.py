@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pyte
 from rich.text import Text
 
 from tests.unit.cli.talking.paper import Paper
@@ -29,6 +30,19 @@ def test_what_changes_is_written_over_and_gone_in_the_end() -> None:
     paper.screen.blocks([Block("A *little* more")])
     paper.screen.settle()
     assert paper.lines == ["before", "", "A little more"]
+
+
+def test_a_line_that_the_terminal_shows_wider_than_was_thought_takes_one_row() -> None:
+    paper = Paper(10, 12)
+    paper.screen.say(Text("before"))
+    paper.screen.blocks((), Block("123456789\u2764"), "status")  # nine columns, and one or two
+    wider = paper.written.replace("\u2764", "\u65e5")
+    assert (
+        paper.written.index("\x1b[?7l") < paper.written.index("123456789") < paper.written.index("\x1b[?7h")
+    )
+    window = pyte.Screen(10, 12)
+    pyte.Stream(window).feed(wider.replace("\n", "\r\n"))
+    assert [line.rstrip() for line in window.display][3] == "status"
 
 
 def test_of_a_block_higher_than_the_window_the_end_is_shown() -> None:

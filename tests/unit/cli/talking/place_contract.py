@@ -1,0 +1,135 @@
+"""What the terminal needs of the place where the chats are, whichever it is."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from turnledger.cli.talking.place import Place, Talk, Wish
+from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable
+from turnledger.model.attempt import AttemptState
+from turnledger.model.event import TextDelta, TurnFinished
+from turnledger.model.turn import TurnKind
+
+STALLING = "scripted"
+"""A model that says `You said`, and then nothing."""
+
+
+def wish(text: str, key: str = "", model: str = "demo", **more: str) -> Wish:
+    return Wish(model=model, text=text, idempotency_key=key or text, **more)  # type: ignore[arg-type]
+
+
+async def told(talk: Talk, asked: Wish) -> str:
+    events = [event async for event in talk.ask(asked)]
+    assert isinstance(events[-1], TurnFinished)
+    return "".join(event.text for event in events if isinstance(event, TextDelta))
+
+
+class PlaceContract:
+    """Inherit from it, and have a fixture `place` with the models `demo` and `scripted`."""
+
+    async def test_a_chat_is_there_with_its_first_turn(self, place: Place) -> None:
+        talk = place.new()
+        assert talk.id is None
+        with pytest.raises(ConversationNotFound):
+            await talk.look()
+        assert await told(talk, wish("Hello")) == 'You said "Hello". I remember nothing before that.'
+        seen = await talk.look()
+        assert [(turn.number, turn.asked, turn.kind) for turn in seen.turns] == [
+            (1, "Hello", TurnKind.COMPLETED)
+        ]
+        assert (seen.chat.id, seen.chat.title, seen.chat.turns) == (talk.id, "Hello", 1)
+        assert [chat.id for chat in await place.chats()] == [talk.id]
+        again = await (await place.open(str(talk.id))).look()
+        assert [turn.id for turn in again.turns] == [turn.id for turn in seen.turns]
+        assert "demo" in await place.models()
+
+    async def test_what_is_not_there_is_told(self, place: Place) -> None:
+        with pytest.raises(ConversationNotFound):
+            await (await place.open("no-such-key")).look()
+        with pytest.raises(InvalidId):
+            await (await place.open("conv_nonsense")).look()
+
+    async def test_a_failed_turn_raises_behind_its_end_and_the_same_again_is_said_once(
+        self, place: Place
+    ) -> None:
+        talk = place.new()
+        events = []
+        with pytest.raises(ModelUnavailable):
+            async for event in talk.ask(wish("/fail after 2", "k")):
+                events.append(event)
+        assert isinstance(events[-1], TurnFinished)
+        assert events[-1].state is AttemptState.FAILED
+        assert await told(talk, wish("Hello", "once")) == await told(talk, wish("Hello", "once"))
+        assert [turn.asked for turn in (await talk.look()).turns] == ["Hello"]
+
+    async def test_a_turn_that_runs_is_followed_and_stopped_and_kept(self, place: Place) -> None:
+        talk = place.new()
+        answering = talk.ask(wish("Stall", model=STALLING))
+        said = ""
+        async for event in answering:
+            if isinstance(event, TextDelta):
+                said += event.text
+            if said == "You said":
+                seen = await talk.look()
+                assert seen.running is not None
+                assert (seen.running.id, seen.running.asked) == (answering.turn, "Stall")
+                followed = talk.follow(seen.running.id)
+                await followed.stop()
+                assert isinstance([event async for event in followed][-1], TurnFinished)
+                said = "stopped"
+        (turn,) = (await talk.look()).turns
+        assert turn.kind is TurnKind.INTERRUPTED
+        assert "".join(item.text for item in turn.output) == "You said"
+
+    async def test_versions_branches_and_forks(self, place: Place) -> None:
+        talk = place.new()
+        await told(talk, wish("One"))
+        await told(talk, wish("Two"))
+        first, second = (await talk.look()).turns
+        await told(talk, wish("Two and a half", replaces=second.id))
+        await told(talk, wish("", "again", regenerates=(await talk.look()).turns[-1].id))
+        versions = await talk.versions((await talk.look()).turns[-1].id)
+        assert [version.turn.asked for version in versions] == ["Two", "Two and a half", "Two and a half"]
+        await talk.switch(versions[0].branch)
+        assert [turn.asked for turn in (await talk.look()).turns] == ["One", "Two"]
+        assert [turn.asked for turn in (await talk.look(before=2)).turns] == ["One"]
+        assert [branch.length for branch in await talk.branches()] == [2, 2, 2]
+        assert [branch.is_current for branch in await talk.branches()] == [False, False, True]
+        await talk.undo(second.id)
+        assert [turn.asked for turn in (await talk.look()).turns] == ["One"]
+        forked = await talk.fork(first.id, "Another")
+        assert forked.id != talk.id
+        assert (await forked.look()).chat.title == "Another"
+        assert [turn.asked for turn in (await forked.look()).turns] == ["One"]
+
+    async def test_chats_are_found_named_pinned_exported_and_deleted(self, place: Place) -> None:
+        talk, other = place.new(), place.new()
+        await told(talk, wish("Cats and dogs"))
+        await told(other, wish("The weather"))
+        (found,) = await place.chats("dogs")
+        assert (found.id, found.found[slice(*found.marks[0])]) == (talk.id, "dogs")
+        await talk.rename("Animals")
+        await talk.pin(True)
+        seen = (await talk.look()).chat
+        assert (seen.title, seen.is_pinned) == ("Animals", True)
+        markdown = b"".join([piece async for piece in talk.export(is_markdown=True)])
+        assert markdown.startswith(b"# Animals")
+        lines = b"".join([piece async for piece in talk.export(is_markdown=False)])
+        assert lines.count(b"\n") == 2
+        await other.archive()
+        assert [chat.id for chat in await place.chats()] == [talk.id]
+        await talk.delete()
+        assert await place.chats() == []
+
+    async def test_what_happens_is_told(self, place: Place) -> None:
+        talk = place.new()
+        await told(talk, wish("Hello"))
+        changes = place.changes()
+        heard = asyncio.ensure_future(anext(changes))
+        number = 0
+        while not heard.done():  # the first may come before somebody listens
+            number += 1
+            await told(talk, wish(f"Again {number}"))
+        assert heard.result() == talk.id
