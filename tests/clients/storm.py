@@ -1,4 +1,4 @@
-"""A storm: `python -m tests.clients.storm [--client python|async|typescript] --seconds 60 --seed 7`
+"""A storm: `python -m tests.clients.storm [--client python|async|typescript|mixed] --seconds 60 --seed 7`
 
 Long answers are streamed over a wire that breaks at random, from a server that is killed -9, told to end
 and started again meanwhile, on one SQLite file. Every stream must tell each event once and come to its end,
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -203,7 +202,7 @@ class Storm:
             while not any(change["chat"] == last["id"] for change in self.notes.changes):
                 self._told.clear()
                 await self._told.wait()
-        await self._do("cancel", command=self._following.id)
+        await self._do("cancel", "one", command=self._following.id)
         await following
 
     async def _edit(self, client: str, number: int) -> None:
@@ -357,7 +356,7 @@ async def storm(
 
 
 async def _main(given: argparse.Namespace) -> None:
-    for client in given.client or CLIENTS:
+    for client in given.client or (*CLIENTS, "mixed"):
         begun = time.monotonic()
 
         def is_over(_: Notes, begun: float = begun) -> bool:
@@ -377,12 +376,11 @@ async def _main(given: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.clients.storm", description=__doc__)
-    parser.add_argument("--client", action="append", choices=CLIENTS)
+    parser.add_argument("--client", action="append", choices=(*CLIENTS, "mixed"))
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1, help="processes of the server")
     asyncio.run(_main(parser.parse_args()))
-    sys.exit(0)
 
 
 if __name__ == "__main__":
