@@ -27,7 +27,7 @@ def server() -> Iterator[ServerProcess]:
 
 def test_the_openai_client_needs_one_header(server: ServerProcess, tmp_path: Path) -> None:
     recipe = Recipe("openai-client", tmp_path, {TURNLEDGER: server.url})
-    assert recipe.check() == 5
+    assert recipe.check() == 4
 
 
 @CURL

@@ -4,7 +4,18 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { errors } from "../src/index.js";
-import { CHAT, CHAT_INFO, error, json, REFUSED, ScriptedServer } from "./scripted-server.js";
+import {
+  all,
+  CHAT,
+  CHAT_INFO,
+  error,
+  events,
+  finished,
+  json,
+  REFUSED,
+  ScriptedServer,
+  STARTED,
+} from "./scripted-server.js";
 
 const info = json({ ...CHAT_INFO, turns: [], before: null, attempts: [] });
 
@@ -113,6 +124,33 @@ test("the token goes with each request, and may be another each time", async () 
     server.heard.map((each) => each.headers["authorization"]),
     ["Bearer tlt_1", "Bearer tlt_2"],
   );
+});
+
+test("a signal that outlives a call knows nothing of it any more", async () => {
+  const { signal } = new AbortController();
+  let listeners = 0;
+  const { addEventListener, removeEventListener } = signal;
+  signal.addEventListener = (...given: any[]) => (++listeners, (addEventListener as any).apply(signal, given));
+  signal.removeEventListener = (...given: any[]) => (--listeners, (removeEventListener as any).apply(signal, given));
+  const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), info);
+  await server.client().chats.open(CHAT).info({ signal });
+  const streaming = new ScriptedServer(events([STARTED], "cut"), events([finished()], "end", 2));
+  await all(streaming.client().chats.open(CHAT).send("Hi", { stream: true, signal }));
+  const left = new ScriptedServer(events([STARTED], "silence"));
+  for await (const _ of left.client().chats.open(CHAT).send("Hi", { stream: true, signal })) break;
+  const failing = new ScriptedServer(error(400, "invalid_input"));
+  await assert.rejects(failing.client().chats.open(CHAT).send("Hi", { signal }), errors.InvalidInput);
+  assert.equal(listeners, 0);
+});
+
+test("who leaves leaves no connection open", async () => {
+  const server = new ScriptedServer(events([STARTED, STARTED], "silence"));
+  for await (const _ of server.client().chats.open(CHAT).send("Hi", { stream: true })) break;
+  server.done();
+  const lines = new ScriptedServer({ pieces: ["a\nb\n"], ending: "silence" });
+  for await (const _ of lines.client().chats.open(CHAT).export()) break;
+  await Promise.resolve();
+  lines.done();
 });
 
 test("a signal that was given before anything is sent sends nothing", async () => {

@@ -60,7 +60,14 @@ def test_a_certificate_that_is_not_trusted_is_hopeless() -> None:
     ],
 )
 def test_a_server_of_this_machine_is_asked_directly(base_url: str, asks_proxies: bool) -> None:
-    assert address(base_url).http_options["trust_env"] is asks_proxies
+    options = address(base_url).http_options
+    assert options["trust_env"] is asks_proxies
+    assert asks_proxies is ("verify" not in options)  # all authorities are, by default
+
+
+def test_for_a_server_without_tls_no_certificates_are_read() -> None:
+    trusted = address("http://localhost").http_options["verify"]
+    assert (trusted.cert_store_stats()["x509"], trusted.verify_mode) == (0, ssl.CERT_REQUIRED)
 
 
 def test_a_request_carries_what_was_said() -> None:
