@@ -131,6 +131,7 @@ class CutOff(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.send_response(200)
+        self.send_header("content-type", "application/x-ndjson")
         self.send_header("content-length", "1000")
         self.end_headers()
         self.wfile.write(b'{"type":"chat"}\n{"type":"tu')
