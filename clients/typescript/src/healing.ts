@@ -91,7 +91,6 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
     if (type === "error") throw told(data, { requestId }, ServerUnavailable);
-    isEmpty = false;
     const number = Number(id);
     if (number <= followed.last) {
       if (type !== "turn.finished" || !followed.isHeard) continue;
@@ -111,6 +110,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       tries.count = followed.attempt - 1; // however much was told in between
       throw failure; // and what comes next takes its place: nobody is told of this end
     }
+    isEmpty = false;
     followed.last = number;
     followed.isHeard = true;
     if (event.type === "text.delta") followed.text += event.text;
