@@ -4,7 +4,7 @@ import { errorOf } from "./error-of.js";
 import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
-import { parsed, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
+import { parsed, stranger, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
 
 /** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
 const OF_THE_PROCESS = [
@@ -89,13 +89,12 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
     if (type === "error") throw told(data, { requestId }, ServerUnavailable);
-    isEmpty = false;
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
     const isOld = number <= followed.last;
     if (isOld && !(isLast && followed.isHeard)) continue;
-    if (number > followed.last + 1) throw unanswered("The stream has a gap.");
+    if (number > followed.last + 1) throw unanswered("The stream broke off.");
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
       followed.isVoid = true;
@@ -107,6 +106,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       yield restarted(followed);
       return false;
     }
+    isEmpty = false;
     followed.last = number;
     followed.isHeard = true;
     if (event.type === "text.delta") followed.text += event.text;
@@ -145,7 +145,7 @@ function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
   followed.head ??= headers;
   followed.turn = headers.get("x-turn-id");
-  if (!followed.turn) throw errorOf("request_failed", "That is no Turnledger server. Check the address.");
+  if (!followed.turn) throw stranger();
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;
