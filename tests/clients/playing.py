@@ -108,7 +108,7 @@ class Play:
             self._step = step
             try:
                 await self._play(step)
-            except (NotAsWritten, KeyError, IndexError) as problem:
+            except (NotAsWritten, Refused, KeyError, IndexError) as problem:
                 raise NotAsWritten(f"{problem}\n    at {step}") from problem
 
     async def _play(self, step: Step) -> None:
@@ -154,6 +154,7 @@ class Play:
     async def _start(self, step: Step) -> None:
         asked = step["start"]
         started = self._started[asked["as"]] = self._begin(asked)
+        await asyncio.sleep(0)  # commands are begun in the order of their steps
         heard = step.get("heard")
         if isinstance(heard, int):
             await started.until(lambda events: len(events) >= heard)

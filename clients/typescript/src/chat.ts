@@ -342,10 +342,14 @@ export async function* linesOf(
   path: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<string, void, undefined> {
-  const read = async ({ pieces }: Reply): Promise<[string | void, Reply["pieces"]]> => [
-    (await pieces.next()).value,
-    pieces,
-  ];
+  const read = async ({ headers, pieces, close }: Reply): Promise<[string | void, Reply["pieces"]]> => {
+    // A page of something that stands between, as for logging in, is no file.
+    if (!/ndjson|markdown/.test(headers.get("content-type")!)) {
+      close();
+      throw errorOf("request_failed", "The answer was not a file.");
+    }
+    return [(await pieces.next()).value, pieces];
+  };
   const [first, rest] = await wire.ask({ path }, signal, read);
   const cut = lineCutter();
   try {

@@ -14,7 +14,8 @@ import {
 
 /** How long to wait, in milliseconds. */
 export interface Timeouts {
-  /** For the next byte of an answer, the first one included. A server that has nothing to say says so sooner. */
+  /** For the next byte of an answer, the first one included. A server that has nothing to say says so sooner. What is
+   * sent has time of its own. */
   silence: number;
 }
 
@@ -95,6 +96,8 @@ export interface Reply {
 }
 
 const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
+/** Bytes that are on their way after a millisecond, also where it is slow: nobody is told how far an upload is. */
+const UPLOADED = 16;
 const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
 
 export class Wire {
@@ -141,10 +144,9 @@ export class Wire {
     const controller = new AbortController();
     const unchain = chain(signal, controller);
     let disarm = (): void => {};
-    const arm = (): void => {
-      disarm();
+    const arm = (extra = 0): void => {
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
-      disarm = timer(silence, () => controller.abort(unanswered("The server is silent.")));
+      disarm = timer(silence + extra, () => controller.abort(unanswered("The server is silent.")));
     };
     const close = (): void => {
       disarm();
@@ -159,9 +161,9 @@ export class Wire {
     let response: Response;
     try {
       const headers = await this.#headers(asked);
-      arm();
       controller.signal.throwIfAborted();
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
+      arm(sizeOf(body) / UPLOADED);
       const request = { method, headers, body, signal: controller.signal, cache: "no-store" } as const;
       response = await this.options.fetch(this.base + path, request);
       disarm();
@@ -337,6 +339,10 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
   if (status === 401 || status === 403) return told(body, facts, NotAdmitted);
   if (status === 429) return told(body, facts, TooManyRequests);
   return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : undefined);
+}
+
+function sizeOf(body: string | Blob | null): number {
+  return typeof body === "string" ? body.length : (body?.size ?? 0);
 }
 
 /** The same without what is undefined. */

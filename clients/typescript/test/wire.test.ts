@@ -14,6 +14,7 @@ import {
   json,
   REFUSED,
   ScriptedServer,
+  SILENCE,
   STARTED,
 } from "./scripted-server.js";
 
@@ -111,6 +112,12 @@ test("what is gone after a lost answer was deleted; without one, it is an error"
   server.done();
   const gone = new ScriptedServer(error(410, "conversation_deleted"));
   await assert.rejects(gone.client().chats.open(CHAT).delete(), errors.ConversationDeleted);
+});
+
+test("what is long has time to arrive", async () => {
+  const server = new ScriptedServer({ pieces: ['{"done":{}}'] });
+  await server.client().importChats("a".repeat(1_600_000));
+  assert.deepEqual(server.waits, [SILENCE + 100_000, SILENCE, SILENCE]);
 });
 
 test("the token goes with each request, and may be another each time", async () => {

@@ -16,6 +16,7 @@ from tests.unit.client.scripted import (
     TURN,
     UNREACHED,
     begun,
+    file,
     finished,
     reading,
     refused,
@@ -191,7 +192,7 @@ def test_timeouts_are_those_that_were_given() -> None:
 
 def test_lists_exports_imports_and_changes() -> None:
     page = told({"data": [INFO], "next": None, "as_of": "here"})
-    lines = reading(b"one\n", b"two\n")
+    lines = file(b"one\n", b"two\n")
     done = told({"done": {}})
     change = reading(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
     served = Served(page, lines, done, change, refused(401, "invalid_api_key"))
