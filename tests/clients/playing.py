@@ -63,6 +63,7 @@ class Play:
         self.remembered: dict[str, Any] = {
             "scope": f"scope-{unique}",
             "unique": f"word-{unique}",
+            "odd": f"Schlüssel/🔑 100%?&=# {unique}",
             "base_url": place.base_url,
             **place.knows,
         }
