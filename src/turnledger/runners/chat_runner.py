@@ -102,7 +102,17 @@ class ChatRunner:
 class _Answer:
     """The answer so far, on its way into a turn."""
 
-    __slots__ = ("_calls", "_has_text", "_model", "_once", "_refusal", "_turn", "_usage", "finish_reason", "id")
+    __slots__ = (
+        "_calls",
+        "_has_text",
+        "_model",
+        "_once",
+        "_refusal",
+        "_turn",
+        "_usage",
+        "finish_reason",
+        "id",
+    )
 
     def __init__(self, turn: RunningTurn) -> None:
         self._turn = turn
