@@ -21,7 +21,9 @@ CURL = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ServerProcess]:
-    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+    # Nobody reads the log while it runs: it must not fill its pipe.
+    flags = ("--port", "0", "--store", "memory:", "--log-level", "error")
+    with started("turnledger", "serve", *flags) as server:
         yield server
 
 

@@ -37,6 +37,8 @@ export class ScriptedServer {
   readonly heard: Heard[] = [];
   /** How long the client paused, in order. */
   readonly pauses: number[] = [];
+  /** How long it would have waited for the server, in order. */
+  readonly waits: number[] = [];
   now = 0;
   #surplus = 0;
   readonly #open = new Set<AbortSignal>();
@@ -73,7 +75,8 @@ export class ScriptedServer {
   }
 
   #timer(milliseconds: number, then: () => void): () => void {
-    if (milliseconds === SILENCE) {
+    if (milliseconds >= SILENCE) {
+      this.waits.push(milliseconds);
       this.#silences.add(then);
       return () => this.#silences.delete(then);
     }

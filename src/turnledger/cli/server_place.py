@@ -23,7 +23,7 @@ from turnledger.cli.told import (
     turns_told,
 )
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
-from turnledger.errors import InvalidInput, NotAdmitted, TokenNotFound
+from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
 from turnledger.model.token_text import is_token_text
 from turnledger.model.transfer_report import ImportReport
 
@@ -51,6 +51,10 @@ async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) ->
                 "Set it to the text of a token." if api_key is None else "Set it to that of another token."
             )
             problem.args = (f"{problem} The command line comes with the token in {API_KEY}. {remedy}",)
+            raise
+        except RequestFailed as problem:
+            # Which one that is may have been said long ago, in the environment.
+            problem.args = (f"{problem} It was asked of {url}.",)
             raise
 
 

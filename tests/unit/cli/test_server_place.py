@@ -148,6 +148,7 @@ def test_a_server_that_is_not_there_is_told_soon(monkeypatch: pytest.MonkeyPatch
     done = run("chats", "list", "--server", "http://127.0.0.1:1")
     assert (done.exit_code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("server_unavailable: ")
+    assert done.stderr.endswith(" It was asked of http://127.0.0.1:1.\n")
 
 
 class CutOff(BaseHTTPRequestHandler):
@@ -155,6 +156,7 @@ class CutOff(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.send_response(200)
+        self.send_header("content-type", "application/x-ndjson")
         self.send_header("content-length", "1000")
         self.end_headers()
         self.wfile.write(b'{"type":"chat"}\n{"type":"tu')

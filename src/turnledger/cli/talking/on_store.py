@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
-from typing import Any
 
 from turnledger.chat import Chat
 from turnledger.cli.talking.naming import Naming
@@ -18,6 +17,7 @@ from turnledger.cli.talking.place import (
     Version,
     Wish,
     text_of,
+    without_messages,
 )
 from turnledger.cli.talking.store_models import StoreModels
 from turnledger.engine.block import TurnBlock
@@ -298,14 +298,15 @@ async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
 
 
 def seen_turn(turn: Turn, hidden: Collection[int]) -> SeenTurn:
-    details: dict[str, Any] = dict(turn.details)
+    """A turn without the items at these places."""
+    asked = left_of(turn.input, hidden)
     return SeenTurn(
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
-        asked=text_of(left_of(turn.input, hidden)),
-        output=left_of(turn.output, hidden, len(turn.input)),
-        details=details,
+        asked=text_of(asked),
+        output=(*without_messages(asked), *left_of(turn.output, hidden, len(turn.input))),
+        details=dict(turn.details),
     )
 
 
