@@ -143,9 +143,10 @@ function restarted(followed: Followed): TurnEvent {
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
 function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
+  const turn = headers.get("x-turn-id");
+  if (!turn || turn.length < 37) throw stranger(headers); // a part of an id is none
   followed.head ??= headers;
-  followed.turn = headers.get("x-turn-id");
-  if (!followed.turn) throw stranger();
+  followed.turn = turn;
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;
