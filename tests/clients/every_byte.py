@@ -43,9 +43,9 @@ SILENCE = 0.25
 CLIENT = {
     "model": "demo",
     "timeouts": {"connect": 5, "silence": SILENCE, "write": SILENCE},
-    "retries": {"times": 50, "first": 0.001, "most": 0.05, "patience": 20},
+    "retries": {"times": 1000, "first": 0.001, "most": 0.05, "patience": 100},
 }
-PATIENCE = 60.0
+PATIENCE = 120.0
 BATCH = 2000
 """Cases that one server is tried with."""
 SCOPE = re.compile(r"scope-\d+")

@@ -411,5 +411,12 @@ test("events of a turn that is only read are read on, and its failure is no erro
   const told = await all(chatOf(server).events(TURN, { after: 1 }));
   assert.deepEqual(told.map(short), ["2 b", "3 c", "4 finished"]);
   assert.deepEqual(asked(server), [READ(1), READ(2), READ(3)]);
-  assert.deepEqual(await all(chatOf(new ScriptedServer(events([]))).events(TURN)), []);
+});
+
+test("what was withdrawn is read once more to be sure, and then no more", async () => {
+  const withdrawn = new ScriptedServer(events([]), events([]));
+  assert.deepEqual(await all(chatOf(withdrawn).events(TURN)), []);
+  assert.deepEqual(asked(withdrawn), [READ(0), READ(0)]);
+  const broken = new ScriptedServer(events([]), events(WHOLE));
+  assert.equal((await all(chatOf(broken).events(TURN))).length, 4);
 });
