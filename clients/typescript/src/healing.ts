@@ -24,6 +24,9 @@ const OF_THE_PROCESS = [
   "commit_outcome_unknown",
 ];
 
+/** What is told to somebody whose token has ended. */
+const SHOWN_OUT = /_token"|"token_/;
+
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
 /** A turn on its way, as far as it is known. */
@@ -75,8 +78,9 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       }
     }
   } catch (problem) {
-    // Refused for good: that is an end, too.
-    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    // Refused for good: that is an end, too. Who is not let in may come back with another token.
+    const isOpen = problem instanceof NotAdmitted || !(problem instanceof TurnledgerError) || problem.isRetryable;
+    followed.isFinished ||= !isOpen;
     throw problem;
   } finally {
     followed.known();
@@ -89,7 +93,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
-    if (type === "error") throw told(data, { requestId }, ServerUnavailable);
+    if (type === "error") throw told(data, { requestId }, SHOWN_OUT.test(data) ? NotAdmitted : ServerUnavailable);
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
