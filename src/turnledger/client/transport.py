@@ -39,7 +39,11 @@ class Address:
         the environment: it refuses what came by one."""
         url = httpx2.URL(self.base_url)
         is_here = url.scheme == "http" and url.host in ("localhost", "127.0.0.1", "::1")
-        return {"limits": LIMITS, "trust_env": not is_here}
+        options: dict[str, Any] = {"limits": LIMITS, "trust_env": not is_here}
+        if url.scheme == "http":
+            # Reading the certificates of this machine takes longer than most requests. This trusts none.
+            options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return options
 
     def __repr__(self) -> str:
         return f"Address({self.base_url!r})"  # the api_key is not shown

@@ -79,3 +79,10 @@ def test_a_request_carries_what_was_said() -> None:
 def test_a_port_that_there_is_not_is_refused_at_once(port: int) -> None:
     with pytest.raises(InvalidInput, match="port"):
         address(f"http://127.0.0.1:{port}")
+
+
+def test_certificates_are_read_only_where_there_may_be_one() -> None:
+    trust = address("http://server.test").http_options["verify"]
+    assert trust.cert_store_stats()["x509_ca"] == 0
+    assert trust.verify_mode is ssl.CERT_REQUIRED
+    assert "verify" not in address("https://server.test").http_options
