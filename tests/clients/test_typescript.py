@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from tests.clients.typescript_package import PACKAGE, built
+from tests.unit.server.processes import started
 from turnledger import errors
 from turnledger.client.problems import OF_THE_PROCESS
 
 MOST_BYTES = 8000
+ANSWER = 'You said "One two three". I remember nothing before that.'
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """What no server tells: it answers with the turn instead; or it never started."""
 TREE = """
@@ -103,3 +106,14 @@ def test_it_uses_nothing_of_node(package: Path) -> None:
     sources = [path.read_text() for path in (package / "src").glob("*.ts")]
     assert sources
     assert not [each for each in sources if re.search(r"node:|process\.|Buffer|require\(", each)]
+
+
+def test_what_a_program_was_about_to_say_when_it_was_killed_is_said_once(
+    package: Path, tmp_path: Path
+) -> None:
+    script, box = str(package / "dist" / "test" / "crashing.js"), str(tmp_path / "unsent")
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        killed = subprocess.run(["node", script, server.url, box, "send"], timeout=60, check=False)
+        assert killed.returncode == -signal.SIGKILL
+        told = json.loads(run(package, "node", script, server.url, box, "resend"))
+    assert told == {"answers": [ANSWER], "turns": 1, "left": 0}

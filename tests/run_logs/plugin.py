@@ -110,12 +110,12 @@ class Written(logging.Handler):
         return False
 
     def emit(self, record: logging.LogRecord) -> None:
-        from turnledger.server.logs import _Where
+        from turnledger.server.logs import tell_where
 
         event = {name: value for name, value in vars(record).items() if name not in _USUAL}
         event |= {"event": record.getMessage(), "logger": record.name, "exc_info": record.exc_info}
-        told = _Where(with_message=False)(None, "", event)
-        self._lines.append(json.dumps(told, default=str) + "\n")
+        tell_where(event, with_message=False)
+        self._lines.append(json.dumps(event, default=str) + "\n")
 
     def flush(self) -> None:
         if self._lines:

@@ -59,8 +59,14 @@ def run(folder: Path, test: str, *flags: str) -> subprocess.CompletedProcess[str
     (folder / "conftest.py").write_text(REGISTERED)
     (folder / "test_leaking.py").write_text("\n".join(line[indent:] for line in lines))
     (folder / "pytest.ini").write_text("[pytest]\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *flags, str(folder)]
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}", "TMPDIR": str(folder)}
+    plugins = ["-p", "no:cacheprovider", "-p", "xdist.plugin", "-p", "anyio.pytest_plugin"]
+    command = [sys.executable, "-m", "pytest", "-q", *plugins, *flags, str(folder)]
+    env = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # of all that are installed, one takes a second
+        "TMPDIR": str(folder),
+    }
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 

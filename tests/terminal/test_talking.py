@@ -237,6 +237,23 @@ def test_what_is_typed_meanwhile_is_kept_and_the_terminal_is_left_as_it_was(home
         assert "Ctrl-C stops" not in window.everything
 
 
+def test_who_comes_back_after_a_crash_is_told_and_has_the_text_again(home: Home) -> None:
+    with Window("chat", home=home.path) as window:
+        window.ready()
+        window.say("Hello")
+        window.see("2 ›")
+        window.ready()
+        window.say("//stall after 2")
+        window.see("You said", times=2)
+        window.send_signal(signal.SIGKILL)
+        assert window.ended() == -signal.SIGKILL
+    with Window("chat", "--resume", home=home.path) as window:
+        window.see("✗ process_died: the process that ran it died")
+        window.ready()
+        assert window.last_input == "2 › //stall after 2"
+    assert len(home.turns()) == 1
+
+
 def test_without_colours(home: Home) -> None:
     with Window("chat", home=home.path, more={"NO_COLOR": "1"}) as window:
         window.ready()

@@ -134,7 +134,6 @@ test("the id of a chat is looked up where only its key is known", async () => {
 
 test("without a model there, the only one that the server has answers", async () => {
   const server = new ScriptedServer(json({ data: [{ id: "one" }] }), events([STARTED, finished()]), standing("a"));
-  await new ScriptedServer().client(); // names one
   await server
     .client({ model: undefined })
     .chats.open(CHAT)

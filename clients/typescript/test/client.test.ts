@@ -104,6 +104,15 @@ test("who is let in no more hears no changes", async () => {
   await assert.rejects(all(server.client().events()), errors.NotAdmitted);
 });
 
+test("changes are listened to from when they are asked for", async () => {
+  const server = new ScriptedServer({ pieces: [told("p1", { type: "start", at: 1 })], ending: "silence" });
+  const changes = server.client().events();
+  await new Promise((resolve) => setTimeout(resolve));
+  assert.equal(server.only.path, "/api/events");
+  changes.close();
+  server.done();
+});
+
 test("changes end when they are closed, also for who waits", async () => {
   const server = new ScriptedServer({ pieces: [told("p1", { type: "start", at: 1 })], ending: "silence" });
   const changes = server.client().events();

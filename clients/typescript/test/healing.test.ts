@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { errors, type Chat, type ClientOptions, type TurnEvent } from "../src/index.js";
+import { errors, textOf, type Chat, type ClientOptions, type TurnEvent } from "../src/index.js";
 import {
   all,
   CHAT,
@@ -196,6 +196,15 @@ test("a turn that the store lost with its power is asked for again", async () =>
   assert.deepEqual(asked(server), [ASKED, READ(1), ASKED]);
 });
 
+test("an attempt of which nothing was told takes nothing back", async () => {
+  const server = new ScriptedServer(
+    events([], "cut"),
+    error(404, "turn_not_found"),
+    events(WHOLE, "end", 1, OTHER_TURN),
+  );
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+});
+
 test("who may run turns but not read them asks again", async () => {
   const server = new ScriptedServer(events([STARTED], "cut"), error(403, "missing_scope"), events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
@@ -250,6 +259,30 @@ test("an answer is the turn as it was committed", async () => {
     ["Hello", "created", false, 1, 2],
   );
   server.done();
+});
+
+test("an answer that was there before says so", async () => {
+  const headers = { ...events([]).headers, "idempotency-replayed": "true", "x-conversation-state": "continued" };
+  const server = new ScriptedServer({ ...events(WHOLE), headers }, standing("Hello"));
+  const { isReplayed, state } = await chatOf(server).send("Hi");
+  assert.deepEqual([isReplayed, state], [true, "continued"]);
+});
+
+test("the text of an answer is what the assistant says in it", () => {
+  const items = [
+    { type: "reasoning", role: "assistant", content: "Hm." },
+    { type: "message", role: "user", content: "Not I." },
+    { type: "message", role: "assistant", content: "Plain. " },
+    { type: "message", role: "assistant", content: [{ type: "output_text", text: "Part. " }, { type: "image" }] },
+    { type: "message", role: "assistant", content: [{ type: "refusal", refusal: "No." }] },
+    { type: "message", role: "assistant" },
+  ];
+  assert.equal(textOf(items), "Plain. Part. No.");
+});
+
+test("a reader who was there at the end is told nothing more", async () => {
+  const server = new ScriptedServer(events([finished()], "end", 4));
+  assert.deepEqual(await all(chatOf(server).events(TURN, { after: 4 })), []);
 });
 
 test("who may run turns but not read them is told the answer to what was asked", async () => {

@@ -23,7 +23,18 @@ declare module "node:readline" {
   export function createInterface(options: { input: unknown }): AsyncIterable<string>;
 }
 
+declare module "node:fs" {
+  export function mkdirSync(path: string, options: { recursive: true }): void;
+  export function readdirSync(path: string): string[];
+  export function readFileSync(path: string, encoding: "utf8"): string;
+  export function rmSync(path: string): void;
+  export function writeFileSync(path: string, text: string): void;
+}
+
 declare const process: {
+  readonly argv: readonly string[];
+  readonly pid: number;
+  kill(pid: number, signal: string): void;
   readonly stdin: unknown;
   readonly stdout: { write(text: string): void };
   exitCode: number;

@@ -37,8 +37,11 @@ export class ScriptedServer {
   readonly heard: Heard[] = [];
   /** How long the client paused, in order. */
   readonly pauses: number[] = [];
+  /** How long it would have waited for the server, in order. */
+  readonly waits: number[] = [];
   now = 0;
   #surplus = 0;
+  readonly #open = new Set<AbortSignal>();
   readonly #script: (Scripted | typeof REFUSED)[];
   readonly #silences = new Set<() => void>();
 
@@ -63,15 +66,17 @@ export class ScriptedServer {
     return this.heard[0] as Heard;
   }
 
-  /** Check that all that is scripted was asked for, and that no timer is left. */
+  /** Check that all that is scripted was asked for, and that no timer and no connection is left. */
   done(): void {
     assert.equal(this.#script.length, 0, "not all of the script was played");
     assert.equal(this.#surplus, 0, "more was asked than is scripted");
     assert.equal(this.#silences.size, 0, "a timer is left");
+    assert.equal(this.#open.size, 0, "a connection is left open");
   }
 
   #timer(milliseconds: number, then: () => void): () => void {
-    if (milliseconds === SILENCE) {
+    if (milliseconds >= SILENCE) {
+      this.waits.push(milliseconds);
       this.#silences.add(then);
       return () => this.#silences.delete(then);
     }
@@ -108,20 +113,21 @@ export class ScriptedServer {
   #stream({ pieces = [], ending = "end" }: Scripted, signal: AbortSignal): ReadableStream {
     const left = [...pieces];
     const encoder = new TextEncoder();
-    return new ReadableStream(
-      {
-        start: (controller) => signal.addEventListener("abort", () => controller.error(signal.reason)),
-        pull: (controller) => {
-          const piece = left.shift();
-          if (piece !== undefined) controller.enqueue(typeof piece === "string" ? encoder.encode(piece) : piece);
-          else if (ending === "end") controller.close();
-          else if (ending === "cut") controller.error(new TypeError("terminated"));
-          else return new Promise(() => setTimeout(() => this.#beSilent()));
-          return undefined;
-        },
-      },
-      { highWaterMark: 0 },
-    );
+    const over = (): boolean => this.#open.delete(signal);
+    this.#open.add(signal);
+    const start = (controller: ReadableStreamDefaultController): void =>
+      signal.addEventListener("abort", () => {
+        over();
+        controller.error(signal.reason);
+      });
+    const pull = (controller: ReadableStreamDefaultController): void | Promise<void> => {
+      const piece = left.shift();
+      if (piece !== undefined) controller.enqueue(typeof piece === "string" ? encoder.encode(piece) : piece);
+      else if (ending === "silence") return new Promise(() => setTimeout(() => this.#beSilent()));
+      else if (over() && ending === "end") controller.close();
+      else controller.error(new TypeError("terminated"));
+    };
+    return new ReadableStream({ start, pull }, { highWaterMark: 0 });
   }
 
   #beSilent(): void {

@@ -4,7 +4,19 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { errors } from "../src/index.js";
-import { CHAT, CHAT_INFO, error, json, REFUSED, ScriptedServer } from "./scripted-server.js";
+import {
+  all,
+  CHAT,
+  CHAT_INFO,
+  error,
+  events,
+  finished,
+  json,
+  REFUSED,
+  ScriptedServer,
+  SILENCE,
+  STARTED,
+} from "./scripted-server.js";
 
 const info = json({ ...CHAT_INFO, turns: [], before: null, attempts: [] });
 
@@ -94,12 +106,17 @@ test("what is told once is not asked for twice", async () => {
   assert.deepEqual(refused.heard[1]?.body, { scopes: ["chats:read"], expires_in: 60 });
 });
 
-test("what is gone after a lost answer was deleted; without one, it is an error", async () => {
-  const server = new ScriptedServer({ pieces: [], ending: "cut" }, error(410, "conversation_deleted"));
+test("a chat is deleted again where the answer was lost: to the server that is the same", async () => {
+  const server = new ScriptedServer({ pieces: [], ending: "cut" }, json({ id: CHAT, state: "deleted", purge_at: 1 }));
   await server.client().chats.open(CHAT).delete();
+  assert.deepEqual(server.heard[0], server.heard[1]);
   server.done();
-  const gone = new ScriptedServer(error(410, "conversation_deleted"));
-  await assert.rejects(gone.client().chats.open(CHAT).delete(), errors.ConversationDeleted);
+});
+
+test("what is long has time to arrive", async () => {
+  const server = new ScriptedServer({ pieces: ['{"done":{}}'] });
+  await server.client().importChats("a".repeat(1_600_000));
+  assert.deepEqual(server.waits, [SILENCE + 100_000, SILENCE, SILENCE]);
 });
 
 test("the token goes with each request, and may be another each time", async () => {
@@ -113,6 +130,34 @@ test("the token goes with each request, and may be another each time", async () 
     server.heard.map((each) => each.headers["authorization"]),
     ["Bearer tlt_1", "Bearer tlt_2"],
   );
+});
+
+test("a signal that outlives a call knows nothing of it any more", async () => {
+  const { signal } = new AbortController();
+  let listeners = 0;
+  const { addEventListener, removeEventListener } = signal;
+  signal.addEventListener = (...given: any[]) => (++listeners, (addEventListener as any).apply(signal, given));
+  signal.removeEventListener = (...given: any[]) => (--listeners, (removeEventListener as any).apply(signal, given));
+  const server = new ScriptedServer(REFUSED, error(503, "shutting_down"), info);
+  await server.client().chats.open(CHAT).info({ signal });
+  const streaming = new ScriptedServer(events([STARTED], "cut"), events([finished()], "end", 2));
+  await all(streaming.client().chats.open(CHAT).send("Hi", { stream: true, signal }));
+  const left = new ScriptedServer(events([STARTED], "silence"));
+  for await (const _ of left.client().chats.open(CHAT).send("Hi", { stream: true, signal })) break;
+  const failing = new ScriptedServer(error(400, "invalid_input"));
+  await assert.rejects(failing.client().chats.open(CHAT).send("Hi", { signal }), errors.InvalidInput);
+  assert.equal(listeners, 0);
+});
+
+test("who leaves leaves no connection open", async () => {
+  const server = new ScriptedServer(events([STARTED, STARTED], "silence"));
+  for await (const _ of server.client().chats.open(CHAT).send("Hi", { stream: true })) break;
+  server.done();
+  const headers = { "content-type": "application/x-ndjson" };
+  const lines = new ScriptedServer({ headers, pieces: ["a\nb\n"], ending: "silence" });
+  for await (const _ of lines.client().chats.open(CHAT).export()) break;
+  await Promise.resolve();
+  lines.done();
 });
 
 test("a signal that was given before anything is sent sends nothing", async () => {

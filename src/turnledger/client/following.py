@@ -82,6 +82,7 @@ class Following:
         self._asks = turn is None
         """Whether to ask next; else to read on."""
         self._after = self._last = after
+        self._looks_back = False
         self._attempt = 1
         self._texts: list[str] = []
         self._request_id: str | None = None
@@ -156,7 +157,10 @@ class Following:
         return Request(
             method="GET",
             path=f"/api/turns/{self.turn}/events",
-            headers={"accept": "text/event-stream", "last-event-id": str(self._last)},
+            headers={
+                "accept": "text/event-stream",
+                "last-event-id": str(0 if self._looks_back else self._last),
+            },
         )
 
     def _refused(self, told: Told) -> Told:
@@ -220,7 +224,7 @@ class Following:
             given: list[Any] = []
             trouble = self._take(parser.feed(chunk), given)
             if given:
-                self._has_heard = True
+                self._has_heard, self._looks_back = True, False
                 self._trying.failed = 0
             if trouble is not None:
                 if given:
@@ -330,7 +334,9 @@ class Following:
 
     def _ended_early(self) -> Broken | None:
         if self._request is None and not self._has_heard:
-            return None  # it was withdrawn before it began, or all of it was heard before
+            if self._last == self._after or self._looks_back:
+                return None  # it was withdrawn before it began, or all of it was heard before
+            self._looks_back = True  # or it ended before the last that was heard
         # A turn that died with its process told more than was written down: reading on finds nothing there.
         self._asks = self._request is not None
         return Broken("the stream ended before the turn did")

@@ -38,12 +38,11 @@ class Address:
         """How a client of httpx2 is made for it. A server of this machine is not asked through the proxies of
         the environment: it refuses what came by one."""
         url = httpx2.URL(self.base_url)
-        is_here = url.scheme == "http" and url.host in ("localhost", "127.0.0.1", "::1")
-        options: dict[str, Any] = {"limits": LIMITS, "trust_env": not is_here}
-        if url.scheme == "http":
-            # Reading the certificates of this machine takes longer than most requests. This trusts none.
-            options["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return options
+        if url.scheme == "http" and url.host in ("localhost", "127.0.0.1", "::1"):
+            # To read the certificates of all authorities takes longer than most requests.
+            nobody_is_trusted = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            return {"limits": LIMITS, "trust_env": False, "verify": nobody_is_trusted}
+        return {"limits": LIMITS, "trust_env": True}
 
     def __repr__(self) -> str:
         return f"Address({self.base_url!r})"  # the api_key is not shown

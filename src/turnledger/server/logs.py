@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import traceback
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from datetime import UTC, datetime
 from typing import Any, TextIO
 
 import msgspec
-import structlog
-from structlog.stdlib import ProcessorFormatter, add_log_level
-from structlog.typing import Processor
 
 from turnledger.model.printable import plain
 from turnledger.model.share_code import PREFIX as CODE
@@ -25,7 +24,7 @@ from turnledger.model.token_text import PREFIX as TOKEN
 
 _NUMBERS = {name: getattr(logging, name.upper()) for name in ("debug", "info", "warning", "error")}
 
-Event = MutableMapping[str, Any]
+Event = dict[str, Any]
 
 current_request: ContextVar[str | None] = ContextVar("current_request", default=None)
 """The id of the request that the running task answers: every line that it logs has it."""
@@ -33,7 +32,6 @@ current_request: ContextVar[str | None] = ContextVar("current_request", default=
 _ours = logging.getLogger("turnledger")
 _server = logging.getLogger("turnledger.server")
 _SECRET = re.compile(rf"({TOKEN}|{CODE})[0-9A-Za-z]+")
-_stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
 class Log:
@@ -41,16 +39,7 @@ class Log:
     `configure` was called, straight to the stream."""
 
     def __init__(self) -> None:
-        self._to: Any = structlog.wrap_logger(
-            _server,
-            processors=[
-                _with_request,
-                add_log_level,
-                _without_tokens,
-                structlog.stdlib.render_to_log_kwargs,
-            ],
-            wrapper_class=structlog.stdlib.BoundLogger,
-        ).bind()
+        self._to: Callable[[str, Event], None] = _tell_the_library
 
     def is_enabled_for(self, level: str) -> bool:
         """Whether such events go anywhere; for callers to whom it is costly to gather them."""
@@ -58,27 +47,23 @@ class Log:
 
     def debug(self, event: str, **fields: Any) -> None:
         """Something happened that only helps who looks for a bug."""
-        self._to.debug(event, **fields)
+        self._to("debug", {**fields, "event": event})
 
     def info(self, event: str, **fields: Any) -> None:
         """Something happened that is as it should be."""
-        self._to.info(event, **fields)
+        self._to("info", {**fields, "event": event})
 
     def warning(self, event: str, **fields: Any) -> None:
         """Something happened that somebody should know."""
-        self._to.warning(event, **fields)
+        self._to("warning", {**fields, "event": event})
 
     def error(self, event: str, **fields: Any) -> None:
         """Something happened that must not."""
-        self._to.error(event, **fields)
+        self._to("error", {**fields, "event": event})
 
-    def write_to(self, stream: TextIO, level: str, processors: Sequence[Processor]) -> None:
-        """From now on write to this stream, in the form that the processors make."""
-        self._to = structlog.wrap_logger(
-            _Steadfast(stream),
-            processors=[_with_request, add_log_level, _stamp, *processors],
-            wrapper_class=structlog.make_filtering_bound_logger(_NUMBERS[level]),
-        ).bind()
+    def write_to(self, stream: TextIO, level: str, form: Form) -> None:
+        """From now on write what is of this level to the stream, in this form."""
+        self._to = _Written(stream, _NUMBERS[level], form)
 
 
 def unexpected(problem: BaseException, **ids: str | None) -> None:
@@ -92,93 +77,118 @@ def configure(format: str, level: str, stream: TextIO, *, worker: int | None = N
 
     For the process that serves only: it replaces what was configured before.
     """
-    form: Processor = _as_json if format == "json" else structlog.dev.ConsoleRenderer(colors=stream.isatty())
-    processors: list[Processor] = [
-        _Where(with_message=level == "debug"),
-        _without_tokens,
-        _printable,
-        form,
-    ]
-    if worker is not None:
-        processors.insert(0, _From(worker))
+    line = _as_json if format == "json" else _for_a_console(colors=stream.isatty())
+    form = Form(line, with_message=level == "debug", worker=worker)
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        ProcessorFormatter(
-            foreign_pre_chain=[_with_request, add_log_level, _stamp],
-            processors=[ProcessorFormatter.remove_processors_meta, *processors],
-        )
-    )
+    handler.setFormatter(_OfLibraries(form))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     _ours.setLevel(_NUMBERS[level])
-    log.write_to(stream, level, processors)
+    log.write_to(stream, level, form)
 
 
-def _with_request(_logger: Any, _method: str, event: Event) -> Event:
-    request_id = current_request.get()
-    if request_id is not None:
-        event.setdefault("request_id", request_id)
-    return event
+class Form:
+    """Makes lines of events: tells when, who and where, and leaves out what no log may have."""
+
+    def __init__(self, line: Callable[[Event], str], *, with_message: bool, worker: int | None) -> None:
+        self._line = line
+        self._with_message = with_message
+        self._worker = worker
+
+    def __call__(self, level: str, event: Event) -> str:
+        _add_request(event)
+        event["level"] = level
+        event["timestamp"] = f"{datetime.now(UTC).replace(tzinfo=None).isoformat()}Z"
+        if self._worker is not None:
+            event["worker"] = self._worker
+        tell_where(event, with_message=self._with_message)
+        _blot_out_tokens(event)
+        _make_printable(event)
+        return self._line(event)
 
 
-class _Steadfast(structlog.WriteLogger):
+class _Written:
     """Writes to a stream for as long as there is somebody who reads it: a log that cannot be written must not
     cost a turn."""
 
-    def msg(self, message: str) -> None:
-        with suppress(OSError, ValueError):  # a pipe that broke, a file that was closed
-            super().msg(message)
+    def __init__(self, stream: TextIO, least: int, form: Form) -> None:
+        self._stream = stream
+        self._least = least
+        self._form = form
+        self._writing = threading.Lock()
 
-    log = debug = info = warn = warning = error = critical = msg
-
-
-class _From:
-    """Tells which worker wrote it."""
-
-    def __init__(self, worker: int) -> None:
-        self._worker = worker
-
-    def __call__(self, _logger: Any, _method: str, event: Event) -> Event:
-        event["worker"] = self._worker
-        return event
+    def __call__(self, level: str, event: Event) -> None:
+        if _NUMBERS[level] < self._least:
+            return
+        line = self._form(level, event) + "\n"
+        with suppress(OSError, ValueError), self._writing:  # a pipe that broke, a file that was closed
+            self._stream.write(line)
+            self._stream.flush()
 
 
-class _Where:
-    """Tells where an exception came from; what it says, only where that was asked for."""
+class _OfLibraries(logging.Formatter):
+    """Gives what libraries log the form of our own."""
 
-    def __init__(self, *, with_message: bool) -> None:
-        self._with_message = with_message
+    def __init__(self, form: Form) -> None:
+        super().__init__()
+        self._form = form
 
-    def __call__(self, _logger: Any, _method: str, event: Event) -> Event:
-        problem = event.pop("exc_info", None)
-        if isinstance(problem, tuple):
-            problem = problem[1]
-        if isinstance(problem, BaseException):
-            frames = traceback.extract_tb(problem.__traceback__)
-            event["exception"] = type(problem).__qualname__
-            places = [f"{each.filename}:{each.lineno} {each.name}" for each in reversed(frames)]
-            event["frames"] = " < ".join(places)
-            if self._with_message:
-                event["message"] = str(problem)
-        return event
+    def format(self, record: logging.LogRecord) -> str:
+        event: Event = {"event": record.getMessage(), "exc_info": record.exc_info}
+        return self._form(record.levelname.lower(), event)
 
 
-def _printable(_logger: Any, _method: str, event: Event) -> Event:
+def _tell_the_library(level: str, event: Event) -> None:
+    if not _server.isEnabledFor(_NUMBERS[level]):
+        return
+    problem = event.pop("exc_info", None)
+    _add_request(event)
+    event["level"] = level
+    _blot_out_tokens(event)
+    _server.log(_NUMBERS[level], event.pop("event"), exc_info=problem, extra=event)
+
+
+def _add_request(event: Event) -> None:
+    request_id = current_request.get()
+    if request_id is not None:
+        event.setdefault("request_id", request_id)
+
+
+def tell_where(event: Event, *, with_message: bool) -> None:
+    """Put where its exception came from in the place of that; what it says, only where that is asked for."""
+    problem = event.pop("exc_info", None)
+    if isinstance(problem, tuple):
+        problem = problem[1]
+    if isinstance(problem, BaseException):
+        frames = traceback.extract_tb(problem.__traceback__)
+        event["exception"] = type(problem).__qualname__
+        places = [f"{each.filename}:{each.lineno} {each.name}" for each in reversed(frames)]
+        event["frames"] = " < ".join(places)
+        if with_message:
+            event["message"] = str(problem)
+
+
+def _make_printable(event: Event) -> None:
     for name, value in event.items():
         if isinstance(value, str) and not value.isprintable():
             event[name] = plain(value)
-    return event
 
 
-def _without_tokens(_logger: Any, _method: str, event: Event) -> Event:
+def _blot_out_tokens(event: Event) -> None:
     """Blot out what somebody has put into a path, or a library into its warning."""
     for name, value in event.items():
         if isinstance(value, str) and (TOKEN in value or CODE in value):
             event[name] = _SECRET.sub(r"\1…", value)
-    return event
 
 
-def _as_json(_logger: Any, _method: str, event: Event) -> str:
+def _as_json(event: Event) -> str:
     return msgspec.json.encode(event, enc_hook=str).decode()
+
+
+def _for_a_console(*, colors: bool) -> Callable[[Event], str]:
+    from structlog.dev import ConsoleRenderer  # imports a lot, and most servers write JSON
+
+    renderer = ConsoleRenderer(colors=colors)
+    return lambda event: str(renderer(None, "", event))
 
 
 log = Log()

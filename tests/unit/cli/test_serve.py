@@ -73,7 +73,8 @@ def test_a_store_that_cannot_be_opened_is_told(tmp_path: Path) -> None:
 def test_without_its_packages_it_says_how_to_install_them() -> None:
     for package in ("starlette", "uvicorn", "structlog", "prometheus_client"):
         code = f"import sys; sys.modules[{package!r}] = None; from turnledger.cli import main; main()"
-        command = [sys.executable, "-c", code, "serve", "--port", "0", "--store", "memory:"]
+        flags = ["--port", "0", "--store", "memory:", "--log-format", "console"]
+        command = [sys.executable, "-c", code, "serve", *flags]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", NEEDS_SERVER)
     assert "turnledger[server]" in NEEDS_SERVER

@@ -485,6 +485,18 @@ def test_a_reader_that_was_told_more_than_was_kept_is_told_all_again() -> None:
     assert paths(script) == ["GET 0", "GET 3", "GET 0"]
 
 
+def test_a_reader_hears_of_a_death_behind_what_was_written_down() -> None:
+    died = reading(started(), finished(2, "failed", "process_died"))
+    script = Script(reading(*WHOLE[:3], end=CUT), reading(), died, died)
+    assert followed(script, reader()(script)) == [*TOLD[:3], "again 1", "started", "failed"]
+    assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
+
+
+def test_a_reader_of_what_was_withdrawn_looks_back_once() -> None:
+    script = Script(reading(*WHOLE[:2], end=CUT), reading(), reading(*WHOLE[:2]))
+    assert followed(script, reader()(script)) == TOLD[:2]
+
+
 def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
     script = Script(refused(404, "turn_not_found"))
     with pytest.raises(errors.TurnNotFound):

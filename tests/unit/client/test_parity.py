@@ -6,7 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
-from typing import Any
+from typing import Any, get_overloads
 
 import pytest
 
@@ -96,3 +96,28 @@ def test_the_client_loads_nothing_of_a_server() -> None:
     assert not {name for name in modules if name.split(".")[0] in FOREIGN}
     ours = {name.split(".")[1] for name in modules if name.startswith("turnledger.")}
     assert ours == {"client", "errors", "model"}
+
+
+def test_without_its_extra_it_names_the_remedy() -> None:
+    code = "import sys; sys.modules['httpx2'] = None; import turnledger.client"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert told.splitlines()[-1] == (
+        "ModuleNotFoundError: turnledger.client needs one more package, httpx2. "
+        "Install it with: pip install 'turnledger[client]'"
+    )
+
+
+@pytest.mark.parametrize("verb", ["send", "edit", "regenerate"])
+@pytest.mark.parametrize(
+    ("chat", "stream"), [(client.Chat, client.TurnStream), (client.AsyncChat, client.AsyncTurnStream)]
+)
+def test_a_type_checker_knows_a_stream_from_an_answer(chat: type, stream: type, verb: str) -> None:
+    told = {
+        each.__annotations__["stream"]: each.__annotations__["return"]
+        for each in get_overloads(getattr(chat, verb))
+    }
+    assert told == {
+        "Literal[False]": "Answer",
+        "Literal[True]": stream.__name__,
+        "bool": f"Answer | {stream.__name__}",
+    }

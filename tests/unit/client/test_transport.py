@@ -61,7 +61,14 @@ def test_a_certificate_that_is_not_trusted_is_hopeless() -> None:
     ],
 )
 def test_a_server_of_this_machine_is_asked_directly(base_url: str, asks_proxies: bool) -> None:
-    assert address(base_url).http_options["trust_env"] is asks_proxies
+    options = address(base_url).http_options
+    assert options["trust_env"] is asks_proxies
+    assert asks_proxies is ("verify" not in options)  # all authorities are, by default
+
+
+def test_for_a_server_without_tls_no_certificates_are_read() -> None:
+    trusted = address("http://localhost").http_options["verify"]
+    assert (trusted.cert_store_stats()["x509"], trusted.verify_mode) == (0, ssl.CERT_REQUIRED)
 
 
 def test_a_request_carries_what_was_said() -> None:
@@ -79,10 +86,3 @@ def test_a_request_carries_what_was_said() -> None:
 def test_a_port_that_there_is_not_is_refused_at_once(port: int) -> None:
     with pytest.raises(InvalidInput, match="port"):
         address(f"http://127.0.0.1:{port}")
-
-
-def test_certificates_are_read_only_where_there_may_be_one() -> None:
-    trust = address("http://server.test").http_options["verify"]
-    assert trust.cert_store_stats()["x509_ca"] == 0
-    assert trust.verify_mode is ssl.CERT_REQUIRED
-    assert "verify" not in address("https://server.test").http_options

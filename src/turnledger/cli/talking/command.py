@@ -100,8 +100,6 @@ async def _talk(
     """Talk with who sits at the terminal; with a text, say that and no more."""
     from turnledger.cli.talking.opening import open_place
 
-    if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # not every terminal can show every letter
     # What the engine logs is for operators; here it would be in the middle of an answer.
     logging.getLogger("turnledger").addHandler(logging.NullHandler())
     _end_in_order(signal.SIGTERM, signal.SIGHUP if hasattr(signal, "SIGHUP") else signal.SIGTERM)
@@ -150,6 +148,8 @@ async def _interact(place: Place, models: list[str], talk: Talk | None, *, wants
     from turnledger.cli.talking.screen import Screen, console_for, is_light
     from turnledger.cli.talking.talker import Talker
 
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a letter that the terminal has not takes one column, too
     theme = "ansi_light" if is_light(os.environ.get("COLORFGBG")) else "ansi_dark"
     screen = Screen(console_for(sys.stdout), theme)
     screen.say(Text.assemble(("Turnledger", "bold"), (f"  {models[0]} at {place.name}", DIM)))

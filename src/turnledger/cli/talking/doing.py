@@ -60,8 +60,15 @@ class Doing:
     def _say(self, text: str, style: str = DIM) -> None:
         self._screen.say(Text(text, style))
 
+    def _say_short(self, beginning: str, text: str) -> None:
+        """Print what fits into one line; what stands out begins with a sign."""
+        line = within(beginning + on_one_line(text), self._screen.width - 1)
+        self._say(line, DIM if beginning.startswith(" ") else "")
+
     async def _help(self, rest: str) -> None:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(overflow="fold")
+        table.add_column(overflow="fold")
         for command in COMMANDS:
             table.add_row(Text(f"/{command.name} {command.takes}".strip()), Text(command.meaning, DIM))
         table.add_row()
@@ -151,8 +158,7 @@ class Doing:
         for number, version in enumerate(versions, 1):
             sign = "›" if version.turn.id == turn.id else " "
             answer = " ".join(item.text for item in version.turn.output if item.role == "assistant")
-            line = f"{sign} {number}  {version.turn.asked} → {answer or '(nothing)'}"
-            self._say(within(on_one_line(line), self._screen.width - 1), "" if sign == "›" else DIM)
+            self._say_short(f"{sign} {number}  ", f"{version.turn.asked} → {answer or '(nothing)'}")
         self._say("/prev and /next move between them.")
 
     async def _branches(self, rest: str) -> None:
@@ -160,8 +166,8 @@ class Doing:
         self._lines = [each.id for each in found]
         for number, each in enumerate(found, 1):
             sign = "›" if each.is_current else " "
-            line = f"{sign} {number}  {counted(each.length, 'turn')}: {each.preview or '(nothing)'}"
-            self._say(within(on_one_line(line), self._screen.width - 1), "" if each.is_current else DIM)
+            about = f"{counted(each.length, 'turn')}: {each.preview or '(nothing)'}"
+            self._say_short(f"{sign} {number}  ", about)
         if len(found) > 1:
             self._say("/switch N goes on with one.")
 

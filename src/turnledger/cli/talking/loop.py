@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-from prompt_toolkit.application import in_terminal
+from prompt_toolkit.application import get_app, in_terminal
 from prompt_toolkit.history import History
 from rich.text import Text
 
@@ -105,10 +105,23 @@ class ChatLoop:
         with suppress(TurnledgerError):  # then it is seen at the next prompt
             async for chat in self._talker.place.changes():
                 if self._is_prompting and chat == self._talker.talk.id:
-                    async with in_terminal():
-                        if self._is_prompting:
-                            await self._talker.catch_up()
-                            self._talker.screen.blank()
+                    await self._show_news()
+
+    async def _show_news(self) -> None:
+        talker, is_shown = self._talker, False
+        while self._is_prompting and not is_shown:
+            look = await talker.look_around()
+            if look is None:
+                return
+            if talker.has_news(look):
+                # The prompt is gone while something is shown in its place: nothing is waited for there.
+                async with in_terminal():
+                    if self._is_prompting:
+                        is_shown = talker.show_news(look)
+                        talker.screen.blank()
+            else:
+                is_shown = talker.show_news(look)
+                get_app().invalidate()  # the line below the prompt has the title
 
     # What is asked of the person.
 

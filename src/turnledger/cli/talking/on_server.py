@@ -18,6 +18,7 @@ from turnledger.cli.talking.place import (
     Version,
     Wish,
     text_of,
+    without_messages,
 )
 from turnledger.client import (
     AsyncChat,
@@ -257,6 +258,6 @@ def seen_turn(turn: Turn) -> SeenTurn:
         number=turn.number,
         kind=turn.kind,
         asked=text_of(turn.input),
-        output=turn.output,
+        output=(*without_messages(turn.input), *turn.output),
         details=turn.details,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
-from typing import Any
 
 from turnledger.chat import Chat
 from turnledger.cli.talking.naming import Naming
@@ -18,6 +17,7 @@ from turnledger.cli.talking.place import (
     Version,
     Wish,
     text_of,
+    without_messages,
 )
 from turnledger.cli.talking.store_models import StoreModels
 from turnledger.engine.block import TurnBlock
@@ -301,15 +301,17 @@ async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
 
 
 def seen_turn(turn: Turn, items: tuple[Item, ...]) -> SeenTurn:
-    asked = [item for item in turn.input if item in items]
-    details: dict[str, Any] = dict(turn.details)
+    """A turn, of which these items are seen."""
+    given = set(map(id, turn.input))  # equal ones may be given and done
+    asked = [item for item in items if id(item) in given]
+    done = tuple(item for item in items if id(item) not in given)
     return SeenTurn(
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
         asked=text_of(asked),
-        output=tuple(item for item in items if item not in asked),
-        details=details,
+        output=(*without_messages(asked), *done),
+        details=dict(turn.details),
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -26,8 +27,18 @@ LAST = 5
 """Turns that are shown of a chat that is opened."""
 NEWS = 20
 """Turns that are looked at for what others did."""
+LONGEST = 40
+"""Characters of what was said that tell which turn is meant."""
 PATIENCE = 2.0
 """Seconds that a person waits for what is only good to know."""
+
+
+class Look(NamedTuple):
+    """A chat as it was found, by who knew so much of it then."""
+
+    talk: Talk
+    known: int
+    seen: Seen
 
 
 class Talker:
@@ -60,7 +71,8 @@ class Talker:
         """Turn → what was to stand in its place, and failed."""
         self._on_screen: dict[int, str] = {}
         self._failed: Wish | None = None
-        self._looking = asyncio.Lock()
+        self._known = 0
+        """How often what is known of the chat was replaced."""
 
     @property
     def label(self) -> str:
@@ -87,6 +99,7 @@ class Talker:
 
     def _enter(self, talk: Talk) -> None:
         self.talk, self.chat = talk, None
+        self._known += 1
         self._on_screen.clear()
         self.edits.clear()
         self._failed = None
@@ -124,6 +137,7 @@ class Talker:
 
     def _take(self, seen: Seen) -> None:
         """Note what is on the screen by now."""
+        self._known += 1
         self.chat = seen.chat
         last = seen.turns[-1].number if seen.turns else 0
         self._on_screen = {number: id for number, id in self._on_screen.items() if number <= last}
@@ -134,23 +148,41 @@ class Talker:
     async def catch_up(self, own: str | None = None) -> SeenTurn | None:
         """Show what has happened in the chat since it was looked at; return the turn that was made here, if
         one was."""
-        if self.talk.id is None:
-            return None
-        async with self._looking:
-            seen = await self.talk.look(limit=NEWS)
-            last = seen.turns[-1].number if seen.turns else 0
-            undone = [number for number in self._on_screen if number > last]
-            news = [turn for turn in seen.turns if self._is_news(turn) and turn.id != own]
-            self._take(seen)
-            if own is None and undone and not news:
-                self.screen.blank()
-                self.screen.say(Text(f"Taken back elsewhere: {counted(len(undone), 'turn')}.", "yellow"))
-            if news:
-                self.screen.blank()
-                self.screen.say(Text("Meanwhile, elsewhere:", "yellow"))
-            for turn in news:
-                show_turn(self.screen, turn)
-            return next((turn for turn in seen.turns if turn.id == own), None)
+        look = await self.look_around()
+        while look is not None and not self.show_news(look, own):
+            look = await self.look_around()
+        return None if look is None else next((turn for turn in look.seen.turns if turn.id == own), None)
+
+    async def look_around(self) -> Look | None:
+        """Look at the chat, and show nothing yet; None while there is none."""
+        talk, known = self.talk, self._known
+        return None if talk.id is None else Look(talk, known, await talk.look(limit=NEWS))
+
+    def show_news(self, look: Look, own: str | None = None) -> bool:
+        """Show what is new in it; False if somebody has looked since: then it may be older than what is on
+        the screen."""
+        if (look.talk, look.known) != (self.talk, self._known):
+            return False
+        news = [turn for turn in look.seen.turns if self._is_news(turn) and turn.id != own]
+        undone = self._undone(look.seen)
+        self._take(look.seen)
+        if own is None and undone and not news:
+            self.screen.blank()
+            self.screen.say(Text(f"Taken back elsewhere: {counted(undone, 'turn')}.", "yellow"))
+        if news:
+            self.screen.blank()
+            self.screen.say(Text("Meanwhile, elsewhere:", "yellow"))
+        for turn in news:
+            show_turn(self.screen, turn)
+        return True
+
+    def has_news(self, look: Look) -> bool:
+        """Whether there is something new to be seen."""
+        return any(map(self._is_news, look.seen.turns)) or self._undone(look.seen) > 0
+
+    def _undone(self, seen: Seen) -> int:
+        last = seen.turns[-1].number if seen.turns else 0
+        return sum(number > last for number in self._on_screen)
 
     def _is_news(self, turn: SeenTurn) -> bool:
         known = self._on_screen.get(turn.number)
@@ -178,11 +210,11 @@ class Talker:
         is_again = failed is not None and replace(failed, idempotency_key="") == wish
         key = failed.idempotency_key if failed is not None and is_again else uuid4().hex
         wish = replace(wish, idempotency_key=key)
-        answering = self.talk.ask(wish)
+        answering, label = self.talk.ask(wish), self.label
         told = await self._told(answering)
         self._failed = None
         if told.is_there:
-            await self._show_end(answering.turn)
+            await self._show_end(answering.turn, label if wish.text and wish.replaces is None else None)
             if wish.replaces is not None or wish.regenerates is not None:
                 await self._show_version(answering.turn)
         else:
@@ -197,6 +229,7 @@ class Talker:
             await self._show_end(turn)
         else:
             self._say_why(told)
+            self.unsent = "" if told.may_go_on else typed_for(asked)
 
     async def _told(self, answering: Answering) -> Told:
         self.screen.blank()
@@ -206,13 +239,17 @@ class Talker:
         finally:
             self.is_following = False
 
-    async def _show_end(self, turn: str | None) -> None:
-        """Say how it ended, if there is more to say than what it said. It is there in any case."""
+    async def _show_end(self, turn: str | None, label: str | None = None) -> None:
+        """Say how it ended, if there is more to say than what it said, and which turn it is, if another had
+        the number that it was asked under. It is there in any case."""
         with suppress(TurnledgerError, TimeoutError):
             async with asyncio.timeout(PATIENCE):
                 own = await self.catch_up(turn)
                 for note in notes(own) if own is not None else ():
                     self.screen.say(note)
+                if own is not None and label not in (None, prompt_label(own.number)):
+                    said = on_one_line(own.asked)[:LONGEST]
+                    self.screen.say(Text(f"Yours is turn {own.number}: {said}", DIM))
 
     async def _show_version(self, turn: str | None) -> None:
         """Say that there are others, and how to see them."""

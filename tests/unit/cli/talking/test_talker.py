@@ -70,6 +70,17 @@ async def test_others_are_seen_once(place: OnStore, talker: Talker, paper: Paper
     assert talker.label == "2 › "
 
 
+async def test_who_was_not_the_next_is_told_which_turn_it_is(
+    place: OnStore, talker: Talker, paper: Paper
+) -> None:
+    await talker.say("Hello")
+    await said_elsewhere(place, talker, "From there")
+    await talker.say("From here")
+    assert [line for line in paper.lines if "› " in line] == ["2 › From there"]
+    assert paper.lines[-1] == "Yours is turn 3: From here"
+    assert talker.label == "4 › "
+
+
 async def test_a_chat_that_is_opened_shows_its_end_and_keeps_its_model(
     place: OnStore, talker: Talker, paper: Paper
 ) -> None:
