@@ -20,7 +20,7 @@ def open_screen() -> Screen:
     """The terminal behind the standard output. NO_COLOR and TERM are heard."""
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_dumb_terminal:  # rich takes each of them for one of 80 columns
-        console.width = get_terminal_size().columns
+        console.size = get_terminal_size()
     return Screen(console)
 
 
