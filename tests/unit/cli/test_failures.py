@@ -103,11 +103,12 @@ def test_ctrl_c_before_anything_is_done_is_no_mistake_of_ours() -> None:
     assert (done.returncode, done.stderr) == (INTERRUPTED, b"")
 
 
+def interrupt(_: bool) -> None:
+    raise KeyboardInterrupt
+
+
 def test_ctrl_c_while_arguments_are_read_has_the_same_code() -> None:
     app = typer.Typer(cls=Told)
-
-    def interrupt(_: bool) -> None:
-        raise KeyboardInterrupt
 
     @app.callback()
     def group(read: Annotated[bool, typer.Option(callback=interrupt, is_eager=True)] = False) -> None: ...
