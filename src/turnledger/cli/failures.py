@@ -33,12 +33,6 @@ NEEDS = {
 class Told(TyperGroup):
     """All commands. Whatever one raises ends here."""
 
-    def make_context(self, *arguments: Any, **others: Any) -> Any:
-        try:
-            return super().make_context(*arguments, **others)
-        except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
-
     def invoke(self, ctx: Any) -> Any:
         try:
             done = super().invoke(ctx)

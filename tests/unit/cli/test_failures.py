@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated
 
 import pytest
 import typer
@@ -101,23 +100,6 @@ def test_ctrl_c_before_anything_is_done_is_no_mistake_of_ours() -> None:
     code = "import signal, turnledger.cli as c; c._run = lambda: signal.raise_signal(2); c.main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (INTERRUPTED, b"")
-
-
-def interrupt(_: bool) -> None:
-    raise KeyboardInterrupt
-
-
-def test_ctrl_c_while_arguments_are_read_has_the_same_code() -> None:
-    app = typer.Typer(cls=Told)
-
-    @app.callback()
-    def group(read: Annotated[bool, typer.Option(callback=interrupt, is_eager=True)] = False) -> None: ...
-
-    @app.command()
-    def do() -> None: ...
-
-    done = CliRunner().invoke(app, ["--read", "do"])
-    assert (done.exit_code, done.output) == (INTERRUPTED, "")
 
 
 def test_what_is_opened_never_takes_the_place_of_a_stream_that_was_closed(tmp_path: Path) -> None:
