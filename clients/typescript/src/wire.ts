@@ -281,9 +281,11 @@ export function unanswered(why: string): TurnledgerError {
   return errorOf("server_unavailable", why, { isRetryable: true });
 }
 
-/** Something answered that knows nothing of turns: a page for logging in, for one. */
-export function stranger(): TurnledgerError {
-  return errorOf("request_failed", "That is no Turnledger server. Check the address.");
+/** Something answered that knows nothing of turns: a page for logging in, for one. Or the connection broke within the
+ * head of the answer: browsers take what there is of that for all of it. */
+export function stranger(headers: Headers): TurnledgerError {
+  const isRetryable = !headers.get("content-type")?.includes("html");
+  return errorOf("request_failed", "That is no Turnledger server. Check the address.", { isRetryable });
 }
 
 /** Whether it may have been done, though nobody said so. */
