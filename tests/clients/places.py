@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
@@ -14,6 +15,7 @@ import msgspec
 
 from tests.clients.nursery import Nursery
 from tests.crash.served import Served, served
+from tests.crash.several_workers import SeveralWorkers, several_workers
 from turnledger import Ledger
 from turnledger.engine.system_clock import SystemClock
 from turnledger.model.token import TokenScope
@@ -149,10 +151,54 @@ class ProcessPlace(ProxiedPlace):
         code = await self._nursery.end(pid, {"kill": signal.SIGKILL, "end": signal.SIGTERM}[what])
         assert code == (0 if what == "end" else -signal.SIGKILL), self._nursery.errors.read_text()
 
+    async def lose(self) -> None:
+        """Have it killed, and another one in its place."""
+        await self.server("kill")
+        await self.server("start")
+
+    async def replace(self) -> None:
+        """Have it told to end, and another one in its place."""
+        await self.server("end")
+        await self.server("start")
+
+    async def rest(self) -> None:
+        """Have it told to end for good."""
+        await self.server("end")
+
     async def close(self) -> None:
         if self._pid is not None:
             await self.server("kill")
         self._nursery.close()
+
+
+class WorkersPlace(ProxiedPlace):
+    """A server of several workers, of which one is killed at a time, or all are replaced one by one."""
+
+    def __init__(self, proxy: FaultProxy, workers: SeveralWorkers) -> None:
+        super().__init__(proxy)
+        self.store = workers.store
+        self._workers = workers
+
+    async def at_work(self, *, running: int | None = None, waiting: int | None = None) -> None:
+        raise AssertionError("nobody looks inside a process")
+
+    async def lose(self) -> None:
+        """Have a worker killed, and wait until another has its place."""
+        seen, pids = len(self._workers.events), self._workers.pids()
+        worker = min(pids, key=lambda each: pids[each])  # the oldest: each has its turn
+        os.kill(pids[worker], signal.SIGKILL)
+        await self._workers.event("worker_started", seen, worker=worker)
+
+    async def replace(self) -> None:
+        """Have all workers replaced, and wait for it."""
+        seen = len(self._workers.events)
+        self._workers.signal(signal.SIGHUP)
+        await self._workers.event("workers_replaced", seen)
+
+    async def rest(self) -> None:
+        """Have it told to end for good."""
+        self._workers.signal(signal.SIGTERM)
+        assert await self._workers.all_ended() == 0
 
 
 async def at_work(ledger: Ledger, running: int | None, waiting: int | None) -> None:
@@ -197,6 +243,16 @@ async def process_place(folder: Path) -> AsyncIterator[ProcessPlace]:
             yield place
         finally:
             await place.close()
+
+
+@asynccontextmanager
+async def workers_place(folder: Path, workers: int) -> AsyncIterator[WorkersPlace]:
+    """A server of several workers."""
+    async with (
+        several_workers(folder, None, "--grace", "0.2", workers=workers) as server,
+        FaultProxy(server.port, by_exchange=True) as proxy,
+    ):
+        yield WorkersPlace(proxy, server)
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -85,6 +86,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.clients.play", description=__doc__)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--client", action="append", choices=DRIVERS)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)  # that the server writes to who has left is no news
     sys.exit(asyncio.run(_main(parser.parse_args())))
 
 

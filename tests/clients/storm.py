@@ -1,4 +1,4 @@
-"""A storm: `python -m tests.clients.storm [--client python|async|typescript] --seconds 60 --seed 7`
+"""A storm: `python -m tests.clients.storm [--client python|async|typescript|mixed] --seconds 60 --seed 7`
 
 Long answers are streamed over a wire that breaks at random, from a server that is killed -9, told to end
 and started again meanwhile, on one SQLite file. Every stream must tell each event once and come to its end,
@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from tests.clients.drivers.all_drivers import CLIENTS, started
-from tests.clients.drivers.driver import Command, Driver
-from tests.clients.places import ProcessPlace, process_place
+from tests.clients.drivers.driver import Command, Driver, Refused
+from tests.clients.places import ProcessPlace, WorkersPlace, process_place, workers_place
 from tests.clients.playing import check_numbers
 from tests.crash.promises import check_chain, check_file
 from turnledger import Ledger, Turn
@@ -44,6 +44,8 @@ class Weather:
     """Seconds after which a client takes a silent server for dead."""
     strikes: tuple[str, ...] = (*("break",) * 12, *("cut", "reset", "stall", "kill") * 2, "refuse", "end")
     """What happens, in whichever order, over and over."""
+    processes: int = 1
+    """Of the server; of several, one is killed at a time, and they are replaced one by one."""
 
 
 @dataclass
@@ -54,7 +56,13 @@ class Notes:
     """By word, the chat."""
     answered: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By word, the turn and its text."""
+    discarded: set[str] = field(default_factory=set)
+    """Words of turns that others rolled back."""
+    edits: dict[str, list[str]] = field(default_factory=dict)
+    """By chat, the words that were put in the place of its first turn, and those of that."""
     forked: set[str] = field(default_factory=set)
+    changes: list[dict[str, Any]] = field(default_factory=list)
+    """What a follower was told, whatever became of its connection."""
     events: int = 0
     restarts: int = 0
     strikes: Counter[str] = field(default_factory=Counter)
@@ -63,7 +71,9 @@ class Notes:
 class Storm:
     """One client, one file, one seed."""
 
-    def __init__(self, driver: Driver, place: ProcessPlace, seed: int, weather: Weather) -> None:
+    def __init__(
+        self, driver: Driver, place: ProcessPlace | WorkersPlace, seed: int, weather: Weather
+    ) -> None:
         self._weather = weather
         self._driver = driver
         self._place = place
@@ -74,6 +84,10 @@ class Storm:
         self._due = asyncio.Event()
         self._commands = 0
         self._words = 0
+        self._following: Command
+        self._told = asyncio.Event()
+        self._edited: dict[str, tuple[str, str | None]] = {}
+        """By name, the chat and its only turn."""
 
     async def run(self, is_over: Callable[[Notes], bool]) -> None:
         """Let it rage until it is over, then look at what is there. Raises where a promise was broken."""
@@ -88,13 +102,18 @@ class Storm:
         striking = asyncio.create_task(self._strike_on())
         try:
             async with asyncio.TaskGroup() as group:
-                for number in range(self._weather.workers):
+                following = group.create_task(self._follow())
+                talking = [
                     group.create_task(self._talk(number, ids, is_over))
+                    for number in range(self._weather.workers)
+                ]
+                await asyncio.wait(talking)
+                await self._leave(following)
         finally:
             striking.cancel()
             await asyncio.gather(striking, return_exceptions=True)
         await self._place.begin()
-        await self._place.server("end")
+        await self._place.rest()
         await self._check(ids)
 
     # What clients do.
@@ -124,7 +143,9 @@ class Storm:
             chosen = self._dice.random()
             if chosen < 0.1:
                 await self._fork(name, number)
-            elif chosen < 0.25:
+            elif chosen < 0.2:
+                await self._edit(client, number)
+            elif chosen < 0.35:
                 await self._stop(name, id, number)
             else:
                 await self._send(name, id, stream=chosen < 0.85)
@@ -132,13 +153,69 @@ class Storm:
     async def _send(self, name: str, id: str, *, stream: bool) -> None:
         word, length = self._word(), self._dice.choice(self._weather.words)
         self.notes.sent[word] = id
-        told = await self._do("chat.send", name, input=f"/count {length} {word}", stream=stream)
-        answer = told["answer"] if stream else told
-        expected = " ".join(map(str, range(1, length + 1)))
-        assert answer["text"] == expected, f"{word} was told {answer['text']!r}"
-        if stream:
-            self._check_stream(told["events"], expected)
-        self.notes.answered[word] = answer["turn"]["id"], expected
+        policies = {
+            "on_busy": self._dice.choice((*("queue",) * 8, "interrupt", "rollback")),
+            "on_failure": self._dice.choice(("settle", "settle", "keep")),
+        }
+        asked = {"input": f"/count {length} {word}", "stream": stream, **policies}
+        sending = self._do("chat.send", name, **asked)
+        await self._outcome(word, sending, " ".join(map(str, range(1, length + 1))))
+
+    async def _outcome(self, word: str, sending: Awaitable[Any], whole: str | None) -> str | None:
+        """Note what comes of a turn: all of it, a part that was kept, or nothing."""
+        try:
+            told = await sending
+        except Refused as problem:
+            if problem.code != "turn_stopped":
+                raise
+            self.notes.discarded.add(word)
+            return None
+        answer = told.get("answer", told)
+        turn, text = answer["turn"], answer["text"]
+        is_whole = turn["kind"] == "completed"
+        assert turn["kind"] in ("completed", "interrupted"), turn
+        assert whole is None or (text == whole if is_whole else whole.startswith(text)), f"{word}: {text!r}"
+        if "events" in told:
+            self._check_stream(told["events"], text)
+        self.notes.answered[word] = turn["id"], text
+        return str(turn["id"])
+
+    async def _follow(self) -> None:
+        """Hear of everything that happens, until somebody says that it is over."""
+        self._commands += 1
+        self._following = Command(self._commands, "client.events", {"count": 1_000_000_000}, "one")
+
+        def hear(change: Any) -> None:
+            self.notes.changes.append(change)
+            self._told.set()
+
+        try:
+            await self._driver.do(self._following, hear)
+        except Refused as problem:
+            if problem.code != "cancelled":
+                raise
+
+    async def _leave(self, following: asyncio.Task[None]) -> None:
+        """Have the follower hear all that happened, and leave."""
+        last = await self._do("chats.create", "two", "last", scope="last")
+        async with asyncio.timeout(PATIENCE):
+            while not any(change["chat"] == last["id"] for change in self.notes.changes):
+                self._told.clear()
+                await self._told.wait()
+        await self._do("cancel", "one", command=self._following.id)
+        await following
+
+    async def _edit(self, client: str, number: int) -> None:
+        """Put something in the place of the only turn of a chat that nobody else uses."""
+        name, word = f"edited-{number}", self._word()
+        if name not in self._edited:
+            made = await self._do("chats.create", client, name, scope="edited")
+            self._edited[name] = made["id"], None
+        id, turn = self._edited[name]
+        verb, more = ("chat.send", {}) if turn is None else ("chat.edit", {"turn": turn})
+        sending = self._do(verb, name, input=f"/count 5 {word}", stream=True, **more)
+        self._edited[name] = id, await self._outcome(word, sending, "1 2 3 4 5")
+        self.notes.edits.setdefault(id, []).append(word)
 
     def _check_stream(self, events: list[Any], text: str) -> None:
         self.notes.restarts += sum(event[0] == "turn.restarted" for event in events)
@@ -177,10 +254,7 @@ class Storm:
                     await self._do("stream.stop", stream)
                     await asyncio.wait([sending], timeout=0.5)
                     begun.set()
-            told = await sending
-        assert told["answer"]["turn"]["kind"] == "interrupted", told
-        self._check_stream(told["events"], told["answer"]["text"])
-        self.notes.answered[word] = told["answer"]["turn"]["id"], told["answer"]["text"]
+            await self._outcome(word, sending, None)
 
     # What happens to them.
 
@@ -201,8 +275,7 @@ class Storm:
         if what == "break":
             self._place.proxy.plan(*(self._fault() for _ in range(self._dice.randint(1, 4))))
         elif what in ("kill", "end"):
-            await self._place.server(what)
-            await self._place.server("start")
+            await (self._place.lose() if what == "kill" else self._place.replace())
         elif what == "refuse":
             await self._place.wire("refuse")
             await self._place.wire("cut")
@@ -236,39 +309,66 @@ class Storm:
                     turns[id] = [*earlier, *turns[id]]
                 check_chain(turns[id])
             page = await ledger.catalogue.list(scope="storm", limit=1000)
+            await self._check_edits(ledger)
         found = [(turn.input[0].text.rsplit(" ", 1)[1], id, turn) for id in ids for turn in turns[id]]
         words = Counter(word for word, _, _ in found)
         assert [word for word, times in words.items() if times > 1] == [], "sent twice"
-        assert words.keys() == notes.sent.keys() == notes.answered.keys()
+        edits = {word for edited in notes.edits.values() for word in edited}
+        assert words.keys() == notes.sent.keys() - notes.discarded == notes.answered.keys() - edits
         for word, id, turn in found:
             assert (notes.sent[word], notes.answered[word]) == (id, (str(turn.id), turn.text)), word
+        self._check_changes()
         titles = Counter(each.conversation.title for each in page.chats)
         assert {word: titles[word] for word in notes.forked} == dict.fromkeys(notes.forked, 1)
         assert len(page.chats) == CHATS + len(notes.forked)
+
+    def _check_changes(self) -> None:
+        """Each thing that happened was told once, and nothing is missing."""
+        changes = self.notes.changes
+        assert [change["type"] for change in changes[:1]] == ["start"]
+        assert "gap" not in {change["type"] for change in changes}
+        places = Counter(change["position"] for change in changes[1:])
+        assert [place for place, times in places.items() if times > 1] == [], "told twice"
+        committed = Counter(change["turn"] for change in changes if change["type"] == "turn.committed")
+        assert committed == Counter(turn for turn, _ in self.notes.answered.values())
+
+    async def _check_edits(self, ledger: Ledger) -> None:
+        for id, words in self.notes.edits.items():
+            chat = await ledger.conversation(id)
+            (shown,) = await chat.turns()
+            made = [each.turn for each in await chat.siblings(shown.id, limit=1000)]
+            assert [turn.input[0].text.rsplit(" ", 1)[1] for turn in made] == words
+            assert len(await chat.branches(limit=1000)) == len(words)
 
 
 async def storm(
     client: str, folder: Path, seed: int, is_over: Callable[[Notes], bool], weather: Weather | None = None
 ) -> Notes:
     """Let a storm rage over a client; return what it was told."""
-    async with process_place(folder) as place, started(client) as driver:
-        raging = Storm(driver, place, seed, weather or Weather())
+    weather = weather or Weather()
+    where: AbstractAsyncContextManager[ProcessPlace | WorkersPlace] = (
+        process_place(folder) if weather.processes == 1 else workers_place(folder, weather.processes)
+    )
+    async with where as place, started(client) as driver:
+        raging = Storm(driver, place, seed, weather)
         await raging.run(is_over)
         return raging.notes
 
 
 async def _main(given: argparse.Namespace) -> None:
-    for client in given.client or CLIENTS:
+    for client in given.client or (*CLIENTS, "mixed"):
         begun = time.monotonic()
 
         def is_over(_: Notes, begun: float = begun) -> bool:
             return time.monotonic() - begun > given.seconds
 
         with tempfile.TemporaryDirectory() as folder:
-            notes = await storm(client, Path(folder), given.seed, is_over)
+            weather = Weather(processes=given.workers)
+            notes = await storm(client, Path(folder), given.seed, is_over, weather)
         struck = ", ".join(f"{times} {what}" for what, times in sorted(notes.strikes.items()))
         print(
-            f"{client}: {len(notes.answered)} turns, {notes.events} events, {len(notes.forked)} forks, "
+            f"{client}: {len(notes.answered)} turns, {len(notes.discarded)} rolled back, "
+            f"{notes.events} events, {len(notes.forked)} forks, {sum(map(len, notes.edits.values()))} edits, "
             f"{notes.restarts} restarts; {struck}. Everything was told once, and is there once.",
             flush=True,
         )
@@ -276,11 +376,11 @@ async def _main(given: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.clients.storm", description=__doc__)
-    parser.add_argument("--client", action="append", choices=CLIENTS)
+    parser.add_argument("--client", action="append", choices=(*CLIENTS, "mixed"))
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--workers", type=int, default=1, help="processes of the server")
     asyncio.run(_main(parser.parse_args()))
-    sys.exit(0)
 
 
 if __name__ == "__main__":

@@ -43,5 +43,5 @@ async def test_a_client_that_sends_twice_is_found_out(monkeypatch: pytest.Monkey
     monkeypatch.setattr(all_drivers, "made", naive)
     async with every_byte.every_byte("async", 1) as trying:
         cases = [Case(operation, 0, "received", 5, "cut") for operation in ("send", "fork", "create")]
-        problems = await trying.run(cases, lambda *_: None)
+        problems = await trying.run(cases)
     assert len(problems) == 3

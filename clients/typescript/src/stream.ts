@@ -11,18 +11,12 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
   readonly #source: AsyncGenerator<Told, void, undefined>;
   #first: Promise<IteratorResult<Told, void>> | undefined;
 
-  /** `isEager`: it begins now, not when it is first read. */
-  constructor(
-    make: (signal: AbortSignal) => AsyncGenerator<Told, void, undefined>,
-    signal: AbortSignal | undefined,
-    isEager = false,
-  ) {
+  /** It begins now, not when it is first read. */
+  constructor(make: (signal: AbortSignal) => AsyncGenerator<Told, void, undefined>, signal: AbortSignal | undefined) {
     this.#unchain = chain(signal, this.#controller);
     this.#source = make(this.#controller.signal);
-    if (isEager) {
-      this.#first = this.#source.next();
-      this.#first.catch(() => {}); // who reads it is told
-    }
+    this.#first = this.#source.next();
+    this.#first.catch(() => {}); // who reads it is told
   }
 
   async next(): Promise<IteratorResult<Told, undefined>> {

@@ -38,7 +38,7 @@ export class TurnStream extends Stream<TurnEvent> {
         if (followed.isFinished) forgotten(wire, idempotencyKey);
       },
     });
-    super((ending) => heal(wire, followed, ending), signal, true);
+    super((ending) => heal(wire, followed, ending), signal);
     this.#wire = wire;
     this.#followed = followed;
     this.#isKnown = isKnown;

@@ -3,7 +3,6 @@
 import { camel } from "./casing.js";
 import { errorOf, type ErrorClass } from "./error-of.js";
 import {
-  ConversationUnavailable,
   NotAdmitted,
   ServerUnavailable,
   TooManyRequests,
@@ -14,7 +13,8 @@ import {
 
 /** How long to wait, in milliseconds. */
 export interface Timeouts {
-  /** For the next byte of an answer, the first one included. A server that has nothing to say says so sooner. */
+  /** For the next byte of an answer, the first one included. A server that has nothing to say says so sooner. What is
+   * sent has time of its own. */
   silence: number;
 }
 
@@ -95,6 +95,8 @@ export interface Reply {
 }
 
 const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
+/** Bytes that are on their way after a millisecond, also where it is slow: nobody is told how far an upload is. */
+const UPLOADED = 16;
 const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
 
 export class Wire {
@@ -141,10 +143,9 @@ export class Wire {
     const controller = new AbortController();
     const unchain = chain(signal, controller);
     let disarm = (): void => {};
-    const arm = (): void => {
-      disarm();
+    const arm = (extra = 0): void => {
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
-      disarm = timer(silence, () => controller.abort(unanswered("The server is silent.")));
+      disarm = timer(silence + extra, () => controller.abort(unanswered("The server is silent.")));
     };
     const close = (): void => {
       disarm();
@@ -159,9 +160,9 @@ export class Wire {
     let response: Response;
     try {
       const headers = await this.#headers(asked);
-      arm();
       controller.signal.throwIfAborted();
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
+      arm(sizeOf(body) / UPLOADED);
       const request = { method, headers, body, signal: controller.signal, cache: "no-store" } as const;
       response = await this.options.fetch(this.base + path, request);
       disarm();
@@ -210,8 +211,6 @@ export class Wire {
           problem.message += " It may have been done, and is not asked for again.";
           throw problem;
         }
-        // What was to be deleted is gone: that was this request, whose answer was lost.
-        if (asked.method === "DELETE" && tries.wasLost && problem instanceof ConversationUnavailable) return {} as Told;
         await tries.pause(problem);
       }
     }
@@ -226,8 +225,6 @@ export class Wire {
 
 /** The tries of one call since its last progress. */
 export class Tries {
-  /** Whether an answer was lost, so that it may have been done before. */
-  wasLost = false;
   /** How many went wrong since there was progress. */
   count = 0;
   #since: number | undefined;
@@ -254,7 +251,6 @@ export class Tries {
     const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
-    this.wasLost ||= isLost(problem);
     const random = this.#wire.options.random();
     // Clients that lost one server at once shall not come back all at once.
     const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
@@ -283,6 +279,13 @@ export class Tries {
 /** Nobody answered, or not to the end. */
 export function unanswered(why: string): TurnledgerError {
   return errorOf("server_unavailable", why, { isRetryable: true });
+}
+
+/** Something answered that knows nothing of turns: a page for logging in, for one. Or the connection broke within the
+ * head of the answer: browsers take what there is of that for all of it. */
+export function stranger(headers: Headers): TurnledgerError {
+  const isRetryable = !headers.get("content-type")?.includes("html");
+  return errorOf("request_failed", "That is no Turnledger server. Check the address.", { isRetryable });
 }
 
 /** Whether it may have been done, though nobody said so. */
@@ -319,7 +322,7 @@ export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): T
   const { isRetryable = /^(server|rate_limit)_error$/.test(type ?? ""), status } = facts;
   return errorOf(
     code ?? `status_${status}`,
-    message ?? `Something answered with status ${status}. Check the address.`,
+    message ?? `The answer has status ${status}.`,
     { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: said },
     otherwise,
   );
@@ -337,6 +340,10 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
   if (status === 401 || status === 403) return told(body, facts, NotAdmitted);
   if (status === 429) return told(body, facts, TooManyRequests);
   return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : undefined);
+}
+
+function sizeOf(body: string | Blob | null): number {
+  return typeof body === "string" ? body.length : (body?.size ?? 0);
 }
 
 /** The same without what is undefined. */

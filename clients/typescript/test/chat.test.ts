@@ -238,15 +238,16 @@ test("deleting, restoring, stopping", async () => {
 });
 
 test("a file comes line by line, and one that is cut off says so", async () => {
-  const [heard, lines] = await asked({ pieces: ["a\nb", "c\n", "d"] }, (chat) =>
+  const headers = { "content-type": "text/markdown; charset=utf-8" };
+  const [heard, lines] = await asked({ headers, pieces: ["a\nb", "c\n", "d"] }, (chat) =>
     all(chat.export({ format: "markdown" })),
   );
   assert.equal(heard.path, `/api/chats/${CHAT}/export?format=markdown`);
   assert.deepEqual(lines, ["a", "bc", "d"]);
   const server = new ScriptedServer(
     error(503, "shutting_down"),
-    { pieces: [], ending: "cut" },
-    { pieces: ["a\n", "b"], ending: "cut" },
+    { headers, pieces: [], ending: "cut" },
+    { headers, pieces: ["a\n", "b"], ending: "cut" },
   );
   const read: string[] = [];
   await assert.rejects(async () => {

@@ -104,6 +104,15 @@ test("who is let in no more hears no changes", async () => {
   await assert.rejects(all(server.client().events()), errors.NotAdmitted);
 });
 
+test("changes are listened to from when they are asked for", async () => {
+  const server = new ScriptedServer({ pieces: [told("p1", { type: "start", at: 1 })], ending: "silence" });
+  const changes = server.client().events();
+  await new Promise((resolve) => setTimeout(resolve));
+  assert.equal(server.only.path, "/api/events");
+  changes.close();
+  server.done();
+});
+
 test("changes end when they are closed, also for who waits", async () => {
   const server = new ScriptedServer({ pieces: [told("p1", { type: "start", at: 1 })], ending: "silence" });
   const changes = server.client().events();
@@ -115,8 +124,14 @@ test("changes end when they are closed, also for who waits", async () => {
   server.done();
 });
 
+test("a page of what stands between is no file", async () => {
+  const page = new ScriptedServer({ headers: { "content-type": "text/html" }, pieces: ["<p>Log in</p>\n"] });
+  await assert.rejects(all(page.client().export()), { code: "request_failed" });
+});
+
 test("files go out and come in by their lines", async () => {
-  const out = new ScriptedServer({ pieces: ['{"a":1}\n{"b":2}\n'] });
+  const headers = { "content-type": "application/x-ndjson" };
+  const out = new ScriptedServer({ headers, pieces: ['{"a":1}\n{"b":2}\n'] });
   assert.deepEqual(await all(out.client().export({ scope: "s" })), ['{"a":1}', '{"b":2}']);
   assert.equal(out.only.path, "/api/export?scope=s");
   const report = '{"line":1,"did":"imported","chat":"c","turns":2,"why":""}\n';

@@ -37,6 +37,8 @@ export class ScriptedServer {
   readonly heard: Heard[] = [];
   /** How long the client paused, in order. */
   readonly pauses: number[] = [];
+  /** How long it would have waited for the server, in order. */
+  readonly waits: number[] = [];
   now = 0;
   #surplus = 0;
   readonly #open = new Set<AbortSignal>();
@@ -73,7 +75,8 @@ export class ScriptedServer {
   }
 
   #timer(milliseconds: number, then: () => void): () => void {
-    if (milliseconds === SILENCE) {
+    if (milliseconds >= SILENCE) {
+      this.waits.push(milliseconds);
       this.#silences.add(then);
       return () => this.#silences.delete(then);
     }
@@ -169,7 +172,7 @@ export const failed = (code: string): object =>
 /** Where a turn stands that was committed. */
 export function standing(said: string, id = TURN, kind = "completed"): Scripted {
   const output = [{ type: "message", role: "assistant", content: [{ type: "output_text", text: said }] }];
-  const turn = { id, number: 1, kind, parent: null, created_at: 1, committed_at: 2, input: [], output, details: {} };
+  const turn = { id, number: 1, kind, parent: null, created_at: 1, committed_at: 2, input: [], output, hidden: [], details: {} };
   return json({ turn, state: "completed", failure: null, chat: CHAT_INFO, branch: BRANCH });
 }
 

@@ -19,11 +19,11 @@ from turnledger.cli.told import (
     RestoredChat,
     TokenMade,
     TokenTold,
-    TurnTold,
     reshaped,
+    turns_told,
 )
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
-from turnledger.errors import InvalidInput, NotAdmitted, TokenNotFound
+from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
 from turnledger.model.token_text import is_token_text
 from turnledger.model.transfer_report import ImportReport
 
@@ -52,6 +52,10 @@ async def at_server(url: str, api_key: str | None, *, is_hasty: bool = False) ->
             )
             problem.args = (f"{problem} The command line comes with the token in {API_KEY}. {remedy}",)
             raise
+        except RequestFailed as problem:
+            # Which one that is may have been said long ago, in the environment.
+            problem.args = (f"{problem} It was asked of {url}.",)
+            raise
 
 
 class ServerPlace:
@@ -78,15 +82,15 @@ class ServerPlace:
         return HitPage(tuple(data), following, is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+        """Of each turn, the items that its owner sees."""
         found = self._chat(chat, scope)
         page = await found.read(limit=min(PAGE, turns))
         info, read, before = page.chat, list(page.turns), page.before
         while before is not None and len(read) < turns:
             page = await found.read(before=before, limit=min(PAGE, turns - len(read)))
             read, before = [*page.turns, *read], page.before
-        return reshaped(
-            info, ChatShown, turns=tuple(reshaped(turn, TurnTold) for turn in read), before=before
-        )
+        shown = turns_told(read, [turn.hidden for turn in read])
+        return reshaped(info, ChatShown, turns=shown, before=before)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
         return reshaped(await self._chat(chat, scope).update(**changes), ListedChat)

@@ -19,6 +19,7 @@ import typer
 from turnledger.cli.completing import chats_beginning_with
 from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.options import AsJson, Config, Owner, Server, Store
+from turnledger.cli.output_file import Write, writing_to
 from turnledger.cli.place import Place, Where
 from turnledger.cli.printing import is_terminal, json_of, printable_json, say
 from turnledger.cli.progress import Progress
@@ -32,8 +33,7 @@ PIECE = 1024 * 1024
 """Bytes that are read at once."""
 NOT_TAKEN = frozenset({"conflict", "refused"})
 STANDARD = "-"
-
-Write = Callable[[bytes], object]
+STANDARD_OUTPUT = (STANDARD, "/dev/stdout")
 
 
 class Format(StrEnum):
@@ -51,7 +51,7 @@ def export(
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All chats that lists show.")] = False,
-    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: standard output.")] = None,
+    output: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: -, standard output.")] = None,
     format: Annotated[Format, typer.Option(help="jsonl can be imported, markdown is for reading.")] = (
         Format.JSONL
     ),
@@ -64,14 +64,14 @@ def export(
     config: Config = None,
 ) -> None:
     """Write chats to a file: with all their branches, or as Markdown for people."""
-    names = chats or []
+    names, file = chats or [], None if str(output) in STANDARD_OUTPUT else output
     if everything == bool(names):
         raise InvalidInput("Name chats to export, or say --all.")
     if everything and format is Format.MARKDOWN:
         raise InvalidInput("Markdown is for chats that are named. Leave --format out to export --all.")
 
     async def work(place: Place) -> None:
-        with _writing(output, format) as write, _progress_of(output) as progress:
+        with _writing(file, format) as write, _progress_of(file) as progress:
             if everything:
                 await _write(place.export_all(scope=scope), write, progress)
             for name in names:
@@ -88,27 +88,21 @@ async def _write(lines: AsyncIterator[bytes], write: Write, progress: Progress) 
 
 def _progress_of(output: Path | None) -> Progress:
     """A bar while a file is written; a pipe may lead to a pager, in which it would be in the way."""
-    return Progress("Exporting", in_bytes=True, is_shown=output is not None or _is_file(sys.stdout.buffer))
+    is_shown = output is not None or (sys.stdout is not None and _is_file(sys.stdout.buffer))
+    return Progress("Exporting", in_bytes=True, is_shown=is_shown)
 
 
 @contextmanager
 def _writing(output: Path | None, format: Format) -> Iterator[Write]:
-    """What writes to the file: which has its name only once it is whole."""
-    if output is None:
+    """What writes to the file, or to the standard output."""
+    if output is not None:
+        with writing_to(output) as write:
+            yield write
+    elif sys.stdout is None:  # it was closed by who started us
+        yield lambda _: None
+    else:
         yield _to_terminal(format) if is_terminal() else sys.stdout.buffer.write
         sys.stdout.buffer.flush()
-        return
-    unfinished = output.with_name(f"{output.name}.part")
-    try:
-        with unfinished.open("wb") as file:
-            yield file.write
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(output)
-    except OSError as problem:
-        raise InvalidInput(f"{output} cannot be written: {problem.strerror}.") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def _to_terminal(format: Format) -> Write:
@@ -212,6 +206,8 @@ def _ended_by_ctrl_c() -> Iterator[None]:
 @contextmanager
 def _reading(name: str) -> Iterator[BinaryIO]:
     if name == STANDARD:
+        if sys.stdin is None:
+            raise InvalidInput("The standard input is closed. Name a file.")
         yield sys.stdin.buffer
         return
     try:

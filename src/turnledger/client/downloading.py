@@ -5,15 +5,19 @@ from __future__ import annotations
 from turnledger.client.problems import told_by
 from turnledger.client.retrying import Trying
 from turnledger.client.wire import READ, Broken, Doing, Give, Open, Pause, Reply, Request
-from turnledger.errors import ServerUnavailable
+from turnledger.errors import RequestFailed, ServerUnavailable
+
+FILES = ("application/x-ndjson", "text/markdown")
+"""What a file comes as. A page of something that stands between, as for logging in, is none."""
 
 
 def download(trying: Trying, request: Request) -> Doing[None]:
     """Give the lines of a file, each with its line end; repeated as long as none was given. Raises
-    ServerUnavailable where it is cut off later."""
+    ServerUnavailable where it is cut off later, RequestFailed where what comes is no such file."""
     while True:
         opened: Reply | Broken = yield Open(request)
         if isinstance(opened, Reply) and opened.status == 200:
+            _check(opened)
             broken, count = yield from _lines()
             if broken is None:
                 return
@@ -32,6 +36,15 @@ def download(trying: Trying, request: Request) -> Doing[None]:
             if seconds is None:
                 raise ServerUnavailable(f"No whole answer came from the server: {opened.reason}.")
         yield Pause(seconds)
+
+
+def _check(opened: Reply) -> None:
+    kind = opened.headers.get("content-type", "").partition(";")[0]
+    if kind not in FILES:
+        raise RequestFailed(
+            f"The server answered with {kind or 'something'}, which is no file of Turnledger. Check the "
+            "address, and what stands between."
+        )
 
 
 def _lines() -> Doing[tuple[Broken | None, int]]:

@@ -69,6 +69,8 @@ def _checked(base_url: str) -> str:
         raise InvalidInput(f"base_url is not an address: {problem}.") from None
     if url.scheme not in ("http", "https") or not url.host:
         raise InvalidInput("base_url is the address of a server, as in http://127.0.0.1:8383.")
+    if url.port is not None and not 0 < url.port < 2**16:
+        raise InvalidInput("base_url names a port that there is not: they go from 1 to 65535.")
     if url.userinfo or url.query or url.fragment:
         raise InvalidInput("base_url is an address alone. What lets you in is the api_key.")
     return str(url).rstrip("/")

@@ -234,6 +234,8 @@ class _Line:
         if not piece:
             return
         exchange = self.exchange
+        if writer.is_closing():
+            raise ConnectionResetError
         writer.write(piece)
         setattr(exchange, way, getattr(exchange, way) + len(piece))
         if way == "sent":
@@ -289,7 +291,8 @@ class _Copy:
         self._reading = asyncio.create_task(self._read())
 
     def write(self, piece: bytes) -> None:
-        self._writer.write(piece)
+        if not self._writer.is_closing():
+            self._writer.write(piece)
 
     def close(self) -> None:
         self._reading.cancel()

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.clients.drivers.driver import Driver
+from tests.clients.drivers.mixed import MixedDriver
 from tests.clients.drivers.python import AsyncDriver, SyncDriver
 from tests.clients.drivers.typescript import typescript_driver
 
@@ -14,7 +15,11 @@ CLIENTS = ("python", "async", "typescript")
 
 @asynccontextmanager
 async def started(name: str) -> AsyncIterator[Driver]:
-    """The driver of a client, until it is not needed any more."""
+    """The driver of a client, until it is not needed any more; `mixed`: of one in each language."""
+    if name == "mixed":
+        async with started("python") as python, started("typescript") as typescript:
+            yield MixedDriver((python, typescript))
+        return
     driver = await typescript_driver() if name == "typescript" else made(name)
     try:
         yield driver

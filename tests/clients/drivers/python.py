@@ -87,7 +87,7 @@ class PythonDriver(Driver):
         if verb in OF_TURNS:
             return await self._turn(command, on, given, tell, events)
         if verb == "client.events":
-            return await self._changes(on, tell, **given)
+            return await self._changes(command, on, tell, **given)
         if verb in MAKERS:
             group = on.chats if verb.startswith("chats.") else on
             method = getattr(group, verb.partition(".")[2])
@@ -134,7 +134,9 @@ class PythonDriver(Driver):
     @abstractmethod
     def _stream_canceller(self, command: Command, stream: Any) -> Callable[[], None]: ...
 
-    async def _changes(self, client: Any, tell: Tell, *, count: int, after: str | None = None) -> list[Any]:
+    async def _changes(
+        self, command: Command, client: Any, tell: Tell, *, count: int, after: str | None = None
+    ) -> list[Any]:
         told: list[Any] = []
 
         def take(change: Any) -> bool:
@@ -143,7 +145,9 @@ class PythonDriver(Driver):
             tell(told[-1])
             return len(told) < count
 
-        await self._each(await self._call(client.events, after=after), take)
+        stream = await self._call(client.events, after=after)
+        self._running[command.id] = self._stream_canceller(command, stream)
+        await self._each(stream, take)
         return told
 
     async def _other(self, verb: str, on: Any, given: dict[str, Any]) -> Any:
@@ -246,13 +250,17 @@ class AsyncDriver(PythonDriver):
         async for each in iterable:
             if take(each) is False:
                 break
-        if hasattr(iterable, "aclose"):
-            await iterable.aclose()
+        if hasattr(iterable, "close"):
+            await iterable.close()
 
     def _canceller(self, command: Command) -> Callable[[], None]:
         task = asyncio.current_task()
         assert task is not None
-        return lambda: task.cancel() and None  # type: ignore[func-returns-value]
+
+        def cancel() -> None:
+            task.cancel()
+
+        return cancel
 
     def _stream_canceller(self, command: Command, stream: Any) -> Callable[[], None]:
         return self._canceller(command)

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 from tests.unit.cli.test_chats import asked, say
 from turnledger import Finding, Ledger
 from turnledger.cli.main import app
+from turnledger.cli.transfer import Format, export, import_chats
+from turnledger.errors import InvalidInput
 
 
 def run(*arguments: str, input: bytes | None = None) -> Result:
@@ -91,3 +93,24 @@ def test_an_import_into_a_new_store_is_whole(urls: tuple[str, str]) -> None:
         return await ledger.check()
 
     assert asked(there, checked) == []
+
+
+def test_a_dash_is_the_standard_output(
+    urls: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    say(urls[0], "a", ("Hello", "Hi."))
+    told = run("export", "a", "--store", urls[0]).stdout
+    assert run("export", "a", "--output", "-", "--store", urls[0]).stdout == told
+    assert not Path("-").exists()
+
+
+def test_streams_that_were_closed_are_no_mistake_of_ours(
+    urls: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(urls[0], "a", ("Hello", "Hi."))
+    monkeypatch.setattr("sys.stdout", None)
+    export(["a"], format=Format.JSONL, store=urls[0])
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(InvalidInput, match="Name a file"):
+        import_chats("-", store=urls[0])

@@ -72,6 +72,11 @@ def reading(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
     return Streamed({"content-type": "text/event-stream; charset=utf-8"}, list(pieces), end)
 
 
+def file(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
+    """The answer to a request for a file."""
+    return Streamed({"content-type": "application/x-ndjson"}, list(pieces), end)
+
+
 def event(number: int, kind: str, **values: Any) -> bytes:
     """One event of a turn."""
     data = msgspec.json.encode({"type": kind, "v": 1, "number": number, **values})

@@ -15,6 +15,7 @@ from tests.unit.client.scripted import (
     TURN,
     UNREACHED,
     begun,
+    file,
     finished,
     reading,
     refused,
@@ -94,7 +95,7 @@ async def test_who_waits_is_woken_when_the_client_is_closed() -> None:
 
 async def test_lists_exports_imports_and_changes() -> None:
     page = told({"data": [INFO], "next": None, "as_of": "here"})
-    lines = reading(b"one\n", b"two\n")
+    lines = file(b"one\n", b"two\n")
     change = reading(b'id: a\nevent: start\ndata: {"type":"start","at":1}\n\n', end=CUT)
     served = Served(page, lines, told({"done": {}}), change, refused(401, "invalid_api_key"))
     client = client_of(served)

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.client.scripted import CUT, Script, Streamed, refused
+from tests.unit.client.scripted import CUT, Script, Streamed, file, refused
 from turnledger import errors
 from turnledger.client.downloading import download
-from turnledger.client.wire import Broken, Request
+from turnledger.client.wire import Request
 
 ASKED = Request(method="GET", path="/api/export")
-
-
-def file(*pieces: bytes, end: bytes | Broken = b"") -> Streamed:
-    return Streamed({"content-type": "application/x-ndjson"}, list(pieces), end)
 
 
 def lines(script: Script) -> list[bytes]:
@@ -43,6 +39,14 @@ def test_a_file_that_is_cut_off_is_not_whole() -> None:
     with pytest.raises(errors.ServerUnavailable, match="cut off after 1 lines"):
         lines(script)
     assert script.given == [b"one\n"]
+
+
+@pytest.mark.parametrize("headers", [{"content-type": "text/html; charset=utf-8"}, {}])
+def test_a_page_of_what_stands_between_is_no_file(headers: dict[str, str]) -> None:
+    script = Script(Streamed(headers, [b"<p>Log in</p>\n"], b""))
+    with pytest.raises(errors.RequestFailed, match="no file of Turnledger"):
+        lines(script)
+    assert script.given == []
 
 
 def test_what_is_refused_is_raised() -> None:

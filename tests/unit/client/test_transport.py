@@ -10,6 +10,7 @@ import pytest
 from turnledger.client.retrying import Timeouts
 from turnledger.client.transport import PROBLEMS, Address, broken_by
 from turnledger.client.wire import Request
+from turnledger.errors import InvalidInput
 
 
 def address(base_url: str) -> Address:
@@ -79,3 +80,9 @@ def test_a_request_carries_what_was_said() -> None:
     assert str(built.url) == "http://server.test/below/api/chats?q=a+b&tag=x"
     assert built.headers["accept"] == "y"
     assert "authorization" not in built.headers
+
+
+@pytest.mark.parametrize("port", [0, 65536, 99999])
+def test_a_port_that_there_is_not_is_refused_at_once(port: int) -> None:
+    with pytest.raises(InvalidInput, match="port"):
+        address(f"http://127.0.0.1:{port}")

@@ -54,7 +54,7 @@ def show_turn(screen: Screen, turn: SeenTurn) -> None:
 def question(number: int, asked: str) -> Text:
     """What was asked, as the prompt has shown it."""
     label = prompt_label(number)
-    lines = harmless(asked).split("\n")
+    lines = harmless(asked or "(no message)").split("\n")
     return Text.assemble((label, DIM), (("\n" + " " * len(label)).join(lines), "bold"))
 
 

@@ -34,8 +34,9 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     number: int
     kind: TurnKind
     asked: str
-    """The text of its input."""
+    """What its messages say."""
     output: tuple[Item, ...]
+    """All else, in order: results that came with it, and what was done in answer."""
     details: dict[str, Any] = {}
 
 
@@ -166,3 +167,8 @@ class Place(Protocol):
 def text_of(items: Iterable[Item]) -> str:
     """What the messages among these say."""
     return "\n\n".join(item.text for item in items if item.is_user_message)
+
+
+def without_messages(items: Iterable[Item]) -> tuple[Item, ...]:
+    """What came with the messages among these: results of tools."""
+    return tuple(item for item in items if not item.is_user_message)

@@ -51,6 +51,20 @@ async def test_what_is_hidden_from_people_is_not_shown(place: OnStore) -> None:
     await (await place.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
     (turn,) = (await talk.look()).turns
     assert (turn.asked, turn.output) == ("A secret", ())
+    (version,) = await talk.versions(turn.id)
+    assert version.turn == turn
+
+
+async def test_results_that_came_with_a_turn_are_seen(place: OnStore) -> None:
+    chat = await place.ledger.conversation()
+    call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+    async with chat.turn("Look") as turn:
+        turn.put(call)
+    async with chat.turn({"type": "function_call_output", "call_id": "c", "output": "A cat"}) as turn:
+        turn.emit("It is a cat.")
+    first, second = (await (await place.open(chat.id)).look()).turns
+    assert (first.asked, [item.type for item in first.output]) == ("Look", ["function_call"])
+    assert (second.asked, [item.type for item in second.output]) == ("", ["function_call_output", "message"])
 
 
 async def test_a_turn_that_is_left_ends_with_nothing(place: OnStore) -> None:

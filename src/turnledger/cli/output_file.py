@@ -1,0 +1,70 @@
+"""A file that somebody wants a result in: it has its name only once it is whole, and what had that name
+before is kept until then."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from io import FileIO
+from pathlib import Path
+
+from turnledger.errors import InvalidInput
+
+Write = Callable[[bytes], object]
+
+
+@contextmanager
+def writing_to(output: Path) -> Iterator[Write]:
+    """What writes to it. A link is followed; what is no file, as /dev/null or a pipe, is written to as it
+    comes, and never replaced. Raises InvalidInput if it cannot be written."""
+    with _told(output):
+        before, target = _mode(output), output.resolve()
+    if before is not None and not stat.S_ISREG(before) and not stat.S_ISDIR(before):
+        with _told(output):
+            file = output.open("wb", buffering=0)  # nothing is left to fail when it is closed
+        with file:
+            yield _writer(output, file)
+        return
+    with _told(output):
+        # A name that nobody can guess: the folder may be open to others, and another export may be under way.
+        unfinished = target.with_name(f".{secrets.token_hex(8)}.part")
+        file = unfinished.open("xb", buffering=0)
+    try:
+        with file:
+            yield _writer(output, file)
+            with _told(output):
+                os.fsync(file.fileno())
+        with _told(output):
+            if before is not None:
+                unfinished.chmod(stat.S_IMODE(before))
+            unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _mode(path: Path) -> int | None:
+    try:
+        return path.stat().st_mode
+    except FileNotFoundError:
+        return None
+
+
+def _writer(output: Path, file: FileIO) -> Write:
+    def write(piece: bytes) -> None:
+        left = memoryview(piece)
+        with _told(output):
+            while left:
+                left = left[file.write(left) :]
+
+    return write
+
+
+@contextmanager
+def _told(output: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise InvalidInput(f"{output} cannot be written: {problem.strerror}.") from None

@@ -1,0 +1,35 @@
+"""Several drivers at once, as one: clients of different languages on the same chats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Any
+
+from tests.clients.drivers.driver import Command, Driver, Tell
+
+
+class MixedDriver(Driver):
+    """Each client that is made is of the next kind. What is made with it stays with it."""
+
+    name = "mixed"
+
+    def __init__(self, drivers: Sequence[Driver]) -> None:
+        self._next = cycle(drivers)
+        self._homes: dict[str, Driver] = {}
+        self._commands: dict[int, Driver] = {}
+
+    async def do(self, command: Command, tell: Tell) -> Any:
+        if command.do == "client":
+            home = next(self._next)
+        elif command.do == "cancel":
+            home = self._commands[command.arguments["command"]]
+        else:
+            home = self._homes[command.on]
+        self._commands[command.id] = home
+        if command.named is not None:
+            self._homes[command.named] = home
+        return await home.do(command, tell)
+
+    async def close(self) -> None:
+        """Whoever made the drivers closes them."""

@@ -1,0 +1,47 @@
+"""Turns that are over, as they are printed."""
+
+from __future__ import annotations
+
+from tests.unit.cli.talking.paper import Paper
+from turnledger.cli.talking.items import LONGEST, show_turn, told_item
+from turnledger.cli.talking.place import SeenTurn
+from turnledger.model.item import Item, message
+from turnledger.model.turn import TurnKind
+
+
+def turn(asked: str, *output: Item, kind: TurnKind = TurnKind.COMPLETED, **details: str) -> SeenTurn:
+    return SeenTurn(id="turn_1", number=12, kind=kind, asked=asked, output=output, details=dict(details))
+
+
+def test_what_was_asked_stands_behind_its_number_and_the_answer_below() -> None:
+    paper = Paper()
+    show_turn(paper.screen, turn("one\ntwo\x1b[2J", message("assistant", "# Three\n\n*four*")))
+    assert paper.lines == ["12 › one", "     two\\x1b[2J", "", "Three", "", "four"]
+
+
+def test_calls_and_results_are_lines_between_the_texts() -> None:
+    call = Item.of({"type": "function_call", "call_id": "c", "name": "look", "arguments": '{"at": 1}'})
+    result = Item.of({"type": "function_call_output", "call_id": "c", "output": "a\ncat"})
+    paper = Paper()
+    show_turn(paper.screen, turn("", call, result, message("assistant", "A cat.")))
+    assert paper.lines == ["12 › (no message)", "", '⚙ look({"at": 1})', "→ a cat", "", "A cat."]
+
+
+def test_a_long_call_is_cut_and_other_items_are_not_shown() -> None:
+    call = Item.of({"type": "custom_tool_call", "call_id": "c", "name": "write", "input": "x" * 10_000})
+    told = told_item(call)
+    assert told is not None
+    assert len(told.plain) <= LONGEST + 2
+    assert told.plain.endswith("…")
+    assert told_item(Item.of({"type": "reasoning", "summary": []})) is None
+
+
+def test_how_it_ended_is_said_where_it_did_not_end_well() -> None:
+    for kind, details, note in (
+        (TurnKind.INTERRUPTED, {}, "■ Stopped: this is as far as it got."),
+        (TurnKind.COMPLETED, {"finish_reason": "length"}, "■ The model had no room left: the answer is cut."),
+        (TurnKind.COMPLETED, {"finish_reason": "stop"}, "Some"),
+    ):
+        paper = Paper()
+        show_turn(paper.screen, turn("Hi", message("assistant", "Some"), kind=kind, **details))
+        assert paper.lines[-1] == note
