@@ -8,8 +8,19 @@ from io import TextIOWrapper
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
 
 
+INTERRUPTED = 130
+"""Exit code: Ctrl-C."""
+
+
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
+    try:
+        _run()
+    except KeyboardInterrupt:  # while it is being made ready: commands tell their own
+        sys.exit(INTERRUPTED)
+
+
+def _run() -> None:
     try:
         from turnledger.cli.main import app
     except ModuleNotFoundError as problem:
