@@ -75,13 +75,17 @@ class ChatLoop:
     async def _acted(self, typed: str | None) -> bool:
         """Do what was typed, unless Ctrl-C is pressed while nothing comes of it; return whether to go on."""
         acting = asyncio.create_task(self._act(typed), name="turnledger command")
-        while not acting.done():
-            pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
-            await asyncio.wait((acting, pressing), return_when=asyncio.FIRST_COMPLETED)
-            if pressing.done() and not self._talker.is_following:
-                acting.cancel()
-            pressing.cancel()
-            await asyncio.wait((pressing,))
+        try:
+            while not acting.done():
+                pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
+                await asyncio.wait((acting, pressing), return_when=asyncio.FIRST_COMPLETED)
+                if pressing.done() and not self._talker.is_following:
+                    acting.cancel()
+                pressing.cancel()
+                await asyncio.wait((pressing,))
+        finally:
+            acting.cancel()  # if the program is told to end: while there is still a place to leave it in
+            await asyncio.wait((acting,))
         if acting.cancelled():
             self._talker.screen.say(Text("Left off.", DIM))
             return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 from turnledger.cli.talking.place import (
     Heard,
@@ -29,7 +29,7 @@ from turnledger.client import (
     Turn,
     TurnRestarted,
 )
-from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
+from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.ids import ConversationId
 
@@ -54,7 +54,7 @@ class OnServer:
         self._looking = looking
         self.scope = scope
         self._name = name
-        self._empty: list[AsyncChat] = []
+        self._unused: set[AsyncChat] = set()
 
     @property
     def name(self) -> str:
@@ -88,14 +88,30 @@ class OnServer:
     async def make(self) -> AsyncChat:
         """A chat whose first turn is about to be asked for."""
         chat = await self.client.chats.create(scope=self.scope)
-        self._empty.append(chat)
+        self._unused.add(chat)
         return chat
+
+    @asynccontextmanager
+    async def using(self, chat: AsyncChat) -> AsyncIterator[None]:
+        """Have a turn in it. From then on the chat stays, whatever becomes of this program, unless it is
+        known that nothing came of the first one."""
+        is_first = chat in self._unused
+        self._unused.discard(chat)
+        try:
+            yield
+        except ServerUnavailable:
+            raise  # it may be answered nevertheless
+        except TurnledgerError:
+            if is_first:
+                self._unused.add(chat)
+            raise
 
     async def close(self) -> None:
         with suppress(TurnledgerError, TimeoutError):  # it is only tidying
             async with asyncio.timeout(PATIENCE):
-                for chat in self._empty:
-                    if not (await chat.info()).turn_count:
+                for chat in self._unused:
+                    info = await chat.info()
+                    if not info.turn_count and not info.is_running:  # nor has anybody else used it
                         await chat.delete(purge=True)
         await self._looking.close()
         await self.client.close()
@@ -105,7 +121,7 @@ class ServedTalk:
     """One chat on a server."""
 
     def __init__(self, place: OnServer, chat: AsyncChat | None) -> None:
-        self._place = place
+        self.place = place
         self._chat = chat
 
     @property
@@ -127,7 +143,7 @@ class ServedTalk:
     async def begun(self) -> AsyncChat:
         """The chat, which is made for its first turn."""
         if self._chat is None:
-            self._chat = await self._place.make()
+            self._chat = await self.place.make()
         return self._chat
 
     async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
@@ -152,7 +168,7 @@ class ServedTalk:
         await self._there.undo(turn)
 
     async def fork(self, turn: str | None, title: str) -> ServedTalk:
-        return ServedTalk(self._place, await self._there.fork(turn, title))
+        return ServedTalk(self.place, await self._there.fork(turn, title))
 
     async def rename(self, title: str) -> None:
         await self._there.rename(title)
@@ -208,6 +224,11 @@ class Asked(_Streamed):
         super().__init__()
         self._talk = talk
         self._wish = wish
+
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        async with self._talk.place.using(await self._talk.begun()):
+            async for event in super().__aiter__():
+                yield event
 
     async def _begun(self) -> AsyncTurnStream:
         chat, wish = await self._talk.begun(), self._wish
