@@ -52,6 +52,8 @@ _LISTS = ("bullet_list_open", "ordered_list_open")
 
 parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 parser.disable("reference")  # a line that names an address would not be shown
+splitter = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["reference", "inline"])
+"""Finds the same blocks, and does not look into them: that would take most of the time."""
 
 
 class Block(Struct, frozen=True):
@@ -153,7 +155,7 @@ Markdown.elements = {
 
 def blocks_of(text: str) -> list[Block]:
     """The blocks of a text; items of a list are blocks of their own, so that a long one need not be held."""
-    lines, begun = text.split("\n"), list(_beginnings(parser.parse(text)))
+    lines, begun = text.split("\n"), list(_beginnings(splitter.parse(text)))
     if not begun:
         return []
     ends = [line for line, *_ in begun[1:]] + [len(lines)]
