@@ -131,7 +131,10 @@ class ChatLoop:
 
     async def pick(self, words: str) -> SeenChat | None:
         """Have a chat picked from a list."""
-        return await Picker(self._talker.place.chats, words, self._talker.now).pick()
+        place = self._talker.place
+        return await Picker(
+            lambda sought, most: place.chats(sought, limit=most), words, self._talker.now
+        ).pick()
 
     async def edit(self, label: str, text: str) -> str | None:
         """Have a text changed; None if it was left."""
