@@ -107,6 +107,9 @@ def test_blocks_are_found_without_looking_into_them() -> None:
 
 def test_what_is_nested_too_deep_or_too_large_is_shown_as_it_is() -> None:
     assert shown("> " * 15 + "deep", 30) == ["> > > > > > > > > > > > > > >", "deep"]
+    for mark in ("> ", "- ", "1. "):
+        for depth in (8, 9, 10, 18, 19, 20, 21, 1000):
+            assert "deep" in " ".join(shown(mark * depth + "deep", 300)), (mark, depth)
     large = "*word* " * (LARGEST // 7 + 1)
     paper = Paper(70, 10)
     paper.screen.blocks([Block(large)])
