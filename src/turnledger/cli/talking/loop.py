@@ -19,7 +19,7 @@ from turnledger.cli.talking.picker import Picker, title_of
 from turnledger.cli.talking.place import SeenChat
 from turnledger.cli.talking.prompt import CommandCompleter, Prompt, fitted
 from turnledger.cli.talking.talker import PATIENCE, Talker, problem_line
-from turnledger.errors import TurnledgerError
+from turnledger.errors import ConversationDeleted, TurnledgerError
 
 
 class ChatLoop:
@@ -109,12 +109,19 @@ class ChatLoop:
         with suppress(TurnledgerError):  # then it is seen at the next prompt
             async for chat in self._talker.place.changes():
                 if self._is_prompting and chat == self._talker.talk.id:
-                    await self._show_news()
+                    with suppress(TurnledgerError, TimeoutError):
+                        await self._show_news()
 
     async def _show_news(self) -> None:
         talker, is_shown = self._talker, False
         while self._is_prompting and not is_shown:
-            look = await talker.look_around()
+            try:
+                look = await talker.look_around()
+            except ConversationDeleted as problem:
+                async with in_terminal():
+                    talker.screen.say(problem_line(problem))
+                    talker.screen.blank()
+                return
             if look is None:
                 return
             if talker.has_news(look):
