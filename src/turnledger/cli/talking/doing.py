@@ -98,7 +98,9 @@ class Doing:
                 title.append_text(Text("\n").append_text(_marked(chat)))
             table.add_row(str(number), title, age_of(chat.touched_at, self._talker.now()))
         self._screen.say(table)
-        self._say("/open N goes on with one, /open lets you pick.")
+        self._say(
+            "/open N goes on with one" + (", /open lets you pick." if self._screen.can_rewrite else ".")
+        )
 
     async def _open(self, name: str) -> None:
         if not name:
@@ -111,7 +113,10 @@ class Doing:
             await self._go_to(name)
 
     async def pick(self, words: str) -> None:
-        """Have a chat picked, and go on with it."""
+        """Have a chat picked, and go on with it; where nothing can be written anew, list them."""
+        if not self._screen.can_rewrite:
+            await self._list(words)
+            return
         chat = await self._person.pick(words)
         if chat is not None:
             await self._go_to(chat.id)

@@ -139,6 +139,13 @@ async def test_chats_are_listed_and_opened_by_number_or_picked(terminal: Termina
     assert await terminal.do("/list nowhere") == ["Nothing was found."]
 
 
+async def test_where_nothing_can_be_written_anew_a_list_is_all_there_is_to_pick_from(
+    terminal: Terminal,
+) -> None:
+    terminal.talker.screen.can_rewrite = False
+    assert (await terminal.do("/open"))[-1] == "/open N goes on with one."
+
+
 async def test_what_is_said_of_a_chat(terminal: Terminal) -> None:
     await terminal.do("/rename The order of May")
     await terminal.do("/pin")

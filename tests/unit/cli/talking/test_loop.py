@@ -33,9 +33,10 @@ class Person:
     def __init__(self, place: OnStore, keyboard: PipeInput) -> None:
         self.place = place
         self.paper = Paper(80, 40)
-        self.talker = Talker(place, self.paper.screen, ["demo"], Presses())
+        self.presses = Presses()
+        self.talker = Talker(place, self.paper.screen, ["demo"], self.presses)
         self._keyboard = keyboard
-        loop = ChatLoop(self.talker, Presses(), InMemoryHistory())
+        loop = ChatLoop(self.talker, self.presses, InMemoryHistory())
         self.talking = asyncio.create_task(loop.run())
 
     def types(self, keys: str) -> None:
@@ -89,3 +90,20 @@ async def test_who_is_told_to_end_leaves_the_screen_in_order(person: Person) -> 
     await asyncio.wait((person.talking,))
     assert "Ctrl-C stops" in person.paper.written
     assert [line for line in person.paper.lines if line] == ["You said"]
+
+
+async def test_who_waits_for_a_command_is_told_so_and_can_leave_off(person: Person) -> None:
+    person.types("Hello" + ENTER)
+    await person.sees("nothing before that")
+    await person.until(lambda: person.talker.label == "2 › ")
+    elsewhere = await person.place.open(str(person.talker.talk.id))
+    running = elsewhere.ask(wish("/stall"))
+    events = aiter(running)
+    await anext(events)
+    person.types("/undo" + ENTER)
+    await person.sees("waiting, 1 s, Ctrl-C leaves off")
+    person.presses.note()
+    await person.sees("Left off.")
+    assert "waiting" not in "\n".join(person.paper.lines)
+    await running.leave()
+    await person.leaves()
