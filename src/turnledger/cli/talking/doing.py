@@ -12,7 +12,7 @@ from rich.text import Text
 from turnledger.cli.talking.age import age_of
 from turnledger.cli.talking.commands import COMMANDS, KEYS, Given, typed_for
 from turnledger.cli.talking.harmless import on_one_line
-from turnledger.cli.talking.items import DIM
+from turnledger.cli.talking.items import DIM, about
 from turnledger.cli.talking.picker import title_of
 from turnledger.cli.talking.place import SeenChat, SeenTurn, Version, Wish
 from turnledger.cli.talking.prompt import within
@@ -126,6 +126,16 @@ class Doing:
 
     async def _history(self, rest: str) -> None:
         await self._talker.show_from(1)
+
+    async def _info(self, rest: str) -> None:
+        turn = await self._turn(rest)
+        chat = (await self._talker.talk.look(limit=1)).chat
+        marks = ", pinned" if chat.is_pinned else ""
+        self._say(title_of(chat), "bold")
+        self._say(
+            f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self._talker.now())}{marks}"
+        )
+        self._say(f"Turn {turn.number}: {about(turn)}")
 
     # Other turns.
 

@@ -281,4 +281,5 @@ def seen_turn(turn: Turn) -> SeenTurn:
         asked=text_of(turn.input),
         output=(*without_messages(turn.input), *turn.output),
         details=turn.details,
+        took_ms=turn.committed_at - turn.created_at,
     )

@@ -312,6 +312,7 @@ def seen_turn(turn: Turn, items: tuple[Item, ...]) -> SeenTurn:
         asked=text_of(asked),
         output=(*without_messages(asked), *done),
         details=dict(turn.details),
+        took_ms=turn.committed_at - turn.created_at,
     )
 
 

@@ -38,6 +38,8 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     output: tuple[Item, ...]
     """All else, in order: results that came with it, and what was done in answer."""
     details: dict[str, Any] = {}
+    took_ms: int = 0
+    """From when it was asked for to its end."""
 
 
 class RunningNow(Struct, frozen=True):
