@@ -88,10 +88,9 @@ def about(turn: SeenTurn) -> str:
     model, usage = turn.details.get("model"), turn.details.get("usage")
     if isinstance(model, str):
         told.insert(0, on_one_line(model))
-    for names, done in _USED if isinstance(usage, dict) else ():
-        number = next((usage[name] for name in names if isinstance(usage.get(name), int)), None)
-        if number is not None:
-            told.append(f"{number} {done}")
+    used: dict[str, object] = usage if isinstance(usage, dict) else {}
+    for names, done in _USED:
+        told += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
     return ", ".join(told)
 
 
