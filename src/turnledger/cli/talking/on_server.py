@@ -193,6 +193,8 @@ class _Streamed(ABC):
 
     def __init__(self) -> None:
         self._events: AsyncTurnStream | None = None
+        self.is_asked = False
+        self._is_unwanted = False
 
     @property
     def turn(self) -> str | None:
@@ -203,12 +205,19 @@ class _Streamed(ABC):
         """Its events, from the first."""
 
     async def __aiter__(self) -> AsyncIterator[Heard]:
+        # Nothing comes of this while it waits for others.
         async with await self._begun() as self._events:
             async for event in self._events:
+                if self._is_unwanted:
+                    self._is_unwanted = False
+                    with suppress(TurnledgerError):  # then it goes on, and can be stopped once more
+                        await self._events.stop(OnStop.DISCARD.value)
                 yield Restarted() if isinstance(event, TurnRestarted) else event
 
     async def stop(self) -> None:
-        if self._events is not None:
+        if self._events is None or self._events.turn_id is None:
+            self._is_unwanted = True  # it waits for others: what has not begun cannot be named
+        else:
             await self._events.stop(OnStop.KEEP.value)
 
     async def leave(self) -> bool:
@@ -232,6 +241,7 @@ class Asked(_Streamed):
 
     async def _begun(self) -> AsyncTurnStream:
         chat, wish = await self._talk.begun(), self._wish
+        self.is_asked = True
         model, key = wish.model, wish.idempotency_key
         if wish.regenerates is not None:
             return await chat.regenerate(wish.regenerates, stream=True, model=model, idempotency_key=key)
@@ -245,6 +255,7 @@ class Followed(_Streamed):
 
     def __init__(self, chat: AsyncChat, turn: str) -> None:
         super().__init__()
+        self.is_asked = True
         self._chat = chat
         self._turn = turn
 

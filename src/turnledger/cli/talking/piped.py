@@ -41,7 +41,7 @@ async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
 async def _stop(answering: Answering, hearing: asyncio.Task[None]) -> None:
     """Have the turn end; where that cannot be had, leave it to itself."""
     try:
-        if answering.turn is not None:
+        if answering.is_asked:
             await answering.stop()
             return
     except TurnledgerError:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def place() -> AsyncIterator[OnServer]:
-    with serving(["You said", Gate()]) as served:
+    with serving(["You said", Gate()], ["You said", Gate()]) as served:
         place = open_server(served.url, None, None)
         yield place
         await place.close()
