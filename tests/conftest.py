@@ -9,7 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.run_logs.plugin import RunLogs
+# All of them here: some are used from elsewhere, and imported there before the conftest beside them is.
+pytest.register_assert_rewrite(
+    "tests.browser.victim",
+    "tests.clients.playing",
+    "tests.clients.scenario",
+    "tests.compat.served",
+    "tests.compat.talking",
+    "tests.crash.killed_server",
+    "tests.crash.processes",
+    "tests.crash.promises",
+    "tests.stateful.invariants",
+    "tests.stateful.pair",
+    "tests.stateful.steps",
+)
+
+from tests.run_logs.plugin import RunLogs  # noqa: E402
 
 SHARED_MEMORY = Path("/dev/shm")
 ROOM = 2 << 30

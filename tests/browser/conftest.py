@@ -8,15 +8,12 @@ from functools import cache
 from typing import NamedTuple, TypeAlias
 
 import pytest
+from playwright.sync_api import Browser, Page
 
-pytest.register_assert_rewrite("tests.browser.victim")
-
-from playwright.sync_api import Browser, Page  # noqa: E402
-
-from tests.browser.attacks import TOOLS  # noqa: E402
-from tests.browser.chromium import browsing, installed  # noqa: E402
-from tests.browser.site import Rebinding, site  # noqa: E402
-from tests.browser.victim import PATIENCE, Victim, attacked  # noqa: E402
+from tests.browser.attacks import TOOLS
+from tests.browser.chromium import browsing, installed
+from tests.browser.site import Rebinding, site
+from tests.browser.victim import PATIENCE, Victim, attacked
 
 Open: TypeAlias = Callable[[str], Page]
 

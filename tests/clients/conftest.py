@@ -4,11 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-pytest.register_assert_rewrite("tests.clients.playing", "tests.clients.scenario")
-
-from tests.clients.drivers.all_drivers import started  # noqa: E402
-from tests.clients.drivers.driver import Driver  # noqa: E402
-from tests.clients.places import (  # noqa: E402
+from tests.clients.drivers.all_drivers import started
+from tests.clients.drivers.driver import Driver
+from tests.clients.places import (
     ProcessPlace,
     ServedPlace,
     guarded_place,

@@ -13,7 +13,7 @@ from tests.clients.matching import mismatch, resolved
 from tests.clients.places import Place
 from tests.clients.scenario import Scenario, Step
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a step that waits has failed."""
 CLIENT: dict[str, Any] = {
     "model": "demo",
@@ -63,6 +63,7 @@ class Play:
         self.remembered: dict[str, Any] = {
             "scope": f"scope-{unique}",
             "unique": f"word-{unique}",
+            "odd": f"Schlüssel/🔑 100%?&=# {unique}",
             "base_url": place.base_url,
             **place.knows,
         }
@@ -238,6 +239,8 @@ def check_stream(started: Started, task: asyncio.Task[Any]) -> None:
     part = check_numbers(events, after)
     if problem is not None:
         return
+    if after and not events:
+        return  # it was heard before
     if not part or part[-1][0] != "turn.finished":
         raise NotAsWritten(f"the stream has no end: {events}")
     answer = task.result().get("answer")

@@ -8,9 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-pytest.register_assert_rewrite("tests.compat.served", "tests.compat.talking")
-
-from tests.compat.served import Served, serving  # noqa: E402
+from tests.compat.served import Served, serving
 
 Serve: TypeAlias = Callable[..., Served]
 

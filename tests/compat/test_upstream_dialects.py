@@ -75,6 +75,37 @@ def test_a_stream_is_kept_and_told_under_the_id_of_its_turn(serve: Serve, script
     assert served.history("k") == HELLO
 
 
+def call_piece(arguments: str) -> dict[str, Any]:
+    function = {"name": "weather", "arguments": arguments}
+    return {"index": 0, "id": "call_a", "type": "function", "function": function}
+
+
+@pytest.mark.parametrize("conversation", ["k", None], ids=["kept", "passed through"])
+def test_what_an_upstream_repeats_is_told_once(serve: Serve, conversation: str | None) -> None:
+    """The helper of the official client joins whatever comes twice: roles, ids and names, too."""
+    said = {"role": "assistant", "reasoning": "Hm."}
+    served = serve(
+        [
+            chunk({**said, "content": "Hel"}),
+            chunk({**said, "content": "lo.", "tool_calls": [call_piece("{")]}),
+            chunk({**said, "content": "", "tool_calls": [call_piece("}")]}),
+            chunk({**said, "content": ""}, "tool_calls", x_timing=0.1),
+            MARK_ONLY,
+        ]
+    )
+    client = served.client(conversation)
+    with client.chat.completions.stream(model=MODEL, messages=[user("Hi")]) as stream:
+        told = [event.chunk for event in stream if event.type == "chunk"]
+        message = stream.get_final_completion().choices[0].message
+    assert (message.role, message.content) == ("assistant", "Hello.")
+    assert [(each.id, each.function.name, each.function.arguments) for each in message.tool_calls or ()] == [
+        ("call_a", "weather", "{}")
+    ]
+    assert [each.choices[0].delta.role for each in told] == ["assistant", None, None, None]
+    assert [getattr(each.choices[0].delta, "reasoning", None) for each in told] == ["Hm."] * 4
+    assert getattr(told[-1], "x_timing", None) == 0.1
+
+
 @pytest.mark.parametrize("conversation", ["k", None])
 def test_a_chunk_on_several_lines_reaches_the_client(serve: Serve, conversation: str | None) -> None:
     said = {"index": 0, "delta": {"role": "assistant", "content": "Hello."}, "finish_reason": "stop"}

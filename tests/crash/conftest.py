@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("tests.crash.processes", "tests.crash.promises", "tests.crash.killed_server")
-
-from tests.crash.processes import Start, Worker  # noqa: E402
-from tests.on_disk import tmp_path  # noqa: E402, F401
+from tests.crash.processes import Start, Worker
+from tests.on_disk import tmp_path  # noqa: F401
 
 
 @pytest.fixture

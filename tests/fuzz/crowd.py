@@ -30,7 +30,7 @@ from turnledger.server.models import Found, Models
 from turnledger.server.quotas import REQUESTS, STREAMS, TURNS, WAITING
 from turnledger.server.readiness import Readiness
 from turnledger.server.settings import ServerLimits, Settings
-from turnledger.server.turn_headers import OF_FORKS, OF_MOVES, OF_TURNS, OnDisconnect
+from turnledger.server.turn_headers import OF_MAKING, OF_MOVES, OF_TURNS, OnDisconnect
 from turnledger.testing.loop import SimulatedLoop
 from turnledger.testing.simulation.servers import SimulatedClock
 
@@ -188,7 +188,7 @@ class Crowd:
         body: dict[str, Any] = {"branch": random.choice(self._branches[-6:])} if name == "switch" else {}
         if name != "switch" and random.random() < 0.5:
             body["turn"] = self._told()
-        known = OF_FORKS if name == "fork" else OF_MOVES
+        known = OF_MAKING if name == "fork" else OF_MOVES
         headers = [each for each in self._policies() if each[0] in known]
         label = f"POST /api/chats/{{chat}}/{name}"
         path = f"/api/chats/{chat}/{name}"

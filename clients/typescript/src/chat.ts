@@ -24,7 +24,7 @@ import type {
 import { lineCutter } from "./server-sent-events.js";
 import { Stream } from "./stream.js";
 import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
-import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
+import { defined, stranger, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
 export interface TurnOptions extends CallOptions {
@@ -303,7 +303,7 @@ export class Chat {
     if (this.#id !== null) return this.#id;
     const asked = { path: "/api/chats" + queryOf(this.#byKey()) };
     const told = await this.#wire.json<{ data: { id: string }[] }>(asked, signal);
-    const message = "There is no conversation with that conversationKey.";
+    const message = "There is no chat with that conversationKey.";
     if (!told.data[0]) throw errorOf("conversation_not_found", message);
     return (this.#id = told.data[0].id);
   }
@@ -343,10 +343,9 @@ export async function* linesOf(
   signal: AbortSignal | undefined,
 ): AsyncGenerator<string, void, undefined> {
   const read = async ({ headers, pieces, close }: Reply): Promise<[string | void, Reply["pieces"]]> => {
-    // A page of something that stands between, as for logging in, is no file.
-    if (!/ndjson|markdown/.test(headers.get("content-type")!)) {
+    if (!/ndjson|markdown/.test(headers.get("content-type") ?? "")) {
       close();
-      throw errorOf("request_failed", "The answer was not a file.");
+      throw stranger(headers);
     }
     return [(await pieces.next()).value, pieces];
   };

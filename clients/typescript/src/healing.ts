@@ -4,7 +4,7 @@ import { errorOf } from "./error-of.js";
 import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
-import { parsed, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
+import { parsed, stranger, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
 
 /** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
 const OF_THE_PROCESS = [
@@ -23,6 +23,9 @@ const OF_THE_PROCESS = [
   "outcome_unknown",
   "commit_outcome_unknown",
 ];
+
+/** What is told to somebody whose token has ended. */
+const SHOWN_OUT = /_token"|"token_/;
 
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
@@ -60,7 +63,8 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
         const isWithdrawn = yield* listen(reply, followed, tries, wire.retries.times);
-        if (isWithdrawn || followed.isFinished) return;
+        // Browsers take an answer that broke off within its head for an empty one: it is read once more.
+        if ((isWithdrawn && followed.isVoid) || followed.isFinished) return;
         // A turn that died with its process told more than was written down: reading on finds nothing there.
         followed.isVoid = true;
         throw unanswered("The stream broke off.");
@@ -74,8 +78,9 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       }
     }
   } catch (problem) {
-    // Refused for good: that is an end, too.
-    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    // Refused for good: that is an end, too. Who is not let in may come back with another token.
+    const isOpen = problem instanceof NotAdmitted || !(problem instanceof TurnledgerError) || problem.isRetryable;
+    followed.isFinished ||= !isOpen;
     throw problem;
   } finally {
     followed.known();
@@ -88,14 +93,16 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
-    if (type === "error") throw told(data, { requestId }, ServerUnavailable);
-    isEmpty = false;
+    if (type === "error") throw told(data, { requestId }, SHOWN_OUT.test(data) ? NotAdmitted : ServerUnavailable);
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
     const isOld = number <= followed.last;
-    if (isOld && !(isLast && followed.isHeard)) continue;
-    if (number > followed.last + 1) throw unanswered("The stream has a gap.");
+    if (isOld && !(isLast && followed.isHeard)) {
+      followed.isVoid ||= !followed.asked; // no empty answer, but one with nothing new
+      continue;
+    }
+    if (number > followed.last + 1) throw unanswered("The stream broke off.");
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
       followed.isVoid = true;
@@ -107,6 +114,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       yield restarted(followed);
       return false;
     }
+    isEmpty = followed.isVoid = false;
     followed.last = number;
     followed.isHeard = true;
     if (event.type === "text.delta") followed.text += event.text;
@@ -143,9 +151,10 @@ function restarted(followed: Followed): TurnEvent {
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
 function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
+  const turn = headers.get("x-turn-id");
+  if (!turn || turn.length < 37) throw stranger(headers); // a part of an id is none
   followed.head ??= headers;
-  followed.turn = headers.get("x-turn-id");
-  if (!followed.turn) throw errorOf("request_failed", "That is no Turnledger server. Check the address.");
+  followed.turn = turn;
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;

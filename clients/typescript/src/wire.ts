@@ -3,7 +3,6 @@
 import { camel } from "./casing.js";
 import { errorOf, type ErrorClass } from "./error-of.js";
 import {
-  ConversationUnavailable,
   NotAdmitted,
   ServerUnavailable,
   TooManyRequests,
@@ -212,8 +211,6 @@ export class Wire {
           problem.message += " It may have been done, and is not asked for again.";
           throw problem;
         }
-        // What was to be deleted is gone: that was this request, whose answer was lost.
-        if (asked.method === "DELETE" && tries.wasLost && problem instanceof ConversationUnavailable) return {} as Told;
         await tries.pause(problem);
       }
     }
@@ -228,8 +225,6 @@ export class Wire {
 
 /** The tries of one call since its last progress. */
 export class Tries {
-  /** Whether an answer was lost, so that it may have been done before. */
-  wasLost = false;
   /** How many went wrong since there was progress. */
   count = 0;
   #since: number | undefined;
@@ -256,7 +251,6 @@ export class Tries {
     const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
-    this.wasLost ||= isLost(problem);
     const random = this.#wire.options.random();
     // Clients that lost one server at once shall not come back all at once.
     const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
@@ -285,6 +279,13 @@ export class Tries {
 /** Nobody answered, or not to the end. */
 export function unanswered(why: string): TurnledgerError {
   return errorOf("server_unavailable", why, { isRetryable: true });
+}
+
+/** Something answered that knows nothing of turns: a page for logging in, for one. Or the connection broke within the
+ * head of the answer: browsers take what there is of that for all of it. */
+export function stranger(headers: Headers): TurnledgerError {
+  const isRetryable = !headers.get("content-type")?.includes("html");
+  return errorOf("request_failed", "That is no Turnledger server. Check the address.", { isRetryable });
 }
 
 /** Whether it may have been done, though nobody said so. */
@@ -321,7 +322,7 @@ export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): T
   const { isRetryable = /^(server|rate_limit)_error$/.test(type ?? ""), status } = facts;
   return errorOf(
     code ?? `status_${status}`,
-    message ?? `Something answered with status ${status}. Check the address.`,
+    message ?? `The answer has status ${status}.`,
     { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: said },
     otherwise,
   );

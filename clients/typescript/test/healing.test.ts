@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { errors, type Chat, type ClientOptions, type TurnEvent } from "../src/index.js";
+import { errors, textOf, type Chat, type ClientOptions, type TurnEvent } from "../src/index.js";
 import {
   all,
   CHAT,
@@ -110,9 +110,18 @@ test("a turn that is not there to be edited, or read, is an error", async () => 
 });
 
 test("what is no Turnledger is not asked twice", async () => {
-  const server = new ScriptedServer({ pieces: ["<!doctype html>"] });
+  const server = new ScriptedServer({ headers: { "content-type": "text/html" }, pieces: ["<!doctype html>"] });
   await assert.rejects(heard(server), { name: "RequestFailed" });
   assert.equal(server.heard.length, 1);
+});
+
+test("the beginning of a head, which browsers take for all of it, is no answer", async () => {
+  const whole = { "content-type": "text/event-stream", "x-conversation-id": CHAT, "x-turn-id": TURN };
+  for (const headers of [{}, { ...whole, "x-turn-id": TURN.slice(0, -1) }]) {
+    const server = new ScriptedServer({ headers, pieces: [] }, events(WHOLE));
+    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+    assert.deepEqual(asked(server), [ASKED, ASKED]);
+  }
 });
 
 test("a stream that ends early has lost its turn, and is asked for again", async () => {
@@ -196,6 +205,15 @@ test("a turn that the store lost with its power is asked for again", async () =>
   assert.deepEqual(asked(server), [ASKED, READ(1), ASKED]);
 });
 
+test("an attempt of which nothing was told takes nothing back", async () => {
+  const server = new ScriptedServer(
+    events([], "cut"),
+    error(404, "turn_not_found"),
+    events(WHOLE, "end", 1, OTHER_TURN),
+  );
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+});
+
 test("who may run turns but not read them asks again", async () => {
   const server = new ScriptedServer(events([STARTED], "cut"), error(403, "missing_scope"), events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
@@ -250,6 +268,30 @@ test("an answer is the turn as it was committed", async () => {
     ["Hello", "created", false, 1, 2],
   );
   server.done();
+});
+
+test("an answer that was there before says so", async () => {
+  const headers = { ...events([]).headers, "idempotency-replayed": "true", "x-conversation-state": "continued" };
+  const server = new ScriptedServer({ ...events(WHOLE), headers }, standing("Hello"));
+  const { isReplayed, state } = await chatOf(server).send("Hi");
+  assert.deepEqual([isReplayed, state], [true, "continued"]);
+});
+
+test("the text of an answer is what the assistant says in it", () => {
+  const items = [
+    { type: "reasoning", role: "assistant", content: "Hm." },
+    { type: "message", role: "user", content: "Not I." },
+    { type: "message", role: "assistant", content: "Plain. " },
+    { type: "message", role: "assistant", content: [{ type: "output_text", text: "Part. " }, { type: "image" }] },
+    { type: "message", role: "assistant", content: [{ type: "refusal", refusal: "No." }] },
+    { type: "message", role: "assistant" },
+  ];
+  assert.equal(textOf(items), "Plain. Part. No.");
+});
+
+test("a reader who was there at the end is told nothing more", async () => {
+  const server = new ScriptedServer(events([finished()], "end", 4));
+  assert.deepEqual(await all(chatOf(server).events(TURN, { after: 4 })), []);
 });
 
 test("who may run turns but not read them is told the answer to what was asked", async () => {
@@ -369,5 +411,12 @@ test("events of a turn that is only read are read on, and its failure is no erro
   const told = await all(chatOf(server).events(TURN, { after: 1 }));
   assert.deepEqual(told.map(short), ["2 b", "3 c", "4 finished"]);
   assert.deepEqual(asked(server), [READ(1), READ(2), READ(3)]);
-  assert.deepEqual(await all(chatOf(new ScriptedServer(events([]))).events(TURN)), []);
+});
+
+test("what was withdrawn is read once more to be sure, and then no more", async () => {
+  const withdrawn = new ScriptedServer(events([]), events([]));
+  assert.deepEqual(await all(chatOf(withdrawn).events(TURN)), []);
+  assert.deepEqual(asked(withdrawn), [READ(0), READ(0)]);
+  const broken = new ScriptedServer(events([]), events(WHOLE));
+  assert.equal((await all(chatOf(broken).events(TURN))).length, 4);
 });

@@ -6,8 +6,6 @@ import sys
 from io import TextIOWrapper
 
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
-
-
 INTERRUPTED = 130
 """Exit code: Ctrl-C."""
 

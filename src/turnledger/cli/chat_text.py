@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from turnledger.cli.expiry import date_of
 from turnledger.cli.records import Column, Record
+from turnledger.cli.talking.harmless import harmless, on_one_line
 from turnledger.cli.told import ChatShown, ChatTold, HitTold, ListedChat, TurnTold
 from turnledger.model.item import Item
 from turnledger.model.printable import plain
@@ -32,24 +33,33 @@ def record_of(chat: ListedChat) -> Record:
     """A chat in a list."""
     marks = [name for name in ("pinned", "archived") if getattr(chat, name)]
     marks += ["running"] if chat.is_running else []
-    title = " ".join([*(f"[{mark}]" for mark in marks), chat.title or chat.preview or "-"])
+    title = " ".join([*(f"[{mark}]" for mark in marks), title_of(chat) or on_one_line(chat.preview) or "-"])
     used = date_of(chat.touched_at)
     turns = f"{chat.turn_count} turn{'' if chat.turn_count == 1 else 's'}"
     return Record((used, str(chat.turn_count), chat.id, title), (title, chat.id, f"{used}, {turns}"))
+
+
+def title_of(chat: ChatTold) -> str:
+    """What it is called, on one line; nothing if it has no title."""
+    return on_one_line(chat.title or "")
 
 
 def pieces_of(hit: HitTold) -> list[tuple[str, bool]]:
     """The snippet of a hit in pieces, and of each whether it was sought."""
     pieces, end = [], 0
     for start, stop in hit.marks:
-        pieces += [(plain(hit.snippet[end:start]), False), (plain(hit.snippet[start:stop]), True)]
+        pieces += [(_part(hit.snippet[end:start]), False), (_part(hit.snippet[start:stop]), True)]
         end = stop
-    return [*pieces, (plain(hit.snippet[end:]), False)]
+    return [*pieces, (_part(hit.snippet[end:]), False)]
+
+
+def _part(text: str) -> str:
+    return plain(harmless(text))  # a line that begins within is no news here
 
 
 def lines_of(chat: ChatShown) -> Iterator[Line]:
     """A chat from its title to its last word."""
-    yield Line(plain(chat.title or "(no title)"), style="bold")
+    yield Line(title_of(chat) or "(no title)", style="bold")
     yield Line(plain(", ".join(_facts(chat))), style="dim")
     for turn in chat.turns:
         yield Line("")
@@ -80,14 +90,27 @@ def _lines_of_item(item: Item) -> Iterator[Line]:
     if item.is_call:
         yield Line(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
     elif item.is_result:
-        yield from _under("result", str(fields.get("output", "")))
+        yield from _under("result", _said(fields.get("output", "")))
     elif item.role is not None:
-        yield from _under(item.role, item.text)
+        yield from _under(item.role, _said(fields.get("content") or ""))
+
+
+def _said(content: object) -> str:
+    """What a message or a result says; of a part that has no words, as an image, what it is."""
+    if not isinstance(content, list):
+        return str(content)
+    return "".join(_words_of(part) for part in content)
+
+
+def _words_of(part: object) -> str:
+    if not isinstance(part, dict):
+        return str(part)
+    return str(part.get("text") or part.get("refusal") or f"[{part.get('type')}]")
 
 
 def _under(who: str, text: str) -> Iterator[Line]:
     """A text of several lines: each begins far enough to the right to be taken for nothing else."""
     first, *others = text.expandtabs(TAB).splitlines() or [""]
-    yield Line(plain(f"{who}: {first}"), 2)
+    yield Line(plain(f"{who}: {harmless(first)}"), 2)
     for line in others:
-        yield Line(plain(line), 4)
+        yield Line(plain(harmless(line)), 4)

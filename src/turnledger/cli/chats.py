@@ -132,11 +132,10 @@ def _print_lines(lines: Iterable[Line]) -> None:
 
 
 def _print_hits(hits: Iterable[HitTold]) -> None:
-    from turnledger.cli.chat_text import Line, pieces_of
-    from turnledger.model.printable import plain
+    from turnledger.cli.chat_text import Line, pieces_of, title_of
 
     for hit in hits:
-        title, pieces = plain(f"{hit.chat.id}  {hit.chat.title or '-'}"), pieces_of(hit)
+        title, pieces = f"{hit.chat.id}  {title_of(hit.chat) or '-'}", pieces_of(hit)
         if is_terminal():
             _print_marked(title, pieces)
         else:

@@ -9,6 +9,16 @@ for event in chat.send("Hello", stream=True):
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+try:
+    import httpx2 as _httpx2  # noqa: F401
+except ModuleNotFoundError as missing:
+    if missing.name != "httpx2":
+        raise
+    raise ModuleNotFoundError(
+        "turnledger.client needs one more package, httpx2. Install it with: pip install 'turnledger[client]'",
+        name="httpx2",
+    ) from None
+
 from turnledger.client.pages import AsyncPages, Pages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
 from turnledger.client.shapes import (

@@ -90,6 +90,9 @@ class AsyncWire:
                 await response.aclose()
         except PROBLEMS as problem:
             return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
 
     async def pause(self, seconds: float, closing: asyncio.Event | None = None) -> None:
         """Wait, or until this event. Raises RequestFailed if the client is closed."""
@@ -125,6 +128,9 @@ class AsyncWire:
             return reply_of(response, response.content)
         except PROBLEMS as problem:
             return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
 
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()

@@ -87,6 +87,9 @@ class SyncWire:
                 response.close()
         except PROBLEMS as problem:
             return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
 
     def pause(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
         """Wait, or until `wake` is called and this holds. Raises RequestFailed if the client is closed."""
@@ -128,6 +131,9 @@ class SyncWire:
             return reply_of(response, response.content)
         except PROBLEMS as problem:
             return self._broken(problem)
+        except RuntimeError:
+            self._check_open()  # what httpx2 says of it, if it was closed in between
+            raise
 
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()

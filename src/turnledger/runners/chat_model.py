@@ -66,6 +66,7 @@ class Delta(msgspec.Struct, gc=False):
     refusal: str | None = None
     tool_calls: list[dict[str, Any]] | None = None
     function_call: Any = None  # of the old kind: it has no id
+    role: Any = None  # looked at only to tell it once
 
 
 class ChunkChoice(msgspec.Struct, gc=False):

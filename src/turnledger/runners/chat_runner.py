@@ -24,6 +24,7 @@ from turnledger.runners.chat_model import (
     completion_of,
     failure_of,
 )
+from turnledger.runners.said_once import SaidOnce, rewritten
 
 OnPayloads = Callable[[list[bytes]], None]
 
@@ -37,8 +38,9 @@ class ChatRunner:
     and, where the model told it, `usage`.
 
     `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one that says how
-    the answer ended: from there on they wait in `held`, to be sent when the turn is committed. One runner
-    runs one turn at a time.
+    the answer ended: from there on they wait in `held`, to be sent when the turn is committed. They are as
+    the model sent them, but for a role, or the id or name of a call, that it says again. One runner runs one
+    turn at a time.
     """
 
     def __init__(
@@ -88,8 +90,9 @@ class ChatRunner:
                 shown: list[bytes] = []
                 try:
                     for payload in payloads:
-                        answer.take(chunk_of(payload))
-                        (shown if answer.finish_reason is None else held).append(payload)
+                        chunk = chunk_of(payload)
+                        told = rewritten(payload, chunk) if answer.take(chunk) else payload
+                        (shown if answer.finish_reason is None else held).append(told)
                 finally:  # also what came before one that breaks the answer off
                     if shown and on_payloads is not None:
                         self.answer_id = answer.id
@@ -99,11 +102,22 @@ class ChatRunner:
 class _Answer:
     """The answer so far, on its way into a turn."""
 
-    __slots__ = ("_calls", "_has_text", "_model", "_refusal", "_turn", "_usage", "finish_reason", "id")
+    __slots__ = (
+        "_calls",
+        "_has_text",
+        "_model",
+        "_once",
+        "_refusal",
+        "_turn",
+        "_usage",
+        "finish_reason",
+        "id",
+    )
 
     def __init__(self, turn: RunningTurn) -> None:
         self._turn = turn
         self._has_text = False
+        self._once = SaidOnce()
         self._refusal: list[str] = []
         self._calls: CallDeltas | None = None
         self._model: str | None = None
@@ -115,15 +129,19 @@ class _Answer:
     def has_spoken(self) -> bool:
         return self._has_text or self._calls is not None or bool(self._refusal)
 
-    def take(self, chunk: ChatChunk) -> None:
-        """Take one chunk of a stream."""
+    def take(self, chunk: ChatChunk) -> bool:
+        """Take one chunk of a stream; say whether it repeats what is to be told once, and is rid of it."""
         choices = chunk.choices
+        repeats = False
         if choices:
             choice = choices[0]
             if len(choices) > 1 or choice.index:
                 raise MalformedAnswer("The model gave several answers; a conversation keeps one.")
-            if choice.delta is not None:
-                self._say(choice.delta)
+            delta = choice.delta
+            if delta is not None:
+                self._say(delta)
+                if delta.role is not None or delta.tool_calls:
+                    repeats = self._once.take(choice)
             if choice.finish_reason:
                 self.finish_reason = choice.finish_reason
         if self._model is None:
@@ -133,6 +151,7 @@ class _Answer:
             self._usage = chunk.usage
         if chunk.error is not None:
             raise failure_of(chunk.error)
+        return repeats
 
     def take_whole(self, body: bytes) -> None:
         """Take an answer that was not streamed."""

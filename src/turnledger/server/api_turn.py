@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -74,6 +74,7 @@ class ApiTurn(Conversing):
         self._events = _Events(answer, service.metrics)
         self._began = ""
         self._chat: Listed | None = None
+        self._hidden: Sequence[int] = ()
         super().__init__(service, state, asked, answer, place)
         self.looks_again = not asked.stream
         self._runner = ChatRunner(
@@ -106,9 +107,14 @@ class ApiTurn(Conversing):
         self._events.begin(self._began_at)
 
     async def _look_again(self) -> None:
-        """Read the chat as the commit left it: its title, how many turns it has, when it was last used."""
+        """Read the chat as the commit left it: its title, how many turns it has, when it was last used. What
+        was hidden of a question stays so when that is asked again."""
+        turn = self._running.turn if self._running is not None else None
         with suppress(TurnledgerError):  # somebody may have deleted it since; the turn was committed
-            self._chat = await (await self._chat_of(self._block.id)).summary()
+            chat = await self._chat_of(self._block.id)
+            self._chat = await chat.summary()
+            if turn is not None:
+                [self._hidden] = await chat.hidden([turn])
 
     def _chat_of(self, turn: TurnId) -> Awaitable[Chat]:
         return self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
@@ -121,7 +127,7 @@ class ApiTurn(Conversing):
             self._answer.end()
         else:
             chat = self._chat or Listed(running.conversation, running.turn.number, "", is_running=False)
-            self._tell_whole(running.turn, chat)
+            self._tell_whole(running.turn, chat, self._hidden)
 
     async def _follow(self, turn: TurnId) -> None:
         if self._asked.stream:
@@ -135,7 +141,8 @@ class ApiTurn(Conversing):
             await self._tell_events(turn.id)
             return
         chat = await self._chat_of(turn.id)
-        self._tell_whole(turn, await chat.summary())
+        [hidden] = await chat.hidden([turn])
+        self._tell_whole(turn, await chat.summary(), hidden)
 
     async def _tell_events(self, turn: TurnId) -> None:
         chat = await self._chat_of(turn)
@@ -144,9 +151,9 @@ class ApiTurn(Conversing):
             await self._answer.outlet.room()
         self._answer.end()
 
-    def _tell_whole(self, turn: Turn, chat: Listed) -> None:
+    def _tell_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:
         told = {
-            "turn": turn_shown(turn),
+            "turn": turn_shown(turn, hidden),
             "chat": without_words(self._principal, listed_shown(chat)),
             "branch": turn.branch,
             "state": self._began,

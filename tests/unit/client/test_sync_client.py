@@ -152,6 +152,22 @@ def test_who_waits_is_woken_when_the_client_is_closed() -> None:
     assert [type(problem) for problem in outcome] == [errors.RequestFailed]
 
 
+def test_a_client_that_is_closed_while_it_asks_says_so() -> None:
+    served = Served(told({"data": []}), told({"data": []}))
+    client = Client(AT, model="demo")
+    client._wire._http = served.http
+
+    def close(_: httpx2.Request) -> None:
+        client.close()
+        raise RuntimeError("Cannot send a request, as the client has been closed.")
+
+    served.http.event_hooks = {"request": [close]}
+    with pytest.raises(errors.RequestFailed) as raised:
+        client.models()
+    assert raised.value.code == "client_closed"
+    served.http.event_hooks = {"request": []}
+
+
 def test_what_was_given_stays_open() -> None:
     served = Served()
     client_of(served).close()

@@ -187,6 +187,23 @@ async def test_an_edit_and_another_answer_go_to_branches_of_their_own() -> None:
         assert [each["is_current"] for each in siblings["data"]] == [False, False, False, True]
 
 
+async def test_a_turn_tells_wherever_it_is_shown_what_is_hidden_of_it() -> None:
+    async with serving() as place:
+        once = {"Idempotency-Key": "once"}
+        first = (await place.turn("One", once, conversation_key="k")).json
+        id, chat = first["turn"]["id"], f"/api/chats/{first['chat']['id']}"
+        assert first["turn"]["hidden"] == []
+        await (await place.ledger.conversation(first["chat"]["id"])).flag(id, 0, to_user=False)
+        [again] = (await place.turn("One", once, conversation_key="k"),)
+        assert again.json["turn"] == {**first["turn"], "hidden": [0]}
+        assert (await place.get(f"/api/turns/{id}"))["turn"] == again.json["turn"]
+        assert (await place.get(chat))["turns"] == [again.json["turn"]]
+        asked_again = (await place.turn(conversation_key="k", regenerates=True)).json
+        assert asked_again["turn"]["hidden"] == [0]
+        siblings = await place.get(f"{chat}/turns/{asked_again['turn']['id']}/siblings")
+        assert [each["turn"]["hidden"] for each in siblings["data"]] == [[0], [0]]
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [

@@ -31,6 +31,7 @@ from turnledger.client import (
 )
 from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
+from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 
 PATIENCE = 2.0
@@ -285,12 +286,13 @@ def seen_chat(info: ChatInfo) -> SeenChat:
 
 
 def seen_turn(turn: Turn) -> SeenTurn:
+    asked = left_of(turn.input, turn.hidden)
     return SeenTurn(
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
-        asked=text_of(turn.input),
-        output=(*without_messages(turn.input), *turn.output),
+        asked=text_of(asked),
+        output=(*without_messages(asked), *left_of(turn.output, turn.hidden, len(turn.input))),
         details=turn.details,
         took_ms=turn.committed_at - turn.created_at,
     )
