@@ -24,9 +24,6 @@ const OF_THE_PROCESS = [
   "commit_outcome_unknown",
 ];
 
-/** What is told to somebody whose token has ended. */
-const SHOWN_OUT = /_token"|"token_/;
-
 type Events<Outcome = void> = AsyncGenerator<TurnEvent, Outcome, undefined>;
 
 /** A turn on its way, as far as it is known. */
@@ -67,7 +64,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         if ((isWithdrawn && followed.isVoid) || followed.isFinished) return;
         // A turn that died with its process told more than was written down: reading on finds nothing there.
         followed.isVoid = true;
-        throw unanswered("The stream broke off.");
+        throw unanswered("The answer was not whole.");
       } catch (problem) {
         if (followed.isFinished) throw explained(problem, followed);
         await tries.pause(cured(problem, followed, isAsking)).catch((last: unknown) => {
@@ -93,7 +90,8 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
-    if (type === "error") throw told(data, { requestId }, SHOWN_OUT.test(data) ? NotAdmitted : ServerUnavailable);
+    // There is no status any more: whose token has ended is told so in words.
+    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? NotAdmitted : ServerUnavailable);
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
@@ -102,7 +100,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       followed.isVoid ||= !followed.asked; // no empty answer, but one with nothing new
       continue;
     }
-    if (number > followed.last + 1) throw unanswered("The stream broke off.");
+    if (number > followed.last + 1) throw unanswered("The answer was not whole.");
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
       followed.isVoid = true;
@@ -168,7 +166,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   if (event.type !== "turn.finished") return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
-    return errorOf("turn_stopped", "The turn was stopped and discarded.", { requestId });
+    return errorOf("turn_stopped", "The turn was stopped.", { requestId });
   }
   if (state === "completed" || state === "kept") return undefined;
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};

@@ -214,6 +214,16 @@ test("an attempt of which nothing was told takes nothing back", async () => {
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
 });
 
+test("a turn that another request runs after all is asked for again; one whose wait ended is not", async () => {
+  const told = (code: string, type: string): string =>
+    `event: error\ndata: {"error":{"message":"m","type":"${type}","param":null,"code":"${code}"}}\n\n`;
+  const waits = { ...events([]), pieces: [": \n\n", told("turn_moved", "server_error")] };
+  const server = new ScriptedServer(waits, error(404, "turn_not_found"), events(WHOLE, "end", 1, OTHER_TURN));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  const ended = { ...events([]), pieces: [told("wait_ended", "invalid_request_error")] };
+  await assert.rejects(heard(new ScriptedServer(ended)), errors.WaitEnded);
+});
+
 test("who may run turns but not read them asks again", async () => {
   const server = new ScriptedServer(events([STARTED], "cut"), error(403, "missing_scope"), events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);

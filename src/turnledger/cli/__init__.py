@@ -7,6 +7,8 @@ import sys
 from io import TextIOWrapper
 
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
+INTERRUPTED = 130
+"""Exit code: Ctrl-C."""
 
 
 def main() -> None:
@@ -14,8 +16,8 @@ def main() -> None:
     _open_what_was_closed()
     try:
         _run()
-    except KeyboardInterrupt:  # while much of it is still to be read
-        sys.exit(130)
+    except KeyboardInterrupt:  # while it is being made ready: commands tell their own
+        sys.exit(INTERRUPTED)
 
 
 def _open_what_was_closed() -> None:

@@ -19,6 +19,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.answer import EventAnswer
 from turnledger.server.conversing import Conversing
+from turnledger.server.errors import Refused
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Place
 from turnledger.server.routes.chats import listed_shown, turn_shown, without_words
@@ -54,6 +55,31 @@ class _Events:
         for event in self._early:
             self._answer.event(event)
         self._early.clear()
+
+
+class _Waiting:
+    """Where a turn waits for others, for its client, who is told so after a while."""
+
+    def __init__(self, block: TurnBlock, asked: TurnRequest) -> None:
+        self._block = block
+        self._began = "branched" if asked.takes_a_place else "continued"
+
+    def place(self) -> dict[bytes, str] | None:
+        """The headers that tell it; None where it does not wait."""
+        conversation = self._block.waits_in
+        if conversation is None:
+            return None
+        return {
+            b"x-conversation-id": conversation,
+            b"x-conversation-state": self._began,
+            b"x-turn-id": self._block.id,
+        }
+
+
+def moved() -> Refused:
+    """What a client is told whose turn turned out to be another one than it was told of while it waited."""
+    message = "This turn is run for another request with the same Idempotency-Key. Ask again to follow it."
+    return Refused(503, "turn_moved", message)
 
 
 class ApiTurn(Conversing):
@@ -101,7 +127,14 @@ class ApiTurn(Conversing):
             **options,
         )
 
+    async def run(self) -> None:
+        if self._asked.stream:
+            self._answer.wait(_Waiting(self._block, self._asked).place)
+        await super().run()
+
     def _tell_place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
+        if turn != self._block.id and self._answer.outlet.has_begun:
+            raise moved()
         super()._tell_place(conversation, state, turn)
         self._began = state
         self._events.begin(self._began_at)

@@ -187,6 +187,10 @@ class Followed:
         self._turn = turn
 
     @property
+    def is_asked(self) -> bool:
+        return True
+
+    @property
     def turn(self) -> str:
         return self._turn
 
@@ -214,6 +218,10 @@ class RunningHere:
         self._turn: str = self._block.id
 
     @property
+    def is_asked(self) -> bool:
+        return self._running is not None
+
+    @property
     def turn(self) -> str:
         return self._turn
 
@@ -232,6 +240,8 @@ class RunningHere:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         self._running = asyncio.create_task(self._run(), name="turnledger turn")
+        # However it ends: one that is cancelled at once never runs.
+        self._running.add_done_callback(lambda _: self._events.put_nowait(None))
         while (event := await self._events.get()) is not None:
             yield event
         if self._running.cancelled():
@@ -253,9 +263,6 @@ class RunningHere:
             self._turn = replayed.turn.id
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
-        finally:
-            # Once the task is done: how it ended is looked at then.
-            asyncio.get_running_loop().call_soon(self._events.put_nowait, None)
 
     def _have_named(self, running: RunningTurn) -> None:
         if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
@@ -307,6 +314,7 @@ def seen_turn(turn: Turn, hidden: Collection[int]) -> SeenTurn:
         asked=text_of(asked),
         output=(*without_messages(asked), *left_of(turn.output, hidden, len(turn.input))),
         details=dict(turn.details),
+        took_ms=turn.committed_at - turn.created_at,
     )
 
 
