@@ -9,6 +9,7 @@ from typing import Protocol
 from rich.table import Table
 from rich.text import Text
 
+from turnledger.cli.output_file import writing_to
 from turnledger.cli.talking.age import age_of
 from turnledger.cli.talking.commands import COMMANDS, KEYS, Given, typed_for
 from turnledger.cli.talking.harmless import on_one_line
@@ -249,17 +250,14 @@ class Doing:
         if not name:
             raise InvalidInput("Name a file, as in /export chat.md or /export chat.jsonl.")
         path = _path(name)
+        if path.exists():
+            raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
         pieces = self._talker.talk.export(is_markdown=path.suffix != ".jsonl")
         first = await anext(pieces, b"")  # what is wrong with the chat is told before there is a file
-        try:
-            with path.open("xb") as file:
-                file.write(first)
-                async for piece in pieces:
-                    file.write(piece)
-        except FileExistsError:
-            raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.") from None
-        except OSError as problem:
-            raise InvalidInput(f"{on_one_line(name)} cannot be written: {problem.strerror}.") from None
+        with writing_to(path) as write:
+            write(first)
+            async for piece in pieces:
+                write(piece)
         self._say(f"Written to {on_one_line(str(path))}.")
 
     # Which turn.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from turnledger.cli.talking.on_store import OnStore
 from turnledger.cli.talking.place import SeenChat
 from turnledger.cli.talking.store_models import StoreModels
 from turnledger.cli.talking.talker import Talker
-from turnledger.errors import InvalidInput, TurnledgerError
+from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
 from turnledger.server.models import Found, Models
@@ -175,6 +176,19 @@ async def test_a_chat_is_written_to_a_new_file(terminal: Terminal, tmp_path: Pat
         assert (tmp_path / name).read_text().startswith(beginning)
     with pytest.raises(InvalidInput, match="is there already"):
         await terminal.do(f"/export {tmp_path / 'chat.md'}")
+
+
+async def test_half_a_chat_is_not_written(terminal: Terminal, tmp_path: Path) -> None:
+    async def export(*, is_markdown: bool) -> AsyncIterator[bytes]:
+        yield b"half of it"
+        raise ServerUnavailable("It is not there.")
+
+    terminal.talker.talk.export = export  # type: ignore[method-assign]
+    with pytest.raises(ServerUnavailable):
+        await terminal.do(f"/export {tmp_path / 'chat.md'}")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        await terminal.do(f"/export {tmp_path / 'nowhere' / 'chat.md'}")
 
 
 @pytest.mark.parametrize(
