@@ -15,7 +15,7 @@ from turnledger.cli.talking.commands import COMMANDS, KEYS, Given, typed_for
 from turnledger.cli.talking.harmless import on_one_line
 from turnledger.cli.talking.items import DIM, about
 from turnledger.cli.talking.picker import title_of
-from turnledger.cli.talking.place import SeenChat, SeenTurn, Version, Wish
+from turnledger.cli.talking.place import SeenBranch, SeenChat, SeenTurn, Version, Wish
 from turnledger.cli.talking.prompt import within
 from turnledger.cli.talking.talker import Talker, counted
 from turnledger.errors import InvalidInput
@@ -45,6 +45,7 @@ class Doing:
         self._person = person
         self._listed: Sequence[SeenChat] = ()
         self._lines: Sequence[str] = ()
+        self._lines_of: str | None = None  # the chat that they are lines of
 
     async def do(self, given: Given) -> bool:
         """Do it; return whether to go on. Raises what is to be told on one line."""
@@ -178,8 +179,7 @@ class Doing:
         self._say("/prev and /next move between them.")
 
     async def _branches(self, rest: str) -> None:
-        found = await self._talker.talk.branches()
-        self._lines = [each.id for each in found]
+        found = await self._numbered()
         for number, each in enumerate(found, 1):
             sign = "›" if each.is_current else " "
             about = f"{counted(each.length, 'turn')}: {each.preview or '(nothing)'}"
@@ -187,9 +187,15 @@ class Doing:
         if len(found) > 1:
             self._say("/switch N goes on with one.")
 
+    async def _numbered(self) -> list[SeenBranch]:
+        """The lines of the chat, to be named by their numbers from now on."""
+        found = await self._talker.talk.branches()
+        self._lines, self._lines_of = [each.id for each in found], self._talker.talk.id
+        return found
+
     async def _switch(self, rest: str) -> None:
-        if not self._lines:
-            self._lines = [each.id for each in await self._talker.talk.branches()]
+        if self._lines_of != self._talker.talk.id:
+            await self._numbered()
         if not rest.isascii() or not rest.isdigit() or not 0 < int(rest) <= len(self._lines):
             raise InvalidInput("Name a number of /branches, as in /switch 2.")
         await self._talker.talk.switch(self._lines[int(rest) - 1])

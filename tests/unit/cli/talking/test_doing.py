@@ -113,6 +113,15 @@ async def test_an_edit_that_is_left_or_fails_changes_nothing(terminal: Terminal)
     assert await terminal.asked() == ["One", "Two"]
 
 
+async def test_lines_are_numbered_for_each_chat(terminal: Terminal) -> None:
+    await terminal.do("/branches")
+    await terminal.do("/new")
+    await terminal.talker.say("Another")
+    await terminal.do("/again")
+    await terminal.do("/switch 2")
+    assert await terminal.asked() == ["Another"]
+
+
 async def test_undo_and_fork(terminal: Terminal) -> None:
     first = terminal.talker.talk.id
     await terminal.do("/fork 1")
