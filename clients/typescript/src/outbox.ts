@@ -2,7 +2,7 @@
 
 import type { Client } from "./client.js";
 import { errorOf } from "./error-of.js";
-import { NotAdmitted, ServerUnavailable, TurnledgerError } from "./errors.js";
+import { TurnledgerError } from "./errors.js";
 import type { Answer } from "./shapes.js";
 import type { Recorder, Unsent } from "./wire.js";
 
@@ -36,6 +36,7 @@ export class Outbox implements Recorder {
   readonly #storage: OutboxStorage;
   readonly #prefix: string;
   readonly #options: Required<OutboxOptions>;
+  #last = 0;
 
   /** `sender`: whose messages they are. Nobody sends those of others. */
   constructor(storage: OutboxStorage, sender: string, options: OutboxOptions = {}) {
@@ -47,10 +48,13 @@ export class Outbox implements Recorder {
   /** Write a message down. One that is there stays as it is. Throws StoreFull: then it is not sent. */
   record(unsent: Omit<Unsent, "recordedAt">): void {
     const name = this.#prefix + unsent.idempotencyKey;
-    if (this.#storage.getItem(name) !== null) return;
+    const now = this.#options.now();
+    // Of those of one millisecond, too, the first recorded is the first.
+    this.#last = now === Math.floor(this.#last) ? this.#last + 1 / 1024 : now;
     try {
+      if (this.#storage.getItem(name) !== null) return;
       if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
-      this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#options.now() }));
+      this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#last }));
     } catch (problem) {
       throw errorOf("store_full", `There is no room for another unsent message: ${String(problem)}`);
     }
@@ -63,39 +67,55 @@ export class Outbox implements Recorder {
 
   /** All of them, the first recorded first; also those that are on their way at this moment. */
   pending(): Unsent[] {
-    const found = this.#names().map((name) => this.#storage.getItem(name));
-    const known = found.flatMap((text) => (text === null ? [] : [JSON.parse(text) as Unsent]));
-    return known.sort((one, other) => one.recordedAt - other.recordedAt);
+    const found = this.#names().flatMap((name) => messageOf(this.#storage.getItem(name)));
+    return found.sort((one, other) => one.recordedAt - other.recordedAt);
   }
 
   /** Send those of this client's server again, in their order, each under its idempotencyKey, so that it happens once.
    * What may be too old for the server to know it again is not sent, and told as OutcomeUnknown. Ends with the first
-   * that finds no server, or is not let in: the others stay. */
+   * that finds no server, or is not let in, or is told to come back: the others stay, and none overtakes it. */
   async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {
     const sent: Sent[] = [];
     for (const unsent of this.pending()) {
       if (unsent.baseUrl !== client.baseUrl) continue;
+      const age = this.#options.now() - unsent.recordedAt;
+      if (age < -1 || age >= this.#options.safeFor) {
+        sent.push({ unsent, error: uncertain(unsent) });
+        continue;
+      }
       try {
-        sent.push({ unsent, answer: await this.#send(client, unsent, options.signal) });
+        sent.push({ unsent, answer: await client.resend(unsent, options).answer() });
       } catch (error) {
         if (!(error instanceof TurnledgerError)) throw error;
         sent.push({ unsent, error });
-        if (error instanceof ServerUnavailable || error instanceof NotAdmitted) break;
+        if (this.#isThere(unsent)) break;
       }
     }
     return sent;
   }
 
-  #send(client: Client, unsent: Unsent, signal: AbortSignal | undefined): Promise<Answer> {
-    const age = this.#options.now() - unsent.recordedAt;
-    if (age >= 0 && age < this.#options.safeFor) return client.resend(unsent, { signal }).answer();
-    const message =
-      "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
-    throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
+  #isThere({ idempotencyKey }: Unsent): boolean {
+    return this.#storage.getItem(this.#prefix + idempotencyKey) !== null;
   }
 
   #names(): string[] {
     const names = Array.from({ length: this.#storage.length }, (_, place) => this.#storage.key(place) ?? "");
     return names.filter((name) => name.startsWith(this.#prefix));
+  }
+}
+
+function uncertain({ idempotencyKey }: Unsent): TurnledgerError {
+  const message =
+    "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
+  return errorOf("outcome_unknown", message, { idempotencyKey });
+}
+
+/** The message that was written down; none, if it is something else. */
+function messageOf(text: string | null): Unsent[] {
+  try {
+    const found = JSON.parse(text ?? "null") as Unsent | null;
+    return found?.idempotencyKey ? [found] : [];
+  } catch {
+    return [];
   }
 }
