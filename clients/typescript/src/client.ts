@@ -26,9 +26,9 @@ import {
 /** One may be shared by a whole program. It holds no connection of its own. */
 export class Client {
   /** The chats of whoever the token belongs to. */
-  readonly chats: Chats;
-  readonly tokens: Tokens;
-  readonly shares: Shares;
+  declare readonly chats: Chats;
+  declare readonly tokens: Tokens;
+  declare readonly shares: Shares;
   readonly #wire: Wire;
 
   /** `baseUrl`: where the server is; an empty text: where the page came from. */
@@ -190,7 +190,7 @@ async function* changes(
         if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") });
         tries.progress();
         position = id || position;
-        if (data) yield { ...camel<Change>(parsed(data)), position: id };
+        if (data) yield { ...camel<Change>(parsed(data)), position: position as string };
       }
       throw unanswered("The stream broke off.");
     } catch (problem) {

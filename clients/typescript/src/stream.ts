@@ -13,7 +13,7 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
 
   /** It begins now, not when it is first read. */
   constructor(make: (signal: AbortSignal) => AsyncGenerator<Told, void, undefined>, signal: AbortSignal | undefined) {
-    this.#unchain = chain(signal, this.#controller);
+    this.#unchain = chain(signal, (reason) => this.#controller.abort(reason));
     this.#source = make(this.#controller.signal);
     this.#first = this.#source.next();
     this.#first.catch(() => {}); // who reads it is told
