@@ -24,7 +24,7 @@ import type {
 import { lineCutter } from "./server-sent-events.js";
 import { Stream } from "./stream.js";
 import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
-import { defined, stranger, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
+import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
 export interface TurnOptions extends CallOptions {
@@ -70,8 +70,8 @@ export type ChatName = { id: string } | { conversationKey: string; scope?: strin
 
 /** Made by `client.chats`. Any number may be made of one chat; they hold nothing but its name. */
 export class Chat {
-  readonly conversationKey: string | null;
-  readonly scope: string | null;
+  declare readonly conversationKey: string | null;
+  declare readonly scope: string | null;
   readonly #wire: Wire;
   readonly #goesByKey: boolean;
   /** What was asked for here, and has not begun. */
@@ -165,10 +165,11 @@ export class Chat {
         stream: true,
       }),
     });
-    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, (begun) => {
+    const found = (begun: TurnStream): void => {
       this.#id = begun.chatId ?? this.#id;
       this.#asked.delete(begun);
-    });
+    };
+    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, !options.idempotencyKey);
     this.#asked.add(made);
     return stream ? made : made.answer();
   }
@@ -342,13 +343,10 @@ export async function* linesOf(
   path: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<string, void, undefined> {
-  const read = async ({ headers, pieces, close }: Reply): Promise<[string | void, Reply["pieces"]]> => {
-    if (!/ndjson|markdown/.test(headers.get("content-type") ?? "")) {
-      close();
-      throw stranger();
-    }
-    return [(await pieces.next()).value, pieces];
-  };
+  const read = async ({ pieces }: Reply): Promise<[string | void, Reply["pieces"]]> => [
+    (await pieces.next()).value,
+    pieces,
+  ];
   const [first, rest] = await wire.ask({ path }, signal, read);
   const cut = lineCutter();
   try {

@@ -4,7 +4,7 @@ import { errorOf } from "./error-of.js";
 import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
-import { parsed, stranger, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
+import { parsed, stranger, told, Tries, unanswered, unless, type Asked, type Reply, type Wire } from "./wire.js";
 
 /** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
 const OF_THE_PROCESS = [
@@ -40,7 +40,8 @@ export interface Followed {
   attempt: number;
   /** Whether an event was given out. */
   isHeard: boolean;
-  /** Whether the attempt is over and another one has to be asked for. */
+  /** Whether the attempt is over and another one has to be asked for; or, by who only reads, sought from its
+   * beginning. */
   isVoid: boolean;
   isFinished: boolean;
   /** Called when the turn is known, whenever it is another, and at the end. */
@@ -49,20 +50,18 @@ export interface Followed {
 
 /** The events of the turn, each once and in order. Ends behind the last one. Of a turn that was asked for here, throws
  * how it failed, behind the event that tells so. */
-export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal): Events {
+export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal | undefined): Events {
   const tries = new Tries(wire, signal);
   try {
-    const asked = await followed.asked;
+    const asked = await unless(signal, followed.asked);
     while (!followed.isFinished) {
       const isAsking = asked !== undefined && (followed.turn === null || followed.isVoid);
       let reply: Reply | undefined;
       try {
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
-        const isWithdrawn = yield* listen(reply, followed, tries, wire.retries.times);
-        if (isWithdrawn || followed.isFinished) return;
-        // A turn that died with its process told more than was written down: reading on finds nothing there.
-        followed.isVoid = true;
+        const isOver = yield* listen(reply, followed, tries, wire.retries.times);
+        if (isOver || followed.isFinished) return;
         throw unanswered("The stream broke off.");
       } catch (problem) {
         if (followed.isFinished) throw explained(problem, followed);
@@ -74,15 +73,14 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       }
     }
   } catch (problem) {
-    // Refused for good: that is an end, too.
-    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    if (problem instanceof TurnledgerError && isRefusal(problem)) followed.isFinished = true;
     throw problem;
   } finally {
     followed.known();
   }
 }
 
-/** The events of one connection that were not given out before. Returns whether there are none to wait for. */
+/** The events of one connection that were not given out before. Returns whether there are no more to wait for. */
 async function* listen(reply: Reply, followed: Followed, tries: Tries, times: number): Events<boolean> {
   const requestId = reply.headers.get("x-request-id");
   let isEmpty = true;
@@ -92,7 +90,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
-    const isOld = number <= followed.last;
+    const isOld = !(number > followed.last);
     if (isOld && !(isLast && followed.isHeard)) continue;
     if (number > followed.last + 1) throw unanswered("The stream broke off.");
     const failure = followed.asked && failureOf(event, requestId);
@@ -103,6 +101,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     }
     if (isOld) {
       // Its process died, and less of it was kept than was told: that is told from the beginning.
+      followed.isVoid = true;
       yield restarted(followed);
       return false;
     }
@@ -116,7 +115,15 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     if (failure) throw failure;
     if (followed.isFinished) return false;
   }
-  return isEmpty && !followed.asked; // it was withdrawn before it began, or all of it was heard before
+  // A turn that died with its process told more than was written down: reading on finds nothing there.
+  const { asked, isVoid, isHeard } = followed;
+  followed.isVoid = isEmpty || !!asked;
+  return isEmpty && !asked && (isVoid || !isHeard); // it was withdrawn before it began, or all of it was heard before
+}
+
+/** Whether the turn was refused for good, which is an end, too; and not who asks for it, nor by another server. */
+function isRefusal({ isRetryable, status }: TurnledgerError): boolean {
+  return !isRetryable && Number(status) > 399 && status !== 401 && status !== 403;
 }
 
 /** The problem; one of reading that asking again mends is as good as a lost connection. */
@@ -129,7 +136,7 @@ function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown
 }
 
 function reading(followed: Followed): Asked {
-  const headers = { "last-event-id": String(followed.last) };
+  const headers = { "last-event-id": String(followed.isVoid ? 0 : followed.last) };
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 

@@ -5,7 +5,7 @@ import { NotAdmitted } from "./errors.js";
 import { heal, type Followed } from "./healing.js";
 import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
 import { Stream } from "./stream.js";
-import type { Asked, CallOptions, Wire } from "./wire.js";
+import { unless, type Asked, type CallOptions, type Wire } from "./wire.js";
 
 export interface StopOptions extends CallOptions {
   /** What becomes of it; else as it was asked for. */
@@ -17,6 +17,8 @@ export class TurnStream extends Stream<TurnEvent> {
   readonly #wire: Wire;
   readonly #followed: Followed;
   readonly #isKnown: Promise<void>;
+  readonly #signal: AbortSignal | undefined;
+  readonly #isFresh: boolean;
   #problem: unknown;
 
   constructor(
@@ -25,6 +27,7 @@ export class TurnStream extends Stream<TurnEvent> {
     asked: Promise<Asked>,
     signal: AbortSignal | undefined,
     found?: (stream: TurnStream) => void,
+    isFresh = false,
   ) {
     const { outbox } = wire.options;
     let known = (): void => {};
@@ -42,6 +45,8 @@ export class TurnStream extends Stream<TurnEvent> {
     this.#wire = wire;
     this.#followed = followed;
     this.#isKnown = isKnown;
+    this.#signal = signal;
+    this.#isFresh = isFresh;
   }
 
   /** The id of the turn; null until the server has begun it. After `turn.restarted` it is another. */
@@ -76,13 +81,13 @@ export class TurnStream extends Stream<TurnEvent> {
   /** Stop the turn. Resolves when it is final; null if there was nothing to stop any more. Of a turn that still waits
    * for others, it waits until that has begun. Read on to hear how it ended. */
   async stop(options: StopOptions = {}): Promise<Ended | null> {
-    await this.#isKnown;
+    await unless(options.signal, this.#isKnown);
     return this.turnId === null ? null : stopAt(this.#wire, `turns/${this.turnId}`, options);
   }
 
   /** The turn once it is committed, whether its events were read or not. Throws how it failed. */
   async answer(): Promise<Answer> {
-    if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, new AbortController().signal));
+    if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, this.#signal));
     else while (!(await this.next()).done);
     if (this.#problem) throw this.#problem;
     const told = await this.#committed();
@@ -94,19 +99,20 @@ export class TurnStream extends Stream<TurnEvent> {
       chat,
       branch: told.branch,
       state: (head?.get("x-conversation-state") ?? "continued") as Answer["state"],
-      isReplayed: head?.get("idempotency-replayed") === "true",
+      // A name that was made for it was told to nobody before: what is replayed then is its own.
+      isReplayed: !this.#isFresh && head?.get("idempotency-replayed") === "true",
       text: textOf(committed.output),
     };
   }
 
   async #committed(): Promise<{ turn: object; chat: object; branch: string }> {
     try {
-      return await this.#wire.json({ path: `/api/turns/${this.turnId}` });
+      return await this.#wire.json({ path: `/api/turns/${this.turnId}` }, this.#signal);
     } catch (problem) {
       if (!(problem instanceof NotAdmitted)) throw problem;
       // Who may run turns, and not read them, is told the answer to what he has asked.
       const asked = (await this.#followed.asked) as Asked;
-      return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } });
+      return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } }, this.#signal);
     }
   }
 }
