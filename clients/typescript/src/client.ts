@@ -136,11 +136,13 @@ export class Chats {
       }
       const page = await this.#hits({ q, scope, cursor, limit }, signal);
       const data = page.data.map(({ chat, snippet, marks }) => ({ ...chat, snippet, marks }));
-      const isWanted = (chat: ChatInfo): boolean =>
-        (tag === undefined || chat.tags.includes(tag)) &&
-        (archived ?? chat.archived) === chat.archived &&
-        (pinned ?? chat.pinned) === chat.pinned;
-      return { ...page, data: data.filter(isWanted) };
+      const wanted = data.filter(
+        (chat) =>
+          (!tag || chat.tags.includes(tag)) &&
+          (archived ?? chat.archived) === chat.archived &&
+          (pinned ?? chat.pinned) === chat.pinned,
+      );
+      return { ...page, data: wanted };
     }, most);
   }
 

@@ -31,21 +31,23 @@ export interface Followed {
   /** How it is asked for, the same each time; without it, the turn is only read. */
   asked?: Promise<Asked>;
   readonly idempotencyKey?: string;
+  /** Whether that was made for it, so that nobody has asked by it before. */
+  readonly isFresh?: boolean | undefined;
   turn: string | null;
   /** The head of the answer that told of it first. */
-  head: Headers | undefined;
+  head?: Headers;
   /** The number of the last event that was given out. */
   last: number;
   text: string;
   attempt: number;
   /** Whether an event was given out. */
-  isHeard: boolean;
+  isHeard?: boolean;
   /** Whether the attempt is over and another one has to be asked for; or, by who only reads, sought from its
    * beginning. */
-  isVoid: boolean;
-  isFinished: boolean;
+  isVoid?: boolean;
+  isFinished?: boolean;
   /** Called when the turn is known, whenever it is another, and at the end. */
-  known(): void;
+  known?(): void;
 }
 
 /** The events of the turn, each once and in order. Ends behind the last one. Of a turn that was asked for here, throws
@@ -64,19 +66,18 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
         if (isOver || followed.isFinished) return;
         throw unanswered("The stream broke off.");
       } catch (problem) {
-        if (followed.isFinished) throw explained(problem, followed);
-        await tries.pause(cured(problem, followed, isAsking)).catch((last: unknown) => {
+        try {
+          if (followed.isFinished) throw problem;
+          await tries.pause(isAsking ? problem : cured(problem, followed));
+        } catch (last) {
           throw explained(last, followed);
-        });
+        }
       } finally {
         reply?.close();
       }
     }
-  } catch (problem) {
-    if (problem instanceof TurnledgerError && isRefusal(problem)) followed.isFinished = true;
-    throw problem;
   } finally {
-    followed.known();
+    followed.known?.();
   }
 }
 
@@ -121,16 +122,11 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   return isEmpty && !asked && (isVoid || !isHeard); // it was withdrawn before it began, or all of it was heard before
 }
 
-/** Whether the turn was refused for good, which is an end, too; and not who asks for it, nor by another server. */
-function isRefusal({ isRetryable, status }: TurnledgerError): boolean {
-  return !isRetryable && Number(status) > 399 && status !== 401 && status !== 403;
-}
-
 /** The problem; one of reading that asking again mends is as good as a lost connection. */
-function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown {
+function cured(problem: unknown, followed: Followed): unknown {
   // Its store lost the turn together with its power; or this caller may run turns, and not read them.
   const isMendable = problem instanceof TurnNotFound || problem instanceof NotAdmitted;
-  if (isAsking || !followed.asked || !isMendable) return problem;
+  if (!followed.asked || !isMendable) return problem;
   followed.isVoid = true;
   return unanswered(problem.message);
 }
@@ -154,21 +150,19 @@ function note(followed: Followed, headers: Headers): boolean {
   followed.turn = headers.get("x-turn-id");
   if (!followed.turn) throw stranger();
   followed.isVoid = false;
-  const isAnother = before !== null && before !== followed.turn;
-  const isTold = isAnother && followed.last > 0;
-  if (isAnother) followed.attempt += 1;
-  followed.known();
-  return isTold;
+  followed.known?.();
+  if (!before || before === followed.turn) return false;
+  followed.attempt += 1;
+  return followed.last > 0;
 }
 
 /** How the turn failed, if this is the event that tells so. */
 function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError | undefined {
-  if (event.type !== "turn.finished") return undefined;
+  if (event.type !== "turn.finished" || /^(completed|kept)$/.test(event.state)) return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
     return errorOf("turn_stopped", "The turn was stopped and discarded.", { requestId });
   }
-  if (state === "completed" || state === "kept") return undefined;
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
   const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));
   const error = errorOf(code, message, { requestId, isRetryable }, TurnFailed);
@@ -179,10 +173,13 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
 /** The problem, with what can be done about it. */
 function explained(problem: unknown, followed: Followed): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
+    const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;
-    if (problem.isRetryable && !followed.isFinished) {
+    if (isRetryable && !followed.isFinished) {
       problem.message += " The turn may still be running: send it again with the same idempotencyKey.";
     }
+    // Refused for good: that is an end, too, if it is the turn that was refused, and not who asks for it.
+    if (!isRetryable && /^(4(?!0[13])|5)/.test(`${status}`)) followed.isFinished = true;
   }
   return problem;
 }

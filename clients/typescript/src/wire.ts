@@ -96,11 +96,6 @@ export interface Reply {
 
 /** What no repetition mends: it is the model's own, or the store's. */
 const FOR_GOOD = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
-/** Bytes that are on their way after a millisecond, also where it is slow: nobody is told how far an upload is. */
-const UPLOADED = 16;
-/** Statuses by which a server says that it did nothing; of the others it does not know itself. */
-const NOTHING_DONE: (number | null)[] = [408, 425, 429, 503];
-const TRANSIENT = [...NOTHING_DONE, 500, 502, 504];
 
 export class Wire {
   declare readonly retries: Retries;
@@ -163,7 +158,8 @@ export class Wire {
     try {
       const headers = await unless(controller.signal, this.#headers(asked));
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
-      arm(sizeOf(body) / UPLOADED);
+      // 16 bytes are on their way after a millisecond, also where it is slow: nobody is told how far an upload is.
+      arm(((body as Blob | null)?.size ?? (body as string | null)?.length ?? 0) / 16);
       const { signal } = controller;
       // What is said is for this server, and for none that it points to.
       const request = { method, headers, body, signal, cache: "no-store", redirect: "manual" } as const;
@@ -281,9 +277,9 @@ export function stranger(): TurnledgerError {
   return errorOf("request_failed", "That is no Turnledger server. Check the address.");
 }
 
-/** Whether it may have been done, though nobody said so. */
+/** Whether it may have been done, though nobody said so. There are statuses by which a server says that it was not. */
 function isLost(problem: unknown): problem is TurnledgerError {
-  return problem instanceof TurnledgerError && problem.isRetryable && !NOTHING_DONE.includes(problem.status);
+  return problem instanceof TurnledgerError && problem.isRetryable && !/408|425|429|503/.test(`${problem.status}`);
 }
 
 /** The whole of a text that comes in pieces. */
@@ -328,16 +324,11 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
     status,
     requestId: headers.get("x-request-id"),
     retryAfter: seconds >= 0 ? seconds * 1000 : null,
-    isRetryable: TRANSIENT.includes(status) && headers.get("x-should-retry") !== "false",
+    isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
   const isAway = status > 501 && status < 505;
-  const isBarred = status === 401 || status === 403;
   const otherwise = status === 429 ? TooManyRequests : isAway ? ServerUnavailable : undefined;
-  return told(body, facts, isBarred ? NotAdmitted : otherwise);
-}
-
-function sizeOf(body: string | Blob | null): number {
-  return typeof body === "string" ? body.length : (body?.size ?? 0);
+  return told(body, facts, status === 401 || status === 403 ? NotAdmitted : otherwise);
 }
 
 /** The same without what is undefined. */

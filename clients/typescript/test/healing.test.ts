@@ -261,6 +261,11 @@ test("an answer is the turn as it was committed", async () => {
   server.done();
 });
 
+test("an answer that is there no more is an error of the tree", async () => {
+  const gone = json({ turn: null, state: "completed", failure: null, chat: {}, branch: null });
+  await assert.rejects(chatOf(new ScriptedServer(events(WHOLE), gone)).send("Hi"), errors.TurnFailed);
+});
+
 test("an answer that was there before says so", async () => {
   const headers = { ...events([]).headers, "idempotency-replayed": "true", "x-conversation-state": "continued" };
   const server = new ScriptedServer({ ...events(WHOLE), headers }, standing("Hello"));
