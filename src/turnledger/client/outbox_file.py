@@ -164,8 +164,8 @@ class OutboxFile:
 
     def claim(self, after: int) -> Unsent | None:
         """The next message behind the one of this id that nobody else is about to send, claimed; None if
-        there is none. Those of one chat go in their order: none while an earlier one is somebody else's. What
-        is uncertain is not claimed."""
+        there is none. Those of one chat go in their order: none while an earlier one is somebody else's, or
+        is still there though it was tried. What is uncertain is not claimed."""
         now, held = self._now(), set[bytes]()
         with self._writing() as db:
             rows = db.execute(
@@ -176,7 +176,10 @@ class OutboxFile:
             for place, claimed_by, claimed_until, *row in rows:
                 if claimed_by is not None and claimed_until > now and self._claimant.is_alive(claimed_by):
                     held.add(place)
-                elif row[0] > after and place not in held:
+                elif row[0] <= after:
+                    if not self._unsent(row).is_uncertain:
+                        held.add(place)  # it was tried just now, and stays to be sent later
+                elif place not in held:
                     found = self._unsent(row)
                     if not found.is_uncertain:
                         claim = (self._claimant.name, now + CLAIM_MS, found.id)
