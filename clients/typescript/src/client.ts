@@ -55,7 +55,7 @@ export class Client {
   }
 
   /** What happens to the chats, as it happens, from now on or behind a position. It reconnects by itself, for ever;
-   * close it, or leave the loop. Throws if the server lets one in no more. */
+   * close it, or leave the loop. Throws if the server lets one in no more, or was never heard. */
   events(options: CallOptions & { after?: string } = {}): Stream<Change> {
     return new Stream((ending) => changes(this.#wire, options.after, ending), options.signal);
   }
@@ -181,7 +181,7 @@ async function* changes(
   after: string | undefined,
   signal: AbortSignal,
 ): AsyncGenerator<Change, void, undefined> {
-  const tries = new Tries(wire, signal, true);
+  const tries = new Tries(wire, signal);
   let position = after;
   for (;;) {
     let reply: Reply | undefined;
@@ -191,6 +191,7 @@ async function* changes(
       for await (const { id, type, data } of eventsOf(reply.pieces)) {
         if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") });
         tries.progress();
+        tries.isEndless = true; // who has heard a server waits for it to come back
         position = id || position;
         if (data) yield { ...camel<Change>(parsed(data)), position: position as string };
       }

@@ -171,7 +171,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
 }
 
 /** The problem, with what can be done about it. */
-function explained(problem: unknown, followed: Followed): unknown {
+export function explained(problem: unknown, followed: Followed): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
     const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;

@@ -3,7 +3,7 @@
 import { camel } from "./casing.js";
 import { errorOf } from "./error-of.js";
 import { NotAdmitted } from "./errors.js";
-import { heal, type Followed } from "./healing.js";
+import { explained, heal, type Followed } from "./healing.js";
 import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
 import { Stream } from "./stream.js";
 import { unless, type Asked, type CallOptions, type Unsent, type Wire } from "./wire.js";
@@ -105,7 +105,7 @@ export class TurnStream extends Stream<TurnEvent> {
     try {
       return await this.#wire.json({ path: `/api/turns/${this.turnId}` }, this.#signal);
     } catch (problem) {
-      if (!(problem instanceof NotAdmitted)) throw problem;
+      if (!(problem instanceof NotAdmitted)) throw explained(problem, this.#followed);
       // Who may run turns, and not read them, is told the answer to what he has asked.
       const asked = (await this.#followed.asked) as Asked;
       return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } }, this.#signal);

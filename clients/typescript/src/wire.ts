@@ -229,15 +229,15 @@ export class Wire {
 export class Tries {
   /** How many went wrong since there was progress. */
   count = 0;
+  /** Whether it goes on however often it fails. */
+  isEndless = false;
   #since: number | undefined;
   readonly #wire: Wire;
   readonly #signal: AbortSignal | undefined;
-  readonly #isEndless: boolean;
 
-  constructor(wire: Wire, signal: AbortSignal | undefined, isEndless = false) {
+  constructor(wire: Wire, signal: AbortSignal | undefined) {
     this.#wire = wire;
     this.#signal = signal;
-    this.#isEndless = isEndless;
   }
 
   progress(): void {
@@ -256,7 +256,7 @@ export class Tries {
     const random = this.#wire.options.random();
     // Clients that lost one server at once shall not come back all at once.
     const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
-    if (!this.#isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
+    if (!this.isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }
 

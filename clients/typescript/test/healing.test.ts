@@ -266,6 +266,12 @@ test("an answer that is there no more is an error of the tree", async () => {
   await assert.rejects(chatOf(new ScriptedServer(events(WHOLE), gone)).send("Hi"), errors.TurnFailed);
 });
 
+test("an answer that cannot be read says under which key it is told again", async () => {
+  const server = new ScriptedServer(events(WHOLE), REFUSED);
+  const sending = chatOf(server, { retries: { times: 0 } }).send("Hi", { idempotencyKey: "k" });
+  await assert.rejects(sending, { name: "ServerUnavailable", idempotencyKey: "k" });
+});
+
 test("an answer that was there before says so", async () => {
   const headers = { ...events([]).headers, "idempotency-replayed": "true", "x-conversation-state": "continued" };
   const server = new ScriptedServer({ ...events(WHOLE), headers }, standing("Hello"));
