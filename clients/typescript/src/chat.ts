@@ -304,8 +304,7 @@ export class Chat {
     if (this.#id !== null) return this.#id;
     const asked = { path: "/api/chats" + queryOf(this.#byKey()) };
     const told = await this.#wire.json<{ data: { id: string }[] }>(asked, signal);
-    const message = "There is no chat with that conversationKey.";
-    if (!told.data[0]) throw errorOf("conversation_not_found", message);
+    if (!told.data[0]) throw errorOf("conversation_not_found", "No chat has that conversationKey.");
     return (this.#id = told.data[0].id);
   }
 }

@@ -195,7 +195,7 @@ async function* changes(
         position = id || position;
         if (data) yield { ...camel<Change>(parsed(data)), position: position as string };
       }
-      throw unanswered("The stream broke off.");
+      throw unanswered("The answer was not whole.");
     } catch (problem) {
       await tries.pause(problem);
     } finally {

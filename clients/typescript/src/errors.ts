@@ -48,8 +48,8 @@ export class TurnledgerError extends Error {
 
   constructor(code: string, message: string, facts: ErrorFacts = {}) {
     super(message);
-    const unknown = { status: null, requestId: null, details: {}, retryAfter: null, idempotencyKey: null };
-    Object.assign(this, unknown, { isRetryable: false, code }, facts);
+    const unknown = { status: null, requestId: null, retryAfter: null, idempotencyKey: null };
+    Object.assign(this, { code, details: {}, isRetryable: false, ...unknown, ...facts });
   }
 }
 

@@ -64,7 +64,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
         const isOver = yield* listen(reply, followed, tries, wire.retries.times);
         if (isOver || followed.isFinished) return;
-        throw unanswered("The stream broke off.");
+        throw unanswered("The answer was not whole.");
       } catch (problem) {
         try {
           if (followed.isFinished) throw problem;
@@ -87,13 +87,17 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
-    if (type === "error") throw told(data, { requestId }, ServerUnavailable);
+    // There is no status any more: whose token has ended is told so in words.
+    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? NotAdmitted : ServerUnavailable);
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
     const isOld = !(number > followed.last);
-    if (isOld && !(isLast && followed.isHeard)) continue;
-    if (number > followed.last + 1) throw unanswered("The stream broke off.");
+    if (isOld && !(isLast && followed.isHeard)) {
+      followed.isVoid ||= !followed.asked; // no empty answer, but one with nothing new
+      continue;
+    }
+    if (number > followed.last + 1) throw unanswered("The answer was not whole.");
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
       followed.isVoid = true;
@@ -106,7 +110,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       yield restarted(followed);
       return false;
     }
-    isEmpty = false;
+    isEmpty = followed.isVoid = false;
     followed.last = number;
     followed.isHeard = true;
     if (event.type === "text.delta") followed.text += event.text;
@@ -117,9 +121,11 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     if (followed.isFinished) return false;
   }
   // A turn that died with its process told more than was written down: reading on finds nothing there.
-  const { asked, isVoid, isHeard } = followed;
+  const { asked, isVoid } = followed;
   followed.isVoid = isEmpty || !!asked;
-  return isEmpty && !asked && (isVoid || !isHeard); // it was withdrawn before it began, or all of it was heard before
+  // It was withdrawn before it began, or all of it was heard before. Browsers take an answer that broke off within its
+  // head for an empty one, too: it is read once more.
+  return isEmpty && !asked && !!isVoid;
 }
 
 /** The problem; one of reading that asking again mends is as good as a lost connection. */
@@ -132,7 +138,7 @@ function cured(problem: unknown, followed: Followed): unknown {
 }
 
 function reading(followed: Followed): Asked {
-  const headers = { "last-event-id": String(followed.isVoid ? 0 : followed.last) };
+  const headers = { "last-event-id": String(followed.isVoid && followed.isHeard ? 0 : followed.last) };
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
@@ -146,9 +152,10 @@ function restarted(followed: Followed): TurnEvent {
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
 function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
+  const turn = headers.get("x-turn-id");
+  if (!turn || turn.length < 37) throw stranger(headers); // a part of an id is none
   followed.head ??= headers;
-  followed.turn = headers.get("x-turn-id");
-  if (!followed.turn) throw stranger();
+  followed.turn = turn;
   followed.isVoid = false;
   followed.known?.();
   if (!before || before === followed.turn) return false;
@@ -161,7 +168,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   if (event.type !== "turn.finished" || /^(completed|kept)$/.test(event.state)) return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
-    return errorOf("turn_stopped", "The turn was stopped and discarded.", { requestId });
+    return errorOf("turn_stopped", "The turn was stopped.", { requestId });
   }
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
   const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));

@@ -2,7 +2,7 @@
 
 import type { Client } from "./client.js";
 import { errorOf } from "./error-of.js";
-import { TurnledgerError } from "./errors.js";
+import { NotAdmitted, ServerUnavailable, TurnledgerError } from "./errors.js";
 import type { Answer } from "./shapes.js";
 import type { Recorder, Unsent } from "./wire.js";
 
@@ -14,6 +14,9 @@ export interface OutboxStorage {
   setItem(name: string, value: string): void;
   removeItem(name: string): void;
 }
+
+/** Milliseconds by which a message may seem to be from the future: clocks are set back a little all the time. */
+const SKEW = 60_000;
 
 /** A message, and what became of it. */
 export interface Sent {
@@ -48,12 +51,11 @@ export class Outbox implements Recorder {
   /** Write a message down. One that is there stays as it is. Throws StoreFull: then it is not sent. */
   record(unsent: Omit<Unsent, "recordedAt">): void {
     const name = this.#prefix + unsent.idempotencyKey;
-    const now = this.#options.now();
-    // Of those of one millisecond, too, the first recorded is the first.
-    this.#last = now === Math.floor(this.#last) ? this.#last + 1 / 1024 : now;
     try {
       if (this.#storage.getItem(name) !== null) return;
       if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
+      // No two at the same time: they are sent in this order.
+      this.#last = Math.max(this.#options.now(), this.#last + 1);
       this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#last }));
     } catch (problem) {
       throw errorOf("store_full", `There is no room for another unsent message: ${String(problem)}`);
@@ -72,42 +74,43 @@ export class Outbox implements Recorder {
   }
 
   /** Send those of this client's server again, in their order, each under its idempotencyKey, so that it happens once.
-   * What may be too old for the server to know it again is not sent, and told as OutcomeUnknown. Ends with the first
-   * that finds no server, or is not let in, or is told to come back: the others stay, and none overtakes it. */
+   * Leaves out in each chat what comes behind one that stays. What may be too old for the server to know it again is
+   * not sent, and told as OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay. */
   async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {
     const sent: Sent[] = [];
+    const held = new Set<string>();
     for (const unsent of this.pending()) {
-      if (unsent.baseUrl !== client.baseUrl) continue;
-      const age = this.#options.now() - unsent.recordedAt;
-      if (age < -1 || age >= this.#options.safeFor) {
-        sent.push({ unsent, error: uncertain(unsent) });
-        continue;
-      }
+      const place = placeOf(unsent);
+      if (unsent.baseUrl !== client.baseUrl || held.has(place)) continue;
       try {
-        sent.push({ unsent, answer: await client.resend(unsent, options).answer() });
+        sent.push({ unsent, answer: await this.#send(client, unsent, options) });
       } catch (error) {
         if (!(error instanceof TurnledgerError)) throw error;
         sent.push({ unsent, error });
-        if (this.#isThere(unsent)) break;
+        // What is forbidden may be so in one chat only, or with one model.
+        if (error instanceof ServerUnavailable || (error instanceof NotAdmitted && error.status !== 403)) break;
+        if (this.#isSafe(unsent) && this.#names().includes(this.#prefix + unsent.idempotencyKey)) held.add(place);
       }
     }
     return sent;
   }
 
-  #isThere({ idempotencyKey }: Unsent): boolean {
-    return this.#storage.getItem(this.#prefix + idempotencyKey) !== null;
+  async #send(client: Client, unsent: Unsent, options: { signal?: AbortSignal }): Promise<Answer> {
+    if (this.#isSafe(unsent)) return client.resend(unsent, options).answer();
+    const message =
+      "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
+    throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
+  }
+
+  #isSafe({ recordedAt }: Unsent): boolean {
+    const age = this.#options.now() - recordedAt;
+    return age > -SKEW && age < this.#options.safeFor;
   }
 
   #names(): string[] {
     const names = Array.from({ length: this.#storage.length }, (_, place) => this.#storage.key(place) ?? "");
     return names.filter((name) => name.startsWith(this.#prefix));
   }
-}
-
-function uncertain({ idempotencyKey }: Unsent): TurnledgerError {
-  const message =
-    "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
-  return errorOf("outcome_unknown", message, { idempotencyKey });
 }
 
 /** The message that was written down; none, if it is something else. */
@@ -118,4 +121,10 @@ function messageOf(text: string | null): Unsent[] {
   } catch {
     return [];
   }
+}
+
+/** The chat that a message is for. */
+function placeOf({ body }: Unsent): string {
+  const { chat, conversation_key, scope } = JSON.parse(body) as Record<string, unknown>;
+  return String([chat, conversation_key, scope]);
 }

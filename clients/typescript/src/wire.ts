@@ -152,7 +152,7 @@ export class Wire {
       const { aborted, reason } = controller.signal;
       close();
       if (aborted) return reason;
-      return problem instanceof TurnledgerError ? problem : unanswered("The server cannot be reached.", problem);
+      return problem instanceof TurnledgerError ? problem : unanswered(`The server cannot be reached: ${problem}`, problem);
     };
     let response: Response;
     try {
@@ -165,7 +165,8 @@ export class Wire {
       const request = { method, headers, body, signal, cache: "no-store", redirect: "manual" } as const;
       response = await this.options.fetch(this.base + path, request);
       disarm();
-      if (response.ok && /html/.test(response.headers.get("content-type") ?? "")) throw stranger();
+      const { ok, headers: told } = response;
+      if (ok && !/json|event-stream|markdown/.test(told.get("content-type") ?? "")) throw stranger(told);
     } catch (problem) {
       throw lost(problem);
     }
@@ -194,7 +195,7 @@ export class Wire {
     const { apiKey } = this.options;
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
     // Who would refuse it later repeats it in an error.
-    if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is not the text of a token.");
+    if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is no token.");
     return defined({
       "content-type": typeof body === "string" ? "application/json" : undefined,
       authorization: token ? `Bearer ${token}` : undefined,
@@ -210,7 +211,7 @@ export class Wire {
         return await read(await this.open(asked, signal));
       } catch (problem) {
         if (asked.isOnce && isLost(problem)) {
-          problem.message += " It may have been done, and is not asked for again.";
+          problem.message += " It may have been done.";
           throw problem;
         }
         await tries.pause(problem);
@@ -269,12 +270,14 @@ export class Tries {
 
 /** Nobody answered, or not to the end. */
 export function unanswered(why: string, cause?: unknown): TurnledgerError {
-  return errorOf("server_unavailable", cause ? `${why} ${String(cause)}` : why, { isRetryable: true, cause });
+  return errorOf("server_unavailable", why, { isRetryable: true, cause });
 }
 
-/** Something answered that knows nothing of turns: a page for logging in, for one. */
-export function stranger(): TurnledgerError {
-  return errorOf("request_failed", "That is no Turnledger server. Check the address.");
+/** Something answered that knows nothing of turns: a page for logging in, for one. Or the connection broke within the
+ * head of the answer: browsers take what there is of that for all of it. */
+export function stranger(headers: Headers): TurnledgerError {
+  const isRetryable = !headers.get("content-type")?.includes("html");
+  return errorOf("request_failed", "That is no Turnledger server. Check the address.", { isRetryable });
 }
 
 /** Whether it may have been done, though nobody said so. There are statuses by which a server says that it was not. */
@@ -326,9 +329,9 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
     retryAfter: seconds >= 0 ? seconds * 1000 : null,
     isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
-  const isAway = status > 501 && status < 505;
+  const isAway = /50[234]/.test(`${status}`);
   const otherwise = status === 429 ? TooManyRequests : isAway ? ServerUnavailable : undefined;
-  return told(body, facts, status === 401 || status === 403 ? NotAdmitted : otherwise);
+  return told(body, facts, /40[13]/.test(`${status}`) ? NotAdmitted : otherwise);
 }
 
 /** The same without what is undefined. */

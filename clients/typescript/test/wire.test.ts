@@ -230,7 +230,7 @@ test("options that are undefined are left out, and a silence may be endless", as
   assert(server.pauses[0]! >= 50);
   const fetch = async (): Promise<Response> => {
     await new Promise((resolve) => setTimeout(resolve, 5));
-    return new Response('{"data":[]}');
+    return Response.json({ data: [] });
   };
   const patient = new Client("http://server.test", { fetch, timeouts: { silence: Infinity }, retries: { times: 0 } });
   assert.deepEqual(await patient.models(), []);

@@ -18,6 +18,8 @@ _FOR_GOOD = frozenset(
     each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
 )
 """What a server tells without a status, in a stream, and no repetition mends."""
+_NOT_LET_IN = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
+"""What a server tells in a stream to who is shown the door."""
 _PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
 OF_THE_PROCESS = frozenset(
     {
@@ -143,7 +145,8 @@ def told_in_stream(data: bytes, request_id: str | None) -> Told:
         said = _Error(type="server_error")
     code = str(said.code or "error_in_stream")
     is_passing = said.type in _PASSING_TYPES and code not in _FOR_GOOD and not is_of_the_model(code)
-    return Told(error_of(code, said.message or "", request_id=request_id), is_passing)
+    status = 401 if code in _NOT_LET_IN else None
+    return Told(error_of(code, said.message or "", status=status, request_id=request_id), is_passing)
 
 
 def failed_with(failure: Failure | None) -> TurnledgerError:

@@ -11,7 +11,8 @@ from turnledger.client.problems import OF_THE_PROCESS, error_of, failed_with, to
 from turnledger.client.wire import Reply
 from turnledger.errors import TurnledgerError
 from turnledger.model.attempt import Failure
-from turnledger.server.errors import KINDS, error_body, kind_of
+from turnledger.server.admission import missing, why_not
+from turnledger.server.errors import KINDS, Refused, error_body, kind_of
 
 
 def tree(kind: type[TurnledgerError] = TurnledgerError) -> list[type[TurnledgerError]]:
@@ -130,3 +131,18 @@ def test_failures_of_the_process_and_of_the_model_are_told_apart() -> None:
 def test_codes_may_be_numbers() -> None:
     reply = Reply(400, {}, msgspec.json.encode({"error": {"message": "No.", "code": 17}}))
     assert told_by(reply).error.code == "17"
+
+
+@pytest.mark.parametrize("problem", [missing(), why_not(None)])
+def test_who_is_shown_the_door_of_a_stream_is_told_as_at_the_door(problem: Refused) -> None:
+    """A stream has no status any more."""
+    error = told_in_stream(error_body(problem), "req_1").error
+    assert (type(error), error.status, error.code) == (errors.NotAdmitted, 401, problem.code)
+
+
+@pytest.mark.parametrize("code", ["token_revoked", "token_expired"])
+def test_nor_is_a_token_that_has_ended_a_word_without_a_class(code: str) -> None:
+    body = (
+        b'{"error":{"message":"No.","type":"invalid_request_error","param":null,"code":"%s"}}' % code.encode()
+    )
+    assert isinstance(told_in_stream(body, None).error, errors.NotAdmitted)
