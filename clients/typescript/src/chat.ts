@@ -234,8 +234,8 @@ export class Chat {
    * `details.chat` is how it is by now. */
   async update(changes: ChatChanges, options: CallOptions & { revision?: number } = {}): Promise<ChatInfo> {
     const { revision, signal } = options;
-    const headers = { "if-match": revision === undefined ? revision : `"${revision}"` };
-    return camel(await this.#json(signal, "PATCH", "", changes, headers));
+    const match = revision === undefined ? revision : `"${revision}"`;
+    return camel(await this.#json(signal, "PATCH", "", changes, { "if-match": match }));
   }
 
   rename(title: string | null, options?: CallOptions & { revision?: number }): Promise<ChatInfo> {
@@ -302,10 +302,10 @@ export class Chat {
   /** Its id, looked up where only the conversationKey is known. */
   async #known(signal: AbortSignal | undefined): Promise<string> {
     if (this.#id !== null) return this.#id;
-    const asked = { path: "/api/chats" + queryOf(this.#byKey()) };
-    const told = await this.#wire.json<{ data: { id: string }[] }>(asked, signal);
-    if (!told.data[0]) throw errorOf("conversation_not_found", "No chat has that conversationKey.");
-    return (this.#id = told.data[0].id);
+    const path = "/api/chats" + queryOf(this.#byKey());
+    const [found] = (await this.#wire.json<{ data: { id: string }[] }>({ path }, signal)).data;
+    if (!found) throw errorOf("conversation_not_found", "No chat has that conversationKey.");
+    return (this.#id = found.id);
   }
 }
 

@@ -186,8 +186,7 @@ async function* changes(
   for (;;) {
     let reply: Reply | undefined;
     try {
-      const headers = { "last-event-id": position };
-      reply = await wire.open({ path: "/api/events", headers }, signal);
+      reply = await wire.open({ path: "/api/events", headers: { "last-event-id": position } }, signal);
       for await (const { id, type, data } of eventsOf(reply.pieces)) {
         if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") });
         tries.progress();

@@ -16,8 +16,6 @@ export function errorOf(
   const called = code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase());
   const kind = all[called] ?? otherwise;
   // Bundlers shorten the names of classes, which people read in logs.
-  const name = Object.keys(all).find((each) => all[each] === kind) ?? called;
-  const error = new kind(code, message, facts);
-  error.name = name;
-  return error;
+  const name = Object.keys(all).find((each) => all[each] === kind) as string;
+  return Object.assign(new kind(code, message, facts), { name });
 }

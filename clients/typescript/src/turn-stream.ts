@@ -120,8 +120,7 @@ export function followedAs(given: Partial<Followed>): Followed {
 
 /** Stop what is named by the path. */
 export async function stopAt(wire: Wire, path: string, { policy, signal }: StopOptions): Promise<Ended | null> {
-  const asked = { path: `/api/${path}/stop`, said: { policy } };
-  const told = await wire.json<Ended | { state: null }>(asked, signal);
+  const told = await wire.json<Ended | { state: null }>({ path: `/api/${path}/stop`, said: { policy } }, signal);
   return told.state && told;
 }
 
