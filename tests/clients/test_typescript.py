@@ -17,6 +17,22 @@ from turnledger import errors
 from turnledger.client.problems import OF_THE_PROCESS
 
 MOST_BYTES = 8000
+TALK = """
+import { Client, errors } from "./dist/turnledger.min.js";
+const client = new Client(process.argv[1]);
+const chat = await client.chats.create({ title: "Small" });
+const events = [];
+const stream = chat.send("One two three", { stream: true, onStop: "keep" });
+for await (const event of stream) events.push(event.type);
+const answer = await stream.answer();
+const [listed] = await client.chats.list().all();
+let refused = null;
+try { await chat.undo({ turn: "turn_" + "0".repeat(32) }); } catch (problem) { refused = problem.name; }
+const lines = [];
+for await (const line of chat.export()) lines.push(line);
+const said = [answer.text, stream.turnId === answer.turn.id, listed.title, listed.turnCount, refused];
+console.log(JSON.stringify([...said, events[0], events.at(-1), lines.length > 0]));
+"""
 ANSWER = 'You said "One two three". I remember nothing before that.'
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """What no server tells: it answers with the turn instead; or it never started."""
@@ -48,6 +64,13 @@ def test_its_own_tests_pass(package: Path) -> None:
 def test_all_of_it_is_small(package: Path) -> None:
     size = json.loads(run(package, "npm", "--silent", "run", "size"))
     assert size["gzipped"] < MOST_BYTES
+
+
+def test_the_small_file_does_the_same(package: Path) -> None:
+    run(package, "npm", "--silent", "run", "size")
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        told = json.loads(run(package, "node", "--input-type=module", "-e", TALK, server.url))
+    assert told == [ANSWER, True, "Small", 1, "InvalidId", "turn.started", "turn.finished", True]
 
 
 def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:

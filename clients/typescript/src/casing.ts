@@ -9,7 +9,7 @@ export function camel<Shape>(fields: unknown): Shape {
 }
 
 export function camels<Shape>(all: readonly unknown[]): Shape[] {
-  return all.map((each) => camel<Shape>(each));
+  return all.map(camel<Shape>);
 }
 
 /** `turnCount` becomes `turn_count`; what is undefined is left out when it is made JSON. */

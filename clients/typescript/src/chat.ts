@@ -24,7 +24,7 @@ import type {
 import { lineCutter } from "./server-sent-events.js";
 import { Stream } from "./stream.js";
 import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
-import { defined, stranger, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
+import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
 export interface TurnOptions extends CallOptions {
@@ -70,8 +70,8 @@ export type ChatName = { id: string } | { conversationKey: string; scope?: strin
 
 /** Made by `client.chats`. Any number may be made of one chat; they hold nothing but its name. */
 export class Chat {
-  readonly conversationKey: string | null;
-  readonly scope: string | null;
+  declare readonly conversationKey: string | null;
+  declare readonly scope: string | null;
   readonly #wire: Wire;
   readonly #goesByKey: boolean;
   /** What was asked for here, and has not begun. */
@@ -165,10 +165,11 @@ export class Chat {
         stream: true,
       }),
     });
-    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, (begun) => {
+    const found = (begun: TurnStream): void => {
       this.#id = begun.chatId ?? this.#id;
       this.#asked.delete(begun);
-    });
+    };
+    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, !options.idempotencyKey);
     this.#asked.add(made);
     return stream ? made : made.answer();
   }
@@ -233,8 +234,8 @@ export class Chat {
    * `details.chat` is how it is by now. */
   async update(changes: ChatChanges, options: CallOptions & { revision?: number } = {}): Promise<ChatInfo> {
     const { revision, signal } = options;
-    const headers = { "if-match": revision === undefined ? revision : `"${revision}"` };
-    return camel(await this.#json(signal, "PATCH", "", changes, headers));
+    const match = revision === undefined ? revision : `"${revision}"`;
+    return camel(await this.#json(signal, "PATCH", "", changes, { "if-match": match }));
   }
 
   rename(title: string | null, options?: CallOptions & { revision?: number }): Promise<ChatInfo> {
@@ -301,11 +302,10 @@ export class Chat {
   /** Its id, looked up where only the conversationKey is known. */
   async #known(signal: AbortSignal | undefined): Promise<string> {
     if (this.#id !== null) return this.#id;
-    const asked = { path: "/api/chats" + queryOf(this.#byKey()) };
-    const told = await this.#wire.json<{ data: { id: string }[] }>(asked, signal);
-    const message = "There is no chat with that conversationKey.";
-    if (!told.data[0]) throw errorOf("conversation_not_found", message);
-    return (this.#id = told.data[0].id);
+    const path = "/api/chats" + queryOf(this.#byKey());
+    const [found] = (await this.#wire.json<{ data: { id: string }[] }>({ path }, signal)).data;
+    if (!found) throw errorOf("conversation_not_found", "No chat has that conversationKey.");
+    return (this.#id = found.id);
   }
 }
 
@@ -342,13 +342,10 @@ export async function* linesOf(
   path: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<string, void, undefined> {
-  const read = async ({ headers, pieces, close }: Reply): Promise<[string | void, Reply["pieces"]]> => {
-    if (!/ndjson|markdown/.test(headers.get("content-type") ?? "")) {
-      close();
-      throw stranger(headers);
-    }
-    return [(await pieces.next()).value, pieces];
-  };
+  const read = async ({ pieces }: Reply): Promise<[string | void, Reply["pieces"]]> => [
+    (await pieces.next()).value,
+    pieces,
+  ];
   const [first, rest] = await wire.ask({ path }, signal, read);
   const cut = lineCutter();
   try {

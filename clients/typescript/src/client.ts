@@ -26,9 +26,9 @@ import {
 /** One may be shared by a whole program. It holds no connection of its own. */
 export class Client {
   /** The chats of whoever the token belongs to. */
-  readonly chats: Chats;
-  readonly tokens: Tokens;
-  readonly shares: Shares;
+  declare readonly chats: Chats;
+  declare readonly tokens: Tokens;
+  declare readonly shares: Shares;
   readonly #wire: Wire;
 
   /** `baseUrl`: where the server is; an empty text: where the page came from. */
@@ -55,7 +55,7 @@ export class Client {
   }
 
   /** What happens to the chats, as it happens, from now on or behind a position. It reconnects by itself, for ever;
-   * close it, or leave the loop. Throws if the server lets one in no more. */
+   * close it, or leave the loop. Throws if the server lets one in no more, or was never heard. */
   events(options: CallOptions & { after?: string } = {}): Stream<Change> {
     return new Stream((ending) => changes(this.#wire, options.after, ending), options.signal);
   }
@@ -136,11 +136,13 @@ export class Chats {
       }
       const page = await this.#hits({ q, scope, cursor, limit }, signal);
       const data = page.data.map(({ chat, snippet, marks }) => ({ ...chat, snippet, marks }));
-      const isWanted = (chat: ChatInfo): boolean =>
-        (tag === undefined || chat.tags.includes(tag)) &&
-        (archived ?? chat.archived) === chat.archived &&
-        (pinned ?? chat.pinned) === chat.pinned;
-      return { ...page, data: data.filter(isWanted) };
+      const wanted = data.filter(
+        (chat) =>
+          (!tag || chat.tags.includes(tag)) &&
+          (archived ?? chat.archived) === chat.archived &&
+          (pinned ?? chat.pinned) === chat.pinned,
+      );
+      return { ...page, data: wanted };
     }, most);
   }
 
@@ -179,18 +181,18 @@ async function* changes(
   after: string | undefined,
   signal: AbortSignal,
 ): AsyncGenerator<Change, void, undefined> {
-  const tries = new Tries(wire, signal, true);
+  const tries = new Tries(wire, signal);
   let position = after;
   for (;;) {
     let reply: Reply | undefined;
     try {
-      const headers = { "last-event-id": position };
-      reply = await wire.open({ path: "/api/events", headers }, signal);
+      reply = await wire.open({ path: "/api/events", headers: { "last-event-id": position } }, signal);
       for await (const { id, type, data } of eventsOf(reply.pieces)) {
         if (type === "error") throw told(data, { requestId: reply.headers.get("x-request-id") });
         tries.progress();
+        tries.isEndless = true; // who has heard a server waits for it to come back
         position = id || position;
-        if (data) yield { ...camel<Change>(parsed(data)), position: id };
+        if (data) yield { ...camel<Change>(parsed(data)), position: position as string };
       }
       throw unanswered("The answer was not whole.");
     } catch (problem) {

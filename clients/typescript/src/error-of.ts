@@ -14,10 +14,8 @@ export function errorOf(
 ): TurnledgerError {
   const all = errors as unknown as Readonly<Record<string, ErrorClass>>;
   const called = code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase());
-  const kind = (Object.hasOwn(all, called) && all[called]) || otherwise;
+  const kind = all[called] ?? otherwise;
   // Bundlers shorten the names of classes, which people read in logs.
-  const name = Object.keys(all).find((each) => all[each] === kind) ?? called;
-  const error = new kind(code, message, facts);
-  error.name = name;
-  return error;
+  const name = Object.keys(all).find((each) => all[each] === kind) as string;
+  return Object.assign(new kind(code, message, facts), { name });
 }

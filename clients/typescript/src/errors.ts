@@ -8,7 +8,7 @@ import type { ChatInfo } from "./shapes.js";
 /** What a server says of an error. */
 export interface ErrorDetails {
   readonly error?: {
-    readonly code?: string | null;
+    readonly code?: string | number | null;
     readonly message?: string;
     readonly type?: string;
     /** Which part of the request it is about. */
@@ -26,6 +26,7 @@ export interface ErrorFacts {
   isRetryable?: boolean;
   retryAfter?: number | null;
   idempotencyKey?: string | null;
+  cause?: unknown;
 }
 
 /** Turnledger could not do what was asked. */
@@ -47,8 +48,8 @@ export class TurnledgerError extends Error {
 
   constructor(code: string, message: string, facts: ErrorFacts = {}) {
     super(message);
-    const unknown = { status: null, requestId: null, details: {}, isRetryable: false, retryAfter: null };
-    Object.assign(this, unknown, { idempotencyKey: null, code }, facts);
+    const unknown = { status: null, requestId: null, retryAfter: null, idempotencyKey: null };
+    Object.assign(this, { code, details: {}, isRetryable: false, ...unknown, ...facts });
   }
 }
 

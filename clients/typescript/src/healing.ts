@@ -4,7 +4,7 @@ import { errorOf } from "./error-of.js";
 import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
-import { parsed, stranger, told, Tries, unanswered, type Asked, type Reply, type Wire } from "./wire.js";
+import { parsed, stranger, told, Tries, unanswered, unless, type Asked, type Reply, type Wire } from "./wire.js";
 
 /** Failures of the process that ran a turn. They are no word of the model's, so the turn is asked for again. */
 const OF_THE_PROCESS = [
@@ -31,60 +31,57 @@ export interface Followed {
   /** How it is asked for, the same each time; without it, the turn is only read. */
   asked?: Promise<Asked>;
   readonly idempotencyKey?: string;
+  /** Whether that was made for it, so that nobody has asked by it before. */
+  readonly isFresh?: boolean | undefined;
   turn: string | null;
   /** The head of the answer that told of it first. */
-  head: Headers | undefined;
+  head?: Headers;
   /** The number of the last event that was given out. */
   last: number;
   text: string;
   attempt: number;
   /** Whether an event was given out. */
-  isHeard: boolean;
-  /** Whether the attempt is over and another one has to be asked for. */
-  isVoid: boolean;
-  isFinished: boolean;
+  isHeard?: boolean;
+  /** Whether the attempt is over and another one has to be asked for; or, by who only reads, sought from its
+   * beginning. */
+  isVoid?: boolean;
+  isFinished?: boolean;
   /** Called when the turn is known, whenever it is another, and at the end. */
-  known(): void;
+  known?(): void;
 }
 
 /** The events of the turn, each once and in order. Ends behind the last one. Of a turn that was asked for here, throws
  * how it failed, behind the event that tells so. */
-export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal): Events {
+export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal | undefined): Events {
   const tries = new Tries(wire, signal);
   try {
-    const asked = await followed.asked;
+    const asked = await unless(signal, followed.asked);
     while (!followed.isFinished) {
       const isAsking = asked !== undefined && (followed.turn === null || followed.isVoid);
       let reply: Reply | undefined;
       try {
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
-        const isWithdrawn = yield* listen(reply, followed, tries, wire.retries.times);
-        // Browsers take an answer that broke off within its head for an empty one: it is read once more.
-        if ((isWithdrawn && followed.isVoid) || followed.isFinished) return;
-        // A turn that died with its process told more than was written down: reading on finds nothing there.
-        followed.isVoid = true;
+        const isOver = yield* listen(reply, followed, tries, wire.retries.times);
+        if (isOver || followed.isFinished) return;
         throw unanswered("The answer was not whole.");
       } catch (problem) {
-        if (followed.isFinished) throw explained(problem, followed);
-        await tries.pause(cured(problem, followed, isAsking)).catch((last: unknown) => {
+        try {
+          if (followed.isFinished) throw problem;
+          await tries.pause(isAsking ? problem : cured(problem, followed));
+        } catch (last) {
           throw explained(last, followed);
-        });
+        }
       } finally {
         reply?.close();
       }
     }
-  } catch (problem) {
-    // Refused for good: that is an end, too. Who is not let in may come back with another token.
-    const isOpen = problem instanceof NotAdmitted || !(problem instanceof TurnledgerError) || problem.isRetryable;
-    followed.isFinished ||= !isOpen;
-    throw problem;
   } finally {
-    followed.known();
+    followed.known?.();
   }
 }
 
-/** The events of one connection that were not given out before. Returns whether there are none to wait for. */
+/** The events of one connection that were not given out before. Returns whether there are no more to wait for. */
 async function* listen(reply: Reply, followed: Followed, tries: Tries, times: number): Events<boolean> {
   const requestId = reply.headers.get("x-request-id");
   let isEmpty = true;
@@ -95,7 +92,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
-    const isOld = number <= followed.last;
+    const isOld = !(number > followed.last);
     if (isOld && !(isLast && followed.isHeard)) {
       followed.isVoid ||= !followed.asked; // no empty answer, but one with nothing new
       continue;
@@ -109,6 +106,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     }
     if (isOld) {
       // Its process died, and less of it was kept than was told: that is told from the beginning.
+      followed.isVoid = true;
       yield restarted(followed);
       return false;
     }
@@ -122,20 +120,25 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     if (failure) throw failure;
     if (followed.isFinished) return false;
   }
-  return isEmpty && !followed.asked; // it was withdrawn before it began, or all of it was heard before
+  // A turn that died with its process told more than was written down: reading on finds nothing there.
+  const { asked, isVoid } = followed;
+  followed.isVoid = isEmpty || !!asked;
+  // It was withdrawn before it began, or all of it was heard before. Browsers take an answer that broke off within its
+  // head for an empty one, too: it is read once more.
+  return isEmpty && !asked && !!isVoid;
 }
 
 /** The problem; one of reading that asking again mends is as good as a lost connection. */
-function cured(problem: unknown, followed: Followed, isAsking: boolean): unknown {
+function cured(problem: unknown, followed: Followed): unknown {
   // Its store lost the turn together with its power; or this caller may run turns, and not read them.
   const isMendable = problem instanceof TurnNotFound || problem instanceof NotAdmitted;
-  if (isAsking || !followed.asked || !isMendable) return problem;
+  if (!followed.asked || !isMendable) return problem;
   followed.isVoid = true;
   return unanswered(problem.message);
 }
 
 function reading(followed: Followed): Asked {
-  const headers = { "last-event-id": String(followed.last) };
+  const headers = { "last-event-id": String(followed.isVoid && followed.isHeard ? 0 : followed.last) };
   return { path: `/api/turns/${followed.turn}/events`, headers };
 }
 
@@ -154,21 +157,19 @@ function note(followed: Followed, headers: Headers): boolean {
   followed.head ??= headers;
   followed.turn = turn;
   followed.isVoid = false;
-  const isAnother = before !== null && before !== followed.turn;
-  const isTold = isAnother && followed.last > 0;
-  if (isAnother) followed.attempt += 1;
-  followed.known();
-  return isTold;
+  followed.known?.();
+  if (!before || before === followed.turn) return false;
+  followed.attempt += 1;
+  return followed.last > 0;
 }
 
 /** How the turn failed, if this is the event that tells so. */
 function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError | undefined {
-  if (event.type !== "turn.finished") return undefined;
+  if (event.type !== "turn.finished" || /^(completed|kept)$/.test(event.state)) return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
     return errorOf("turn_stopped", "The turn was stopped.", { requestId });
   }
-  if (state === "completed" || state === "kept") return undefined;
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
   const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));
   const error = errorOf(code, message, { requestId, isRetryable }, TurnFailed);
@@ -177,12 +178,15 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
 }
 
 /** The problem, with what can be done about it. */
-function explained(problem: unknown, followed: Followed): unknown {
+export function explained(problem: unknown, followed: Followed): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
+    const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;
-    if (problem.isRetryable && !followed.isFinished) {
+    if (isRetryable && !followed.isFinished) {
       problem.message += " The turn may still be running: send it again with the same idempotencyKey.";
     }
+    // Refused for good: that is an end, too, if it is the turn that was refused, and not who asks for it.
+    if (!isRetryable && /^(4(?!0[13])|5)/.test(`${status}`)) followed.isFinished = true;
   }
   return problem;
 }

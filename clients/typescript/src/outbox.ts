@@ -51,8 +51,8 @@ export class Outbox implements Recorder {
   /** Write a message down. One that is there stays as it is. Throws StoreFull: then it is not sent. */
   record(unsent: Omit<Unsent, "recordedAt">): void {
     const name = this.#prefix + unsent.idempotencyKey;
-    if (this.#storage.getItem(name) !== null) return;
     try {
+      if (this.#storage.getItem(name) !== null) return;
       if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
       // No two at the same time: they are sent in this order.
       this.#last = Math.max(this.#options.now(), this.#last + 1);
@@ -69,9 +69,8 @@ export class Outbox implements Recorder {
 
   /** All of them, the first recorded first; also those that are on their way at this moment. */
   pending(): Unsent[] {
-    const found = this.#names().map((name) => this.#storage.getItem(name));
-    const known = found.flatMap((text) => (text === null ? [] : [JSON.parse(text) as Unsent]));
-    return known.sort((one, other) => one.recordedAt - other.recordedAt);
+    const found = this.#names().flatMap((name) => messageOf(this.#storage.getItem(name)));
+    return found.sort((one, other) => one.recordedAt - other.recordedAt);
   }
 
   /** Send those of this client's server again, in their order, each under its idempotencyKey, so that it happens once.
@@ -111,6 +110,16 @@ export class Outbox implements Recorder {
   #names(): string[] {
     const names = Array.from({ length: this.#storage.length }, (_, place) => this.#storage.key(place) ?? "");
     return names.filter((name) => name.startsWith(this.#prefix));
+  }
+}
+
+/** The message that was written down; none, if it is something else. */
+function messageOf(text: string | null): Unsent[] {
+  try {
+    const found = JSON.parse(text ?? "null") as Unsent | null;
+    return found?.idempotencyKey ? [found] : [];
+  } catch {
+    return [];
   }
 }
 

@@ -27,7 +27,8 @@ export class Pages<Entry> implements AsyncIterable<Entry> {
     let left = this.#limit;
     let cursor: string | undefined;
     do {
-      const page = await this.#look(cursor, left > PAGE ? undefined : left);
+      // Servers give no fewer than 20 at a time, where nobody says how many.
+      const page = await this.#look(cursor, left > 20 ? undefined : left);
       const data = page.data.slice(0, left);
       left -= data.length;
       cursor = page.next ?? undefined;
@@ -46,6 +47,3 @@ export class Pages<Entry> implements AsyncIterable<Entry> {
     return entries;
   }
 }
-
-/** Servers give no fewer at a time, where nobody says how many. */
-const PAGE = 20;

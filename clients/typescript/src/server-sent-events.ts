@@ -26,7 +26,7 @@ export async function* eventsOf(pieces: AsyncIterable<string>): AsyncGenerator<S
   let data = "";
   for await (const piece of pieces) {
     for (const whole of cut(piece)) {
-      const line = whole.endsWith("\r") ? whole.slice(0, -1) : whole;
+      const line = whole.replace(/\r$/, "");
       if (line === "") {
         if (id || data) yield { id, type, data };
         id = type = data = "";

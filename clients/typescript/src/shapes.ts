@@ -148,6 +148,8 @@ export interface Answer {
 
 /** How a turn ended that was stopped. */
 export interface Ended {
+  /** Its id. */
+  readonly turn: string;
   readonly state: AttemptState;
   /** Whether anything of it is in the history. */
   readonly committed: boolean;

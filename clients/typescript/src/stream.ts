@@ -6,6 +6,8 @@ import { chain } from "./wire.js";
 export class Stream<Told> implements AsyncIterableIterator<Told> {
   /** Whether nothing more is read. */
   isClosed = false;
+  /** What it ended with, if not well. */
+  protected problem: unknown;
   readonly #controller = new AbortController();
   readonly #unchain: () => void;
   readonly #source: AsyncGenerator<Told, void, undefined>;
@@ -13,7 +15,7 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
 
   /** It begins now, not when it is first read. */
   constructor(make: (signal: AbortSignal) => AsyncGenerator<Told, void, undefined>, signal: AbortSignal | undefined) {
-    this.#unchain = chain(signal, this.#controller);
+    this.#unchain = chain(signal, (reason) => this.#controller.abort(reason));
     this.#source = make(this.#controller.signal);
     this.#first = this.#source.next();
     this.#first.catch(() => {}); // who reads it is told
@@ -23,11 +25,11 @@ export class Stream<Told> implements AsyncIterableIterator<Told> {
     const first = this.#first;
     this.#first = undefined;
     try {
-      const { done, value } = await (first ?? this.#source.next());
-      if (!done) return { done, value };
+      const next = await (first ?? this.#source.next());
+      if (!next.done) return next;
     } catch (problem) {
       this.#unchain();
-      if (!this.isClosed) throw problem;
+      if (!this.isClosed) throw (this.problem = problem);
     }
     return this.return();
   }

@@ -62,8 +62,8 @@ export function listed<Entry extends { readonly id: string }>(
   signal: AbortSignal | undefined,
 ): Pages<Entry> {
   return new Pages(async (before, limit = 100) => {
-    const asked = { path: path + queryOf({ ...said, before, limit }) };
-    const data = camels<Entry>((await wire.json<{ data: object[] }>(asked, signal)).data);
+    const whole = path + queryOf({ ...said, before, limit });
+    const data = camels<Entry>((await wire.json<{ data: object[] }>({ path: whole }, signal)).data);
     return { data, next: data.length < limit ? null : (data.at(-1)?.id ?? null) };
   }, most);
 }

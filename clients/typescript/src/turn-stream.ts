@@ -1,11 +1,12 @@
 /** A turn that was asked for, as it is told. */
 
 import { camel } from "./casing.js";
+import { errorOf } from "./error-of.js";
 import { NotAdmitted } from "./errors.js";
-import { heal, type Followed } from "./healing.js";
+import { explained, heal, type Followed } from "./healing.js";
 import type { Answer, ChatInfo, Ended, Item, OnStop, Turn, TurnEvent } from "./shapes.js";
 import { Stream } from "./stream.js";
-import type { Asked, CallOptions, Wire } from "./wire.js";
+import { unless, type Asked, type CallOptions, type Unsent, type Wire } from "./wire.js";
 
 export interface StopOptions extends CallOptions {
   /** What becomes of it; else as it was asked for. */
@@ -17,7 +18,7 @@ export class TurnStream extends Stream<TurnEvent> {
   readonly #wire: Wire;
   readonly #followed: Followed;
   readonly #isKnown: Promise<void>;
-  #problem: unknown;
+  readonly #signal: AbortSignal | undefined;
 
   constructor(
     wire: Wire,
@@ -25,23 +26,31 @@ export class TurnStream extends Stream<TurnEvent> {
     asked: Promise<Asked>,
     signal: AbortSignal | undefined,
     found?: (stream: TurnStream) => void,
+    isFresh?: boolean,
   ) {
     const { outbox } = wire.options;
     let known = (): void => {};
     const isKnown = new Promise<void>((resolve) => (known = resolve));
     const followed = followedAs({
-      asked: outbox ? asked.then((request) => recorded(wire, idempotencyKey, request)) : asked,
+      asked: asked.then(async (request) => {
+        const { body, headers } = request as Asked & Unsent;
+        await outbox?.record({ idempotencyKey, baseUrl: wire.base, body, headers });
+        return request;
+      }),
       idempotencyKey,
+      isFresh,
       known: () => {
         known();
         found?.(this);
-        if (followed.isFinished) forgotten(wire, idempotencyKey);
+        // That an answered message cannot be removed is no reason to keep the answer back: sent again, it happens once.
+        if (followed.isFinished) (async () => outbox?.forget(idempotencyKey))().catch(() => {});
       },
     });
     super((ending) => heal(wire, followed, ending), signal);
     this.#wire = wire;
     this.#followed = followed;
     this.#isKnown = isKnown;
+    this.#signal = signal;
   }
 
   /** The id of the turn; null until the server has begun it. After `turn.restarted` it is another. */
@@ -64,85 +73,54 @@ export class TurnStream extends Stream<TurnEvent> {
     return this.#followed.idempotencyKey as string;
   }
 
-  override async next(): Promise<IteratorResult<TurnEvent, undefined>> {
-    try {
-      return await super.next();
-    } catch (problem) {
-      this.#problem = problem;
-      throw problem;
-    }
-  }
-
   /** Stop the turn. Resolves when it is final; null if there was nothing to stop any more. Of a turn that still waits
    * for others, it waits until that has begun. Read on to hear how it ended. */
   async stop(options: StopOptions = {}): Promise<Ended | null> {
-    await this.#isKnown;
+    await unless(options.signal, this.#isKnown);
     return this.turnId === null ? null : stopAt(this.#wire, `turns/${this.turnId}`, options);
   }
 
   /** The turn once it is committed, whether its events were read or not. Throws how it failed. */
   async answer(): Promise<Answer> {
-    if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, new AbortController().signal));
+    if (this.isClosed) for await (const _ of heal(this.#wire, this.#followed, this.#signal));
     else while (!(await this.next()).done);
-    if (this.#problem) throw this.#problem;
+    if (this.problem) throw this.problem;
     const told = await this.#committed();
+    if (!told.turn) throw errorOf("turn_failed", "The turn failed."); // or was taken back since
     const committed = camel<Turn>(told.turn);
     const chat = camel<ChatInfo>(told.chat);
-    const { head } = this.#followed;
+    const { head, isFresh } = this.#followed;
     return {
       turn: committed,
       chat,
       branch: told.branch,
       state: (head?.get("x-conversation-state") ?? "continued") as Answer["state"],
-      isReplayed: head?.get("idempotency-replayed") === "true",
+      // A name that was made for it was told to nobody before: what is replayed then is its own.
+      isReplayed: !isFresh && head?.get("idempotency-replayed") === "true",
       text: textOf(committed.output),
     };
   }
 
-  async #committed(): Promise<{ turn: object; chat: object; branch: string }> {
+  async #committed(): Promise<{ turn: object | null; chat: object; branch: string }> {
     try {
-      return await this.#wire.json({ path: `/api/turns/${this.turnId}` });
+      return await this.#wire.json({ path: `/api/turns/${this.turnId}` }, this.#signal);
     } catch (problem) {
-      if (!(problem instanceof NotAdmitted)) throw problem;
+      if (!(problem instanceof NotAdmitted)) throw explained(problem, this.#followed);
       // Who may run turns, and not read them, is told the answer to what he has asked.
       const asked = (await this.#followed.asked) as Asked;
-      return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } });
+      return this.#wire.json({ ...asked, said: { ...JSON.parse(asked.body as string), stream: false } }, this.#signal);
     }
   }
 }
 
-/** The request, once it is written down. */
-async function recorded(wire: Wire, idempotencyKey: string, request: Asked): Promise<Asked> {
-  const { body, headers } = request as { body: string; headers: Record<string, string> };
-  await wire.options.outbox?.record({ idempotencyKey, baseUrl: wire.base, body, headers });
-  return request;
-}
-
-/** That an answered message cannot be removed is no reason to keep the answer back: sent again, it happens once. */
-function forgotten({ options }: Wire, idempotencyKey: string): void {
-  (async () => options.outbox?.forget(idempotencyKey))().catch(() => {});
-}
-
 /** What is known of a turn that nobody has told of yet. */
 export function followedAs(given: Partial<Followed>): Followed {
-  return {
-    turn: null,
-    head: undefined,
-    last: 0,
-    text: "",
-    attempt: 1,
-    isHeard: false,
-    isVoid: false,
-    isFinished: false,
-    known: () => {},
-    ...given,
-  };
+  return { turn: null, last: 0, text: "", attempt: 1, ...given };
 }
 
 /** Stop what is named by the path. */
 export async function stopAt(wire: Wire, path: string, { policy, signal }: StopOptions): Promise<Ended | null> {
-  const asked = { path: `/api/${path}/stop`, said: { policy } };
-  const told = await wire.json<Ended | { state: null }>(asked, signal);
+  const told = await wire.json<Ended | { state: null }>({ path: `/api/${path}/stop`, said: { policy } }, signal);
   return told.state && told;
 }
 

@@ -94,42 +94,38 @@ export interface Reply {
   readonly pieces: AsyncGenerator<string, void, undefined>;
 }
 
-const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
-/** Bytes that are on their way after a millisecond, also where it is slow: nobody is told how far an upload is. */
-const UPLOADED = 16;
-const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
+/** What no repetition mends: it is the model's own, or the store's. */
+const FOR_GOOD = /^(model_.*|malformed_answer|turn_failed|empty_turn|store_corrupt)$/;
 
 export class Wire {
-  readonly retries: Retries;
-  readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
-  readonly base: string;
+  declare readonly retries: Retries;
+  declare readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
+  declare readonly base: string;
   #model: Promise<string> | undefined;
 
+  /** Throws InvalidInput if the address is none. */
   constructor(base: string, options: ClientOptions) {
     this.base = base.replace(/\/+$/, "");
-    this.options = {
-      fetch: (...given) => fetch(...given),
-      timer: after,
-      random: Math.random,
-      now: () => performance.now(),
-      ...options,
-    };
-    this.retries = { times: 10, first: 100, most: 5_000, patience: 60_000, ...options.retries };
+    if (!/^(https?:\/\/[^\s/?#@]+)?(\/[^\s?#]*)?$/.test(this.base)) {
+      // It is not repeated: there may be a password in it.
+      throw errorOf("invalid_input", "baseUrl is the address of a server, as in http://127.0.0.1:8383.");
+    }
+    const { random = Math.random, timer = after, now = () => performance.now(), retries = {} } = options;
+    const { times = 10, first = 100, most = 5_000, patience = 60_000 } = retries;
+    this.options = { ...options, fetch: options.fetch ?? ((...given) => fetch(...given)), random, timer, now };
+    this.retries = { times, first, most, patience };
   }
 
   /** The model that answers where a request does not say. Throws InvalidInput if there are several. */
   model(): Promise<string> {
-    const { model } = this.options;
-    this.#model ??= model
-      ? Promise.resolve(model)
-      : this.#onlyModel().catch((problem: unknown) => {
-          this.#model = undefined; // another time it may be known
-          throw problem;
-        });
-    return this.#model;
+    return (this.#model ??= this.#onlyModel().catch((problem: unknown) => {
+      this.#model = undefined; // another time it may be known
+      throw problem;
+    }));
   }
 
   async #onlyModel(): Promise<string> {
+    if (this.options.model) return this.options.model;
     const { data } = await this.json<{ data: { id: string }[] }>({ path: "/v1/models" });
     const [only, other] = data;
     if (only && !other) return only.id;
@@ -141,7 +137,7 @@ export class Wire {
    * the signal. */
   async open(asked: Asked, signal?: AbortSignal): Promise<Reply> {
     const controller = new AbortController();
-    const unchain = chain(signal, controller);
+    const unchain = chain(signal, (reason) => controller.abort(reason));
     let disarm = (): void => {};
     const arm = (extra = 0): void => {
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
@@ -155,17 +151,22 @@ export class Wire {
     const lost = (problem: unknown): unknown => {
       const { aborted, reason } = controller.signal;
       close();
-      return aborted ? reason : unanswered(`The server cannot be reached: ${String(problem)}`);
+      if (aborted) return reason;
+      return problem instanceof TurnledgerError ? problem : unanswered(`The server cannot be reached: ${problem}`, problem);
     };
     let response: Response;
     try {
-      const headers = await this.#headers(asked);
-      controller.signal.throwIfAborted();
+      const headers = await unless(controller.signal, this.#headers(asked));
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
-      arm(sizeOf(body) / UPLOADED);
-      const request = { method, headers, body, signal: controller.signal, cache: "no-store" } as const;
+      // 16 bytes are on their way after a millisecond, also where it is slow: nobody is told how far an upload is.
+      arm(((body as Blob | null)?.size ?? (body as string | null)?.length ?? 0) / 16);
+      const { signal } = controller;
+      // What is said is for this server, and for none that it points to.
+      const request = { method, headers, body, signal, cache: "no-store", redirect: "manual" } as const;
       response = await this.options.fetch(this.base + path, request);
       disarm();
+      const { ok, headers: told } = response;
+      if (ok && !/json|event-stream|markdown/.test(told.get("content-type") ?? "")) throw stranger(told);
     } catch (problem) {
       throw lost(problem);
     }
@@ -193,6 +194,8 @@ export class Wire {
   async #headers({ body, headers }: Asked): Promise<Record<string, string>> {
     const { apiKey } = this.options;
     const token = typeof apiKey === "function" ? await apiKey() : apiKey;
+    // Who would refuse it later repeats it in an error.
+    if (token && /[^!-~]/.test(token)) throw errorOf("invalid_input", "apiKey is no token.");
     return defined({
       "content-type": typeof body === "string" ? "application/json" : undefined,
       authorization: token ? `Bearer ${token}` : undefined,
@@ -208,7 +211,7 @@ export class Wire {
         return await read(await this.open(asked, signal));
       } catch (problem) {
         if (asked.isOnce && isLost(problem)) {
-          problem.message += " It may have been done, and is not asked for again.";
+          problem.message += " It may have been done.";
           throw problem;
         }
         await tries.pause(problem);
@@ -227,15 +230,15 @@ export class Wire {
 export class Tries {
   /** How many went wrong since there was progress. */
   count = 0;
+  /** Whether it goes on however often it fails. */
+  isEndless = false;
   #since: number | undefined;
   readonly #wire: Wire;
   readonly #signal: AbortSignal | undefined;
-  readonly #isEndless: boolean;
 
-  constructor(wire: Wire, signal: AbortSignal | undefined, isEndless = false) {
+  constructor(wire: Wire, signal: AbortSignal | undefined) {
     this.#wire = wire;
     this.#signal = signal;
-    this.#isEndless = isEndless;
   }
 
   progress(): void {
@@ -254,31 +257,20 @@ export class Tries {
     const random = this.#wire.options.random();
     // Clients that lost one server at once shall not come back all at once.
     const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
-    if (!this.#isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
+    if (!this.isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }
 
   async #sleep(milliseconds: number): Promise<void> {
-    const signal = this.#signal;
-    let forget = (): void => {};
-    await new Promise<void>((resolve) => {
-      const wake = (): void => resolve();
-      const cancel = this.#wire.options.timer(milliseconds, wake);
-      signal?.addEventListener("abort", wake);
-      if (signal?.aborted) wake();
-      forget = () => {
-        cancel();
-        signal?.removeEventListener("abort", wake);
-      };
-    });
-    forget();
-    signal?.throwIfAborted();
+    let cancel = (): void => {};
+    const isOver = new Promise<void>((resolve) => (cancel = this.#wire.options.timer(milliseconds, resolve)));
+    await unless(this.#signal, isOver).finally(cancel);
   }
 }
 
 /** Nobody answered, or not to the end. */
-export function unanswered(why: string): TurnledgerError {
-  return errorOf("server_unavailable", why, { isRetryable: true });
+export function unanswered(why: string, cause?: unknown): TurnledgerError {
+  return errorOf("server_unavailable", why, { isRetryable: true, cause });
 }
 
 /** Something answered that knows nothing of turns: a page for logging in, for one. Or the connection broke within the
@@ -288,9 +280,9 @@ export function stranger(headers: Headers): TurnledgerError {
   return errorOf("request_failed", "That is no Turnledger server. Check the address.", { isRetryable });
 }
 
-/** Whether it may have been done, though nobody said so. */
+/** Whether it may have been done, though nobody said so. There are statuses by which a server says that it was not. */
 function isLost(problem: unknown): problem is TurnledgerError {
-  return problem instanceof TurnledgerError && problem.isRetryable && problem.status !== 429;
+  return problem instanceof TurnledgerError && problem.isRetryable && !/408|425|429|503/.test(`${problem.status}`);
 }
 
 /** The whole of a text that comes in pieces. */
@@ -313,37 +305,33 @@ export function parsed(text: string): unknown {
 export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): TurnledgerError {
   let said: ErrorDetails = {};
   try {
-    said = JSON.parse(body) as ErrorDetails;
+    said = (JSON.parse(body) as ErrorDetails | null) ?? said;
     if (said.chat) said = { ...said, chat: camel(said.chat) };
   } catch {
     // Something in between answered, in words of its own.
   }
-  const { code, message, type } = said.error ?? {};
-  const { isRetryable = /^(server|rate_limit)_error$/.test(type ?? ""), status } = facts;
+  const { code, message, type = "server_error" } = said.error ?? {};
+  const { isRetryable = /^(server|rate_limit)_error$/.test(type), status = "unknown" } = facts;
+  const word = String(code ?? `status_${status}`);
   return errorOf(
-    code ?? `status_${status}`,
+    word,
     message ?? `The answer has status ${status}.`,
-    { ...facts, isRetryable: isRetryable && !MODELS_OWN.test(code ?? ""), details: said },
+    { ...facts, isRetryable: isRetryable && !FOR_GOOD.test(word), details: said },
     otherwise,
   );
 }
 
 function refusal({ status, headers }: Response, body: string): TurnledgerError {
   const seconds = parseFloat(headers.get("retry-after") ?? "");
-  const isRetryable = TRANSIENT.includes(status) && headers.get("x-should-retry") !== "false";
   const facts = {
     status,
     requestId: headers.get("x-request-id"),
     retryAfter: seconds >= 0 ? seconds * 1000 : null,
-    isRetryable,
+    isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
-  if (status === 401 || status === 403) return told(body, facts, NotAdmitted);
-  if (status === 429) return told(body, facts, TooManyRequests);
-  return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : undefined);
-}
-
-function sizeOf(body: string | Blob | null): number {
-  return typeof body === "string" ? body.length : (body?.size ?? 0);
+  const isAway = /50[234]/.test(`${status}`);
+  const otherwise = status === 429 ? TooManyRequests : isAway ? ServerUnavailable : undefined;
+  return told(body, facts, /40[13]/.test(`${status}`) ? NotAdmitted : otherwise);
 }
 
 /** The same without what is undefined. */
@@ -352,13 +340,20 @@ export function defined(fields: object): Record<string, string> {
 }
 
 function after(milliseconds: number, then: () => void): () => void {
-  const timer = setTimeout(then, milliseconds);
+  const timer = setTimeout(then, Math.min(milliseconds, 2 ** 31 - 1)); // more than that would be none at all
   return () => clearTimeout(timer);
 }
 
-/** Let the one end with the other, until what it returns is called. */
-export function chain(signal: AbortSignal | undefined, controller: AbortController): () => void {
-  const abort = (): void => controller.abort(signal?.reason);
+/** What is promised, unless the signal ends the waiting for it: then throws its reason. */
+export async function unless<Told>(signal: AbortSignal | undefined, promised: Told | Promise<Told>): Promise<Told> {
+  let unchain = (): void => {};
+  const ended = new Promise<never>((_, reject) => (unchain = chain(signal, reject)));
+  return Promise.race([ended, promised]).finally(unchain);
+}
+
+/** Have it called when the signal ends, until what it returns is called. */
+export function chain(signal: AbortSignal | undefined, end: (reason: unknown) => void): () => void {
+  const abort = (): void => end(signal?.reason);
   if (signal?.aborted) abort();
   signal?.addEventListener("abort", abort);
   return () => signal?.removeEventListener("abort", abort);

@@ -170,3 +170,9 @@ test("a link is followed once, under one nonce", async () => {
     ["/api/tokens/self", `/api/shares/${SHARE}`],
   );
 });
+
+test("a server that was never heard is not listened to for ever", async () => {
+  const server = new ScriptedServer(REFUSED, REFUSED);
+  await assert.rejects(all(server.client({ retries: { times: 1 } }).events()), errors.ServerUnavailable);
+  server.done();
+});

@@ -280,10 +280,21 @@ test("an answer is the turn as it was committed", async () => {
   server.done();
 });
 
+test("an answer that is there no more is an error of the tree", async () => {
+  const gone = json({ turn: null, state: "completed", failure: null, chat: {}, branch: null });
+  await assert.rejects(chatOf(new ScriptedServer(events(WHOLE), gone)).send("Hi"), errors.TurnFailed);
+});
+
+test("an answer that cannot be read says under which key it is told again", async () => {
+  const server = new ScriptedServer(events(WHOLE), REFUSED);
+  const sending = chatOf(server, { retries: { times: 0 } }).send("Hi", { idempotencyKey: "k" });
+  await assert.rejects(sending, { name: "ServerUnavailable", idempotencyKey: "k" });
+});
+
 test("an answer that was there before says so", async () => {
   const headers = { ...events([]).headers, "idempotency-replayed": "true", "x-conversation-state": "continued" };
   const server = new ScriptedServer({ ...events(WHOLE), headers }, standing("Hello"));
-  const { isReplayed, state } = await chatOf(server).send("Hi");
+  const { isReplayed, state } = await chatOf(server).send("Hi", { idempotencyKey: "k" });
   assert.deepEqual([isReplayed, state], [true, "continued"]);
 });
 
@@ -429,4 +440,79 @@ test("what was withdrawn is read once more to be sure, and then no more", async 
   assert.deepEqual(asked(withdrawn), [READ(0), READ(0)]);
   const broken = new ScriptedServer(events([]), events(WHOLE));
   assert.equal((await all(chatOf(broken).events(TURN))).length, 4);
+});
+
+test("a reader that was told beyond the end, and finds nothing behind it, looks back", async () => {
+  const died = [STARTED, failed("process_died")];
+  const server = new ScriptedServer(events(WHOLE.slice(0, 3), "cut"), events([]), events(died), events(died));
+  const told = await all(chatOf(server).events(TURN));
+  assert.deepEqual(told.map(short).slice(3), ["restarted 1", "1 started", "2 finished"]);
+  assert.deepEqual(asked(server), [READ(0), READ(3), READ(0), READ(0)]);
+  server.done();
+});
+
+test("who looks back and finds nothing has heard it all", async () => {
+  const server = new ScriptedServer(events(WHOLE.slice(0, 2), "cut"), events([]), events(WHOLE.slice(0, 2)));
+  assert.equal((await all(chatOf(server).events(TURN))).length, 2);
+  server.done();
+});
+
+test("a turn that was asked for here was not there before, though its first answer was lost", async () => {
+  const replayed = events(WHOLE);
+  replayed.headers!["idempotency-replayed"] = "true";
+  const server = new ScriptedServer({ pieces: [], ending: "cut", status: 502 }, replayed, standing("Hello"));
+  assert.equal((await chatOf(server).send("Hi")).isReplayed, false);
+  server.done();
+});
+
+test("an error in the stream that says nothing is passing; of a broken store it is for good", async () => {
+  for (const data of ["oops", "null", '{"error":null}', '{"error":{"code":7,"type":"server_error"}}']) {
+    const pieces = [sent(1, STARTED), `event: error\ndata: ${data}\n\n`];
+    const server = new ScriptedServer({ ...events([]), pieces }, events(WHOLE.slice(1), "end", 2));
+    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  }
+  const data = '{"error":{"message":"m","type":"server_error","code":"store_corrupt"}}';
+  const server = new ScriptedServer({ ...events([]), pieces: [`event: error\ndata: ${data}\n\n`] });
+  await assert.rejects(heard(server), { code: "store_corrupt" });
+  assert.equal(server.heard.length, 1);
+});
+
+test("an event without a number is none", async () => {
+  const pieces = [sent(1, STARTED), 'id: x\ndata: {"type":"text.delta","text":"?"}\n\n'];
+  const server = new ScriptedServer({ ...events([]), pieces }, events(WHOLE.slice(1), "end", 2));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+});
+
+/** Reject with the reason of the signal, soon. */
+async function endsWith(signal: AbortController, doing: Promise<unknown>): Promise<void> {
+  let isOver = false;
+  doing.then(
+    () => (isOver = true),
+    () => (isOver = true),
+  );
+  await new Promise((resolve) => setTimeout(resolve));
+  assert(!isOver);
+  signal.abort("enough");
+  const late = new Promise((_, reject) => setTimeout(() => reject("the signal was not heard"), 20));
+  await assert.rejects(Promise.race([doing, late]), (problem) => problem === "enough");
+}
+
+test("a signal ends it while a token or the name of the model is awaited", async () => {
+  const never = new Promise<string>(() => {});
+  const [token, model] = [new AbortController(), new AbortController()];
+  const server = new ScriptedServer({ pieces: [], ending: "silence" });
+  await endsWith(token, chatOf(server, { apiKey: () => never }).send("Hi", { signal: token.signal }));
+  assert.equal(server.heard.length, 0);
+  const client = chatOf(server, { model: undefined, timer: () => () => {} });
+  await endsWith(model, client.send("Hi", { signal: model.signal }));
+});
+
+test("a signal ends it while the answer is read, and a stop while the turn waits", async () => {
+  const timer = (): (() => void) => () => {};
+  const [reading, stopping] = [new AbortController(), new AbortController()];
+  const server = new ScriptedServer(events(WHOLE), { pieces: [], ending: "silence" });
+  await endsWith(reading, chatOf(server, { timer }).send("Hi", { signal: reading.signal }));
+  const stream = chatOf(new ScriptedServer(), { apiKey: () => new Promise(() => {}) }).send("Hi", { stream: true });
+  await endsWith(stopping, stream.stop({ signal: stopping.signal }));
+  stream.close();
 });

@@ -68,6 +68,10 @@ test("what was refused for good is gone, too; what nobody answered stays", async
     [error(403, "outside_models"), 1],
     [error(503, "shutting_down"), 1],
     [events([STARTED], "cut"), 1],
+    [error(401, "invalid_token"), 1],
+    [error(401, "token_ended"), 1],
+    [{ headers: { "content-type": "text/html" }, pieces: ["<p>Log in</p>"] }, 1],
+    [{ status: 302, pieces: [] }, 1],
   ] as const) {
     const outbox = new Outbox(new Memory(), "ann");
     const client = new ScriptedServer(script).client({ outbox, ...ONCE });
@@ -184,4 +188,43 @@ test("what cannot be written down is not sent", async () => {
   const none = server.client({ outbox: new Outbox(new Memory(), "ann", { most: 0 }) }).chats.open(CHAT);
   await assert.rejects(none.send("Hi"), errors.StoreFull);
   assert.deepEqual(server.heard, []);
+});
+
+test("nothing overtakes what stays", async () => {
+  for (const script of [error(429, "queue_full"), error(503, "store_unavailable"), error(401, "token_ended")]) {
+    const outbox = new Outbox(new Memory(), "ann", { now: () => 7 });
+    for (const key of ["b", "a"]) {
+      outbox.record({ idempotencyKey: key, baseUrl: "http://server.test", body: '{"stream":true}', headers: {} });
+    }
+    const server = new ScriptedServer(script);
+    const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));
+    server.done();
+    assert.deepEqual([sent.length, outbox.pending().length], [1, 2]);
+  }
+});
+
+test("messages of one millisecond keep their order, whatever the order of the storage", () => {
+  const storage = new Memory();
+  const outbox = new Outbox(storage, "ann", { now: () => 7 });
+  const keys = ["c", "a", "b"];
+  for (const idempotencyKey of keys) outbox.record({ idempotencyKey, baseUrl: "", body: "{}", headers: {} });
+  storage.key = (place) => [...storage.kept.keys()].sort()[place] ?? null;
+  assert.deepEqual(
+    outbox.pending().map((each) => each.idempotencyKey),
+    keys,
+  );
+});
+
+test("a storage that throws is an error of the tree; what is no message in it is passed over", async () => {
+  const storage = new Memory();
+  storage.kept.set("turnledger:ann:broken", '{"idem');
+  storage.kept.set("turnledger:ann:null", "null");
+  assert.deepEqual(new Outbox(storage, "ann").pending(), []);
+  storage.getItem = () => {
+    throw new Error("SecurityError");
+  };
+  const server = new ScriptedServer();
+  const chat = server.client({ outbox: new Outbox(storage, "ann") }).chats.open(CHAT);
+  await assert.rejects(chat.send("Hi"), errors.StoreError);
+  server.done();
 });

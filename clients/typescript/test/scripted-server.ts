@@ -105,7 +105,7 @@ export class ScriptedServer {
     if (request.signal?.aborted) return Promise.reject(request.signal.reason);
     const answer = new Response(this.#stream(next, request.signal as AbortSignal), {
       status: next.status ?? 200,
-      headers: { "x-request-id": `req_${this.heard.length}`, ...next.headers },
+      headers: { "content-type": "application/json", "x-request-id": `req_${this.heard.length}`, ...next.headers },
     });
     return Promise.resolve(answer);
   }

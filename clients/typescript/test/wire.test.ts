@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { errors } from "../src/index.js";
+import { Client, errors, type ClientOptions } from "../src/index.js";
 import {
   all,
   CHAT,
@@ -165,4 +165,73 @@ test("a signal that was given before anything is sent sends nothing", async () =
   const signal = AbortSignal.abort("never mind");
   await assert.rejects(server.client().chats.open(CHAT).info({ signal }), (problem) => problem === "never mind");
   server.done();
+});
+
+test("nobody follows a redirect: what is said is for this server", async () => {
+  let redirect: unknown;
+  const server = new ScriptedServer();
+  const fetch = async (_: string, request: RequestInit): Promise<Response> => {
+    ({ redirect } = request);
+    return new Response(null, { status: 307, headers: { location: "http://elsewhere.test" } });
+  };
+  await assert.rejects(server.client({ fetch }).models(), { code: "status_307" });
+  assert.equal(redirect, "manual");
+});
+
+test("a token that is none is not sent, nor told", async () => {
+  for (const apiKey of ["tlt_secret\n", "tlt_secret tlt_secret", "tlt_s\u00e9cret", () => "tlt_secret\n"]) {
+    const server = new ScriptedServer();
+    await assert.rejects(
+      server.client({ apiKey }).models(),
+      (problem) => problem instanceof errors.InvalidInput && !/cret/.test(problem.message),
+    );
+    server.done();
+  }
+});
+
+test("an address that is none is refused at once, and not repeated", () => {
+  for (const address of ["127.0.0.1:8383", "ftp://server.test", "http://ann:secret@server.test", "http://", "http://a b"]) {
+    assert.throws(
+      () => new Client(address),
+      (problem) => problem instanceof errors.InvalidInput && !/secret/.test(problem.message),
+    );
+  }
+  for (const address of ["", "/below", "https://server.test/below/", "http://[::1]:8383"]) {
+    assert.equal(new Client(address).baseUrl, address.replace(/\/$/, ""));
+  }
+});
+
+test("what stands between is no server, whatever its status", async () => {
+  const page = { headers: { "content-type": "text/html" }, pieces: ["<p>Log in</p>"] };
+  for (const verb of ["models", "events"] as const) {
+    const server = new ScriptedServer(page);
+    const client = server.client();
+    await assert.rejects(verb === "models" ? client.models() : client.events().next(), { code: "request_failed" });
+    server.done();
+  }
+  for (const body of ["null", "7", '{"error":{"code":502}}', '{"error":"Bad Gateway"}']) {
+    const server = new ScriptedServer({ status: 502, pieces: [body] }, json({ data: [] }));
+    assert.deepEqual(await server.client().models(), []);
+    server.done();
+  }
+});
+
+test("a server that says that it did nothing is asked again for what is told once", async () => {
+  const server = new ScriptedServer(error(503, "shutting_down"), json({ id: "tok_1", token: "tlt_1" }));
+  assert.equal((await server.client().tokens.create({ scopes: [] })).token, "tlt_1");
+  server.done();
+});
+
+test("options that are undefined are left out, and a silence may be endless", async () => {
+  const server = new ScriptedServer(REFUSED, info);
+  const options = { random: undefined, retries: { times: undefined, first: undefined } } as unknown as ClientOptions;
+  await server.client(options).chats.open(CHAT).info();
+  assert.deepEqual(server.pauses.length, 1);
+  assert(server.pauses[0]! >= 50);
+  const fetch = async (): Promise<Response> => {
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    return Response.json({ data: [] });
+  };
+  const patient = new Client("http://server.test", { fetch, timeouts: { silence: Infinity }, retries: { times: 0 } });
+  assert.deepEqual(await patient.models(), []);
 });

@@ -127,7 +127,7 @@ class Following:
             yield from self._until_known()
         except TurnledgerError as problem:
             # Of what cannot be reached, or was told to come back, the end is not known.
-            if self._is_given_up or isinstance(problem, NotAdmitted | TokenRefused):
+            if self._is_given_up or _is_elsewhere(problem):
                 yield Keep(idempotency_key, self._was_answered or self._may_have_arrived)
             else:
                 yield from self._forgotten()
@@ -278,11 +278,13 @@ class Following:
         self.is_replayed = self._may_be_replayed and headers.get("idempotency-replayed") == "true"
         self._asks, self.conversation = False, conversation
         known, self.turn = self.turn, turn
-        if known in (None, turn) or not self._last:
+        if known in (None, turn):
             return None
+        self._attempt += 1
+        if not self._last:
+            return None  # nothing was told of the one before
         self._last = 0
         self._texts.clear()
-        self._attempt += 1
         return TurnRestarted(turn=turn, attempt=self._attempt)
 
     def _take(self, sent: list[SentEvent], given: list[Any]) -> Told | Broken | None:
@@ -362,3 +364,12 @@ class Following:
         # A turn that died with its process told more than was written down: reading on finds nothing there.
         self._asks = self._request is not None
         return Broken("the stream ended before the turn did")
+
+
+def _is_elsewhere(problem: TurnledgerError) -> bool:
+    """Whether it is not the turn that was refused: who asks was not let in, or no Turnledger server spoke."""
+    if isinstance(problem, NotAdmitted | TokenRefused):
+        return True
+    if problem.status is None:
+        return problem.code == RequestFailed.code
+    return problem.status < 400

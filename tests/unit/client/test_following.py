@@ -455,6 +455,8 @@ def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() ->
         ((refused(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
         ((refused(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
         ((refused(401, "token_expired"),), ["record k", "keep k as tried"]),
+        ((Streamed({"content-type": "text/html"}, [b"<p>Log in</p>"]),), ["record k", "keep k as tried"]),
+        ((Reply(302, {"location": "/login"}, b""),), ["record k", "keep k as tried"]),
     ],
 )
 def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:
@@ -462,6 +464,18 @@ def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], 
     with suppress(errors.TurnledgerError):
         followed(script)
     assert script.noted == notes
+
+
+def test_attempts_are_counted_also_if_nothing_was_told_of_one() -> None:
+    died = finished(3, "failed", "process_died")
+    third = "turn_01a1e29c3b807c3685c9ed1e24fc7aaa"
+    script = Script(
+        begun(end=CUT),
+        refused(404, "turn_not_found"),
+        begun(*WHOLE[:2], died, turn=OTHER_TURN),
+        begun(*WHOLE, turn=third),
+    )
+    assert [each for each in followed(script) if str(each).startswith("again")] == ["again 3"]
 
 
 # Only reading along.

@@ -272,3 +272,18 @@ def test_without_an_outbox_nothing_is_recorded_and_there_is_nothing_to_send(
     assert client.chats.open(CHAT).send("Hello").text == "Yes."
     with pytest.raises(InvalidInput, match="keeps no record"):
         client.outbox.pending()
+
+
+def test_nothing_overtakes_what_is_to_be_sent_later(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client, elsewhere = open_client(), "conv_01a1e29c3b7e74b1824da121735f1aaa"
+    server.troubles = [is_away] * 3
+    for chat, words in ((CHAT, "One"), (CHAT, "Two"), (elsewhere, "Other")):
+        with pytest.raises(ServerUnavailable):
+            client.chats.open(chat).send(words)
+    server.troubles = [refuses(429, "queue_full")]
+    sent = [(each.asked["input"], type(told)) for each, told in client.outbox.send_all()]
+    assert sent == [("One", QueueFull), ("Other", Answer)]
+    assert inputs(client) == ["One", "Two"]
+    assert [isinstance(told, Answer) for _, told in client.outbox.send_all()] == [True, True]
