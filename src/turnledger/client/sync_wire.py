@@ -52,6 +52,7 @@ class SyncWire:
         self._waking = threading.Condition()
         self._is_closed = False
         self._streams: WeakSet[Stream[Any]] = WeakSet()
+        self._abandoned: deque[httpx2.Response] = deque()
 
     def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -110,8 +111,15 @@ class SyncWire:
         with self._waking:
             self._streams.add(stream)
 
+    def abandon(self, response: httpx2.Response) -> None:
+        """Let go of what nobody can read any more. Nothing is locked here, as it is called by what collects
+        garbage, within whatever holds locks: it is over for the server now, and closed with the next use."""
+        _hang_up(response)
+        self._abandoned.append(response)
+
     def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
+        self._close_abandoned()
         with self._waking:
             self._is_closed = True
             self._waking.notify_all()
@@ -135,8 +143,15 @@ class SyncWire:
             self._check_open()  # what httpx2 says of it, if it was closed in between
             raise
 
+    def _close_abandoned(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._abandoned.popleft().close()
+
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()
+        if self._abandoned:
+            self._close_abandoned()
         arguments = self._address.arguments(request)
         if request.pieces is not None:
             arguments["content"] = request.pieces()
@@ -148,20 +163,26 @@ class SyncWire:
 
 
 class Stream(Generic[Given]):
-    """Something that is told piece by piece: iterate it. One thread at a time reads; leave the block, or
-    close it, to let go of its connection."""
+    """Something that is told piece by piece: iterate it. Leave the block, or close it, to let go of its
+    connection. Threads that read the same one get each piece once between them."""
+
+    _response: httpx2.Response | None = None
 
     def __init__(self, wire: SyncWire, steps: Doing[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._response: httpx2.Response | None = None
         self._chunks: Iterator[bytes] = iter(())
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
         self._is_closed = False
-        self._is_busy = False
+        self._in_it = threading.Lock()
+        """Held by who takes a step, or closes."""
         wire.enrol(self)
+
+    def __del__(self) -> None:
+        if self._response is not None:
+            self._wire.abandon(self._response)
 
     def __iter__(self) -> Self:
         return self
@@ -171,7 +192,10 @@ class Stream(Generic[Given]):
             if self._step is None:
                 self._end()
             self._go()
-        return self._given.popleft()
+        try:
+            return self._given.popleft()
+        except IndexError:  # another thread has closed it, or has taken this one
+            return self.__next__()
 
     def __enter__(self) -> Self:
         return self
@@ -182,15 +206,18 @@ class Stream(Generic[Given]):
     def close(self) -> None:
         """Read no more, from any thread. What was asked for goes on, unless it was asked for otherwise."""
         self._is_closed = True
-        if self._is_busy:
-            # Another thread is in it, and lets go of everything itself once it is woken.
+        if not self._in_it.acquire(blocking=False):
+            # Another thread is in it, and closes it once it is woken.
             self._wire.wake()
-            _wake_reader(self._response)
+            _hang_up(self._response)
             return
-        self._step = None
-        self._given.clear()
-        self._steps.close()
-        self._let_go()
+        try:
+            self._step = None
+            self._given.clear()
+            self._steps.close()
+            self._let_go()
+        finally:
+            self._in_it.release()
 
     def _fail(self, error: TurnledgerError) -> None:
         """Close it, and have its reader told why, if there was more to read."""
@@ -208,35 +235,33 @@ class Stream(Generic[Given]):
 
     def _go(self) -> None:
         """Run the step that is next."""
-        step = self._step
-        if isinstance(step, Give):
-            self._given.extend(step.given)
-            if step.then_read:
-                self._step = READ
-            else:
-                self._advance(None)
-            return
-        self._is_busy = True
         try:
-            outcome = self._do(step)
+            with self._in_it:
+                step = self._step
+                if isinstance(step, Give):
+                    self._given.extend(step.given)
+                    if step.then_read:
+                        self._step = READ
+                    else:
+                        self._advance(None)
+                elif step is not None:
+                    outcome = self._do(step)
+                    if not self._is_closed:
+                        self._advance(outcome)
         except BaseException:
-            self._is_busy = False
             self.close()
             raise
-        self._is_busy = False
         if self._is_closed:
-            self.close()
-        else:
-            self._advance(outcome)
+            self.close()  # who closed it found this thread in it
 
-    def _do(self, step: Step | None) -> Any:
+    def _do(self, step: Step) -> Any:
         if step is READ:
             return self._read()
         if isinstance(step, Open):
             return self._open(step.request)
         if isinstance(step, Pause):
             return self._wire.pause(step.seconds, lambda: self._is_closed)
-        return None if step is None else self._wire.do(step)
+        return self._wire.do(step)
 
     def _advance(self, outcome: Any) -> None:
         try:
@@ -276,9 +301,12 @@ class Stream(Generic[Given]):
             response.close()
 
 
-def _wake_reader(response: httpx2.Response | None) -> None:
-    """End the reading of another thread: to close what it waits for would not wake it."""
-    stream = None if response is None else response.extensions.get("network_stream")
+def _hang_up(response: httpx2.Response | None) -> None:
+    """End the connection for who waits at it: to close it would not wake another thread. One that was read to
+    its end is left alone: its connection may be that of another request by now."""
+    if response is None or response.is_closed:
+        return
+    stream = response.extensions.get("network_stream")
     connection = None if stream is None else stream.get_extra_info("socket")
     if connection is not None:
         with suppress(OSError):
