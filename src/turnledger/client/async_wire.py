@@ -55,6 +55,7 @@ class AsyncWire:
         self._is_own = http is None
         self._closing = asyncio.Event()
         self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
+        self._abandoned: set[asyncio.Task[None]] = set()
 
     async def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -110,6 +111,17 @@ class AsyncWire:
         """Have a stream closed with the client."""
         self._streams.add(stream)
 
+    def abandon(self, response: httpx2.Response, loop: asyncio.AbstractEventLoop) -> None:
+        """Let go of what nobody can read any more. It is called by what collects garbage, in any thread."""
+
+        def close() -> None:
+            task = loop.create_task(response.aclose())
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
+
+        with suppress(RuntimeError):  # the loop is closed, and its connections with it
+            loop.call_soon_threadsafe(close)
+
     async def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
         self._closing.set()
@@ -148,10 +160,12 @@ class AsyncStream(Generic[Given]):
     """Something that is told piece by piece: iterate it. One task at a time reads; leave the block, or
     close it, to let go of its connection."""
 
+    _response: httpx2.Response | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
     def __init__(self, wire: AsyncWire, steps: Doing[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._response: httpx2.Response | None = None
         self._chunks: AsyncIterator[bytes] = _nothing()
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
@@ -159,6 +173,10 @@ class AsyncStream(Generic[Given]):
         self._closing = asyncio.Event()
         self._is_busy = False
         wire.enrol(self)
+
+    def __del__(self) -> None:
+        if self._response is not None and self._loop is not None:
+            self._wire.abandon(self._response, self._loop)
 
     def __aiter__(self) -> Self:
         return self
@@ -213,6 +231,8 @@ class AsyncStream(Generic[Given]):
             else:
                 await self._advance(None)
             return
+        if self._is_busy:
+            raise RuntimeError("Another task reads this stream; one at a time may.")
         self._is_busy = True
         try:
             outcome = await self._do(step)
@@ -256,6 +276,7 @@ class AsyncStream(Generic[Given]):
             return opened
         reply, self._response = opened
         if self._response is not None:
+            self._loop = asyncio.get_running_loop()
             is_plain = "content-encoding" not in reply.headers
             self._chunks = self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
         return reply
