@@ -165,6 +165,13 @@ def like(told: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
     return error
 
 
+def closed() -> TurnledgerError:
+    """What is raised where the client was closed."""
+    error = RequestFailed("The client was closed. What it had asked for may still be running.")
+    error.code = "client_closed"  # type: ignore[misc]
+    return error
+
+
 def is_of_the_model(code: str) -> bool:
     """Whether it says that the model gave no whole answer: asking again costs, and is for the caller."""
     return code.startswith("model_") or code in OF_THE_MODEL

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import time
 from collections.abc import Awaitable, Callable
 
@@ -43,11 +43,16 @@ class Retries(Struct, frozen=True, kw_only=True):
             raise InvalidInput("Retries are counts and seconds, none below zero.")
 
 
+def _chance() -> float:
+    """A number from 0 up to 1. To load `random` takes longer than to ask the system now and then."""
+    return int.from_bytes(os.urandom(6)) / 2**48
+
+
 class Pacing(Struct, frozen=True, kw_only=True):
     """Where time and chance come from. Tests give their own, and never wait."""
 
     now: Callable[[], float] = time.monotonic
-    chance: Callable[[], float] = random.random
+    chance: Callable[[], float] = _chance
     sleep: Callable[[float], Awaitable[None] | None] | None = None
     """None: wait until the time is over, or the client is closed."""
 

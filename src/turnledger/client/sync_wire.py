@@ -7,13 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
-import httpx2
-
+from turnledger.client.answers import Whole, head_of, is_stream
+from turnledger.client.problems import closed
 from turnledger.client.retrying import Pacing
-from turnledger.client.transport import PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
     READ,
     Broken,
@@ -33,6 +32,11 @@ from turnledger.client.wire import (
 )
 from turnledger.errors import TurnledgerError
 
+if TYPE_CHECKING:
+    import httpx2
+
+    from turnledger.client.transport import Address
+
 Result = TypeVar("Result")
 Given = TypeVar("Given")
 
@@ -44,10 +48,10 @@ class SyncWire:
         self, address: Address, pacing: Pacing, http: httpx2.Client | None = None, note: Note | None = None
     ) -> None:
         """`note` records what is sent."""
-        self._address = address
+        self.address = address
         self._sleep = pacing.sleep
         self._note = note
-        self._http = http or httpx2.Client(**address.http_options)
+        self._http = http or address.client()
         self._is_own = http is None
         self._waking = threading.Condition()
         self._is_closed = False
@@ -79,14 +83,12 @@ class SyncWire:
     def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
         """Send a request; the response is left to be read where it is good."""
         try:
-            response = self._http.send(self._build(request), stream=True)
+            response = self._send(request)
             if is_stream(response):
-                return reply_of(response), response
-            try:
-                return reply_of(response, response.read()), None
-            finally:
-                response.close()
-        except PROBLEMS as problem:
+                return head_of(response), response
+            outcome = _whole(response)
+            return outcome if isinstance(outcome, Broken) else (outcome, None)
+        except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
             self._check_open()  # what httpx2 says of it, if it was closed in between
@@ -135,9 +137,8 @@ class SyncWire:
 
     def _exchange(self, request: Request) -> Reply | Broken:
         try:
-            response = self._http.send(self._build(request))
-            return reply_of(response, response.content)
-        except PROBLEMS as problem:
+            return _whole(self._send(request))
+        except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
             self._check_open()  # what httpx2 says of it, if it was closed in between
@@ -148,18 +149,22 @@ class SyncWire:
             while True:
                 self._abandoned.popleft().close()
 
+    def _send(self, request: Request) -> httpx2.Response:
+        # Whoever is somewhere else is not the one who was named: he is told nothing.
+        return self._http.send(self._build(request), stream=True, follow_redirects=False)
+
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()
         if self._abandoned:
             self._close_abandoned()
-        arguments = self._address.arguments(request)
+        arguments = self.address.arguments(request)
         if request.pieces is not None:
             arguments["content"] = request.pieces()
         return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
         self._check_open()
-        return broken_by(problem)
+        return self.address.broken_by(problem)
 
 
 class Stream(Generic[Given]):
@@ -291,14 +296,26 @@ class Stream(Generic[Given]):
     def _read(self) -> bytes | Broken:
         try:
             return next(self._chunks, b"")
-        except PROBLEMS as problem:
-            return broken_by(problem)
+        except self._wire.address.problems as problem:
+            return self._wire.address.broken_by(problem)
 
     def _let_go(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             self._chunks = iter(())
             response.close()
+
+
+def _whole(response: httpx2.Response) -> Reply | Broken:
+    """Read all of an answer, and let go of its connection."""
+    whole = Whole(response)
+    try:
+        for piece in response.iter_bytes():
+            if not whole.add(piece):
+                break
+    finally:
+        response.close()
+    return whole.outcome
 
 
 def _hang_up(response: httpx2.Response | None) -> None:

@@ -98,6 +98,17 @@ def test_the_client_loads_nothing_of_a_server() -> None:
     assert ours == {"client", "errors", "model"}
 
 
+def test_httpx2_is_loaded_with_the_first_client() -> None:
+    code = """
+import sys
+from turnledger.client import Client
+assert not {"httpx2", "ssl", "random"} & {*sys.modules}, [*sys.modules]
+Client().close()
+assert "httpx2" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 @pytest.mark.parametrize("verb", ["send", "edit", "regenerate"])
 @pytest.mark.parametrize(
     ("chat", "stream"), [(client.Chat, client.TurnStream), (client.AsyncChat, client.AsyncTurnStream)]

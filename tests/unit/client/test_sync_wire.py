@@ -114,7 +114,9 @@ def test_a_stream_may_be_closed_before_what_was_heard_is_taken() -> None:
 def test_threads_that_read_one_stream_get_each_event_once() -> None:
     with Client("http://127.0.0.1:9") as client, ThreadPoolExecutor(4) as pool:
         stream = Stream[int](client._wire, iter_of(*(Give((number,)) for number in range(2000))))
-        heard = [each for reading in [pool.submit(list, stream) for _ in range(4)] for each in reading.result(WAIT)]
+        heard = [
+            each for reading in [pool.submit(list, stream) for _ in range(4)] for each in reading.result(WAIT)
+        ]
         assert sorted(heard) == list(range(2000))
 
 
