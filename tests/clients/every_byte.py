@@ -43,7 +43,7 @@ CLIENT = {
     "timeouts": {"connect": 5, "silence": SILENCE, "write": SILENCE},
     "retries": {"times": 50, "first": 0.001, "most": 0.05, "patience": 20},
 }
-PATIENCE = 30.0
+PATIENCE = 60.0
 BATCH = 2000
 """Cases that one server is tried with."""
 SCOPE = re.compile(r"scope-\d+")

@@ -13,7 +13,7 @@ from tests.clients.matching import mismatch, resolved
 from tests.clients.places import Place
 from tests.clients.scenario import Scenario, Step
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a step that waits has failed."""
 CLIENT: dict[str, Any] = {
     "model": "demo",

@@ -147,12 +147,14 @@ def trials(*, are_kept: bool) -> list[object]:
 
 
 def ask(served: Served, habit: tuple[str, str], script: Sequence[Step]) -> str:
-    """Have one good turn, then one with the habit; what was heard of that. Chunks are told as they came."""
+    """Have one good turn, then one with the habit; what the helper of the official client made of that."""
     served.upstream.scripts.extend([["Good morning."], script])
     client = served.client(" ".join(habit))
     whole(client, "Hi")
-    chunks = client.chat.completions.create(model=MODEL, messages=[user("Hello?")], stream=True)
-    return "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+    with client.chat.completions.stream(model=MODEL, messages=[user("Hello?")]) as stream:
+        message = stream.get_final_completion().choices[0].message
+    assert message.role == "assistant"
+    return message.content or ""
 
 
 @pytest.mark.parametrize(("habit", "script"), trials(are_kept=True))

@@ -17,7 +17,8 @@ PAGE = (ROOT / "docs" / "terminal.md").read_text()
 
 def test_its_screen_is_what_is_seen(tmp_path: Path) -> None:
     [screen] = re.findall(r"```text\n\$ turnledger chat\n(.*?)```", PAGE, re.DOTALL)
-    with Window("chat", home=tmp_path, columns=80, rows=40) as window:
+    where = {"XDG_DATA_HOME": ""}  # as with most people
+    with Window("chat", home=tmp_path, columns=80, rows=40, more=where) as window:
         for typed in re.findall(r"^[0-9]+ › (.*)", screen, re.MULTILINE):
             window.ready()
             window.say(typed)

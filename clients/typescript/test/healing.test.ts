@@ -196,6 +196,15 @@ test("a turn that the store lost with its power is asked for again", async () =>
   assert.deepEqual(asked(server), [ASKED, READ(1), ASKED]);
 });
 
+test("an attempt of which nothing was told takes nothing back", async () => {
+  const server = new ScriptedServer(
+    events([], "cut"),
+    error(404, "turn_not_found"),
+    events(WHOLE, "end", 1, OTHER_TURN),
+  );
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+});
+
 test("who may run turns but not read them asks again", async () => {
   const server = new ScriptedServer(events([STARTED], "cut"), error(403, "missing_scope"), events(WHOLE));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);

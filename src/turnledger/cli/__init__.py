@@ -11,6 +11,13 @@ NEEDS_TYPER = "The command line needs one more package. Install it with: pip ins
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
     try:
+        _run()
+    except KeyboardInterrupt:  # while much of it is still to be read
+        sys.exit(130)
+
+
+def _run() -> None:
+    try:
         from turnledger.cli.main import app
     except ModuleNotFoundError as problem:
         if problem.name != "typer":

@@ -152,8 +152,9 @@ def _do_each(
 ) -> None:
     """Do something with each of these chats, and tell what was done, and what is wrong with the others."""
 
-    async def work(place: Place) -> list[str]:
-        problems = []
+    problems: list[str] = []
+
+    async def work(place: Place) -> None:
         with Progress(doing, len(names)) as progress:
             for name in names:
                 try:
@@ -161,10 +162,11 @@ def _do_each(
                 except (ConversationUnavailable, InvalidInput) as problem:
                     problems.append(f"{problem.code}: {name}: {problem}")
                 progress.advance(1)
-        return problems
 
-    problems = where.do(work)
-    for problem in problems:
-        say(problem)
+    try:
+        where.do(work)
+    finally:  # also where something else has ended it
+        for problem in problems:
+            say(problem)
     if problems:
         raise typer.Exit(NOT_DONE)

@@ -90,9 +90,22 @@ def _lines_of_item(item: Item) -> Iterator[Line]:
     if item.is_call:
         yield Line(plain(f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"), 2)
     elif item.is_result:
-        yield from _under("result", str(fields.get("output", "")))
+        yield from _under("result", _said(fields.get("output", "")))
     elif item.role is not None:
-        yield from _under(item.role, item.text)
+        yield from _under(item.role, _said(fields.get("content") or ""))
+
+
+def _said(content: object) -> str:
+    """What a message or a result says; of a part that has no words, as an image, what it is."""
+    if not isinstance(content, list):
+        return str(content)
+    return "".join(_words_of(part) for part in content)
+
+
+def _words_of(part: object) -> str:
+    if not isinstance(part, dict):
+        return str(part)
+    return str(part.get("text") or part.get("refusal") or f"[{part.get('type')}]")
 
 
 def _under(who: str, text: str) -> Iterator[Line]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from turnledger.cli.options import AsJson
+from turnledger.cli.options import AsJson, Config, Store
 from turnledger.cli.printing import json_of
 from turnledger.cli.progress import Progress
 from turnledger.model.printable import plain
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from turnledger.engine.check import Report
     from turnledger.model.finding import Finding
 
-DEFAULT_STORE = "sqlite:///turnledger.db"
 FOUND = 1
 """Exit code: something is wrong with the store. 0 means that it is sound."""
 
 
 def check(
     url: Annotated[str | None, typer.Argument(metavar="STORE", help="The same as --store.")] = None,
-    store: Annotated[str | None, typer.Option(metavar="URL", help=f"Default: {DEFAULT_STORE}")] = None,
+    store: Store = None,
+    config: Config = None,
     limit: Annotated[int, typer.Option(min=1, help="How many findings are enough.")] = 1_000,
     as_json: AsJson = False,
 ) -> None:
@@ -35,7 +35,9 @@ def check(
 
     if url is not None and store is not None:
         raise typer.BadParameter("name the store once, by --store or without")
-    report = asyncio.run(_look(url or store or DEFAULT_STORE, limit))
+    from turnledger.cli.own_store import store_url
+
+    report = asyncio.run(_look(store_url(store if url is None else url, config), limit))
     if as_json:
         typer.echo(json_of(document_of(report)))
     else:

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from turnledger.errors import TurnledgerError
-
 if TYPE_CHECKING:
     from turnledger.cli.told import ListedChat
 
@@ -37,8 +35,8 @@ def ids_of_deleted(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]
 
 def _offered(ctx: typer.Context, incomplete: str, *, deleted: bool) -> list[tuple[str, str]]:
     given = ctx.params.get("chat") or ctx.params.get("chats") or ()
-    # A shell that waits for an answer must get one, whatever is wrong with the store.
-    with suppress(TurnledgerError, ImportError, OSError):
+    # A shell that waits for an answer must get one, whatever is wrong.
+    with suppress(Exception):
         return [
             (name, words)
             for chat in _listed(ctx.params, deleted)

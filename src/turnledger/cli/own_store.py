@@ -24,9 +24,9 @@ def limits_of(store: str | None, config: Path | None) -> Limits:
     return Limits(restore_time=find_chat_settings(config=config, config_folder=folder).restore_for)
 
 
-def store_url(store: str | None, config: Path | None) -> str:
-    """The URL of the store: `store`, or what the server's file names, or the file in the data folder. Raises
-    InvalidInput."""
+def store_url(store: str | None, config: Path | None, *, makes: bool = False) -> str:
+    """The URL of the store: `store`, or what the server's file names, or the file in the data folder, which
+    is made only for who `makes` the store. Raises InvalidInput, and NotAStore if there is none."""
     if store is not None:
         return store
     from turnledger.server.folders import config_folder, data_folder
@@ -37,4 +37,5 @@ def store_url(store: str | None, config: Path | None) -> str:
         config=config,
         config_folder=config_folder(os.environ, home),
         data_folder=data_folder(os.environ, home),
+        makes=makes,
     )

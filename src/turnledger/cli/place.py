@@ -142,7 +142,7 @@ class Where:
         from turnledger.cli.own_store import limits_of, store_url
         from turnledger.cli.store_place import in_store
 
-        url = store_url(self._store, self._config)
+        url = store_url(self._store, self._config, makes=self._makes)
         limits = limits_of(self._store, self._config) if self._deletes else None
         return in_store(url, self._owner, limits, makes=self._makes)
 

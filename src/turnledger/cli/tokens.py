@@ -79,10 +79,10 @@ def create(
     )
     if as_json:
         typer.echo(json_of(made))
-        return
-    told = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
-    say(f"{told} This is its text, which is not shown again:")
-    typer.echo(made.token)
+    else:
+        told = f"Made {made.id} for {made.owner!r}: {_allows(made)}; {_ends(made)}."
+        say(f"{told} This is its text, which is not shown again:")
+        typer.echo(made.token)
     if is_first:
         say("It is the first one: from now on nobody is let in without a token.")
 
@@ -121,18 +121,29 @@ def revoke(
     """End tokens at once, in every process, and with each all that it made."""
     _check(ids)
     where = Where(server=server, store=store, config=config)
-    ended, problems = where.do(lambda place: _revoke(place, ids))
+    ended: list[Sequence[TokenTold]] = []
+    problems: list[str] = []
+    is_done = False
+    try:
+        where.do(lambda place: _revoke(place, ids, ended, problems))
+        is_done = True
+    finally:  # what has ended is told, also where something else came between
+        if ended or is_done:
+            _tell_ended(ended, as_json=as_json)
+        for problem in problems:
+            say(problem)
+    if problems:
+        raise typer.Exit(NOT_DONE)
+
+
+def _tell_ended(ended: Sequence[Sequence[TokenTold]], *, as_json: bool) -> None:
     if as_json:
         from turnledger.cli.told import Tokens
 
         typer.echo(json_of(Tokens(tuple(each for family in ended for each in family))))
-    else:
-        for token, *made in ended:
-            tell(f"Revoked {token.id}{f', and {len(made)} made by it' if made else ''}.")
-    for problem in problems:
-        say(problem)
-    if problems:
-        raise typer.Exit(NOT_DONE)
+        return
+    for token, *made in ended:
+        tell(f"Revoked {token.id}{f', and {len(made)} made by it' if made else ''}.")
 
 
 def _check(ids: Sequence[str]) -> None:
@@ -145,18 +156,18 @@ def _check(ids: Sequence[str]) -> None:
             TokenId(id)
 
 
-async def _revoke(place: Place, ids: Sequence[str]) -> tuple[list[Sequence[TokenTold]], list[str]]:
-    """Revoke each of these; return what has ended, and what is wrong with the others."""
+async def _revoke(
+    place: Place, ids: Sequence[str], ended: list[Sequence[TokenTold]], problems: list[str]
+) -> None:
+    """Revoke each of these; note what has ended, and what is wrong with the others."""
     from turnledger.model.token_text import is_token_text
 
-    ended, problems = [], []
     for id in ids:
         try:
             ended.append(await place.revoke_token(id))
         except TokenRefused as problem:
             named = "a text" if is_token_text(id) else id
             problems.append(f"{problem.code}: {named}: {problem}")
-    return ended, problems
 
 
 def record_of(token: TokenTold, now: int) -> Record:

@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from turnledger.client.event_parser import EventParser, SentEvent
-from turnledger.client.problems import OF_THE_PROCESS, Told, failed_with, like, told_by, told_in_stream
+from turnledger.client.problems import (
+    OF_THE_PROCESS,
+    Told,
+    failed_with,
+    is_of_a_stranger,
+    like,
+    told_by,
+    told_in_stream,
+)
 from turnledger.client.retrying import Retries, Trying
 from turnledger.client.shapes import TurnRestarted
 from turnledger.client.wire import (
@@ -116,7 +124,8 @@ class Following:
         except TurnledgerError as problem:
             if self.idempotency_key is not None:
                 # Of what cannot be reached, or was told to come back, the end is not known.
-                if self._is_given_up or isinstance(problem, NotAdmitted | TokenRefused):
+                is_unheard = isinstance(problem, NotAdmitted | TokenRefused) or is_of_a_stranger(problem)
+                if self._is_given_up or is_unheard:
                     yield Keep(self.idempotency_key, self._was_answered or self._may_have_arrived)
                 else:
                     yield Forget(self.idempotency_key)

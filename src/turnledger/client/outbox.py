@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
 from turnledger.client.following import Following
+from turnledger.client.problems import is_of_a_stranger
 from turnledger.client.shapes import Answer
 from turnledger.client.unsent import Outbox, Unsent
 from turnledger.client.wire import Request
@@ -55,7 +56,8 @@ def uncertain(unsent: Unsent) -> OutcomeUnknown:
 
 def is_end(problem: TurnledgerError) -> bool:
     """Whether the others that are to be sent would meet with the same."""
-    return isinstance(problem, ServerUnavailable | NotAdmitted) or problem.code == "client_closed"
+    is_shut_out = isinstance(problem, ServerUnavailable | NotAdmitted) or is_of_a_stranger(problem)
+    return is_shut_out or problem.code == "client_closed"
 
 
 def there_is_none() -> InvalidInput:

@@ -18,6 +18,8 @@ _FOR_GOOD = frozenset(
     each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
 )
 """What a server tells without a status, in a stream, and no repetition mends."""
+_NO_WORD = "status_"
+"""How the codes begin of answers that have none."""
 _PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
 OF_THE_PROCESS = frozenset(
     {
@@ -121,7 +123,7 @@ def told_by(reply: Reply) -> Told:
         said = _bodies.decode(reply.body).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         said = _Error()
-    code = str(said.code or f"status_{reply.status}")
+    code = str(said.code or f"{_NO_WORD}{reply.status}")
     message = said.message or (
         f"The server answered with status {reply.status}, in no words of Turnledger. "
         "Check the address, and what stands between."
@@ -163,6 +165,12 @@ def like(told: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
     error.status, error.request_id = told.status, told.request_id
     error.code = told.code  # type: ignore[misc]
     return error
+
+
+def is_of_a_stranger(problem: TurnledgerError) -> bool:
+    """Whether it was told in no words of Turnledger's: something stands between, and no server has heard what
+    was asked."""
+    return problem.code == RequestFailed.code or problem.code.startswith(_NO_WORD)
 
 
 def closed() -> TurnledgerError:

@@ -38,9 +38,9 @@ class ChatRunner:
     and, where the model told it, `usage`.
 
     `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one that says how
-    the answer ended: from there on they wait in `held`, to be sent when the turn is committed. They are as the
-    model sent them, but for a role, or the id or name of a call, that it says again. One runner runs one turn
-    at a time.
+    the answer ended: from there on they wait in `held`, to be sent when the turn is committed. They are as
+    the model sent them, but for a role, or the id or name of a call, that it says again. One runner runs one
+    turn at a time.
     """
 
     def __init__(

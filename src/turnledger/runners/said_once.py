@@ -1,6 +1,6 @@
-"""Said once: clients join the deltas of a stream, so a role, or the id and name of a call, must not come twice.
+"""Said once: clients join the deltas of a stream, so roles, and ids and names of calls, may come once only.
 
-Models that keep to that pay for a glance. The chunks of others are written anew, without what was said before.
+Models that keep to that pay for a glance. Chunks of others are written anew, without what was said before.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ _says_how_it_ended = re.compile(rb'"finish_reason"\s*:\s*"').search
 
 
 async def pass_through(asked: Asked, model: ChatModel, answer: Answer, *, stream: bool) -> None:
-    """Ask, and tell the client what comes, as it comes, but for roles and names that come again. Raises what is
-    to be told as an error. A client that goes away ends it: nobody is left to hear the rest. A stream that does
-    not say how it ended is not called done: it may have been cut where nobody could see it."""
+    """Ask, and tell the client what comes, as it comes, but for roles and names that come again. Raises what
+    is to be told as an error. A client that goes away ends it: nobody is left to hear the rest. A stream that
+    does not say how it ended is not called done: it may have been cut where nobody could see it."""
     async with answer.outlet.until_gone():
         if not stream:
             answer.whole(await model.complete(asked))

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from turnledger.errors import InvalidInput
+from turnledger.errors import InvalidInput, NotAStore
 from turnledger.model.printable import plain
 from turnledger.server.host_names import is_host_name, is_origin
 from turnledger.server.settings import (
@@ -61,15 +61,21 @@ def load_settings(
     return settings if settings.store else msgspec.structs.replace(settings, store=_own_store(data_folder))
 
 
-def find_store(*, config: Path | None, config_folder: Path, data_folder: Path) -> str:
+def find_store(*, config: Path | None, config_folder: Path, data_folder: Path, makes: bool) -> str:
     """The store of a server that is started with this file, for commands that work on it. Nothing else of the
-    file is judged: tokens can be made before the server would start. Raises InvalidSettings."""
+    file is judged: tokens can be made before the server would start. Its folder is made for who `makes` the
+    store; else NotAStore is raised where there is none. Raises InvalidSettings."""
     file = _settings_file(config, config_folder)
     server = file.tables.get("server", {})
     store = server.get("store", "") if isinstance(server, dict) else ""
     if not isinstance(store, str):
         at = file.line_of(("server", "store"))
         raise InvalidSettings(plain(f"{file.path}, line {at}: `store` is a URL in quotes. Known: {KNOWN}."))
+    if not store and not makes and not (data_folder / STORE_NAME).exists():
+        raise NotAStore(
+            f"There is no store at {data_folder / STORE_NAME} yet: `turnledger serve` makes it. Or name "
+            "another with --store."
+        )
     return store or _own_store(data_folder)
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.unit.cli.test_chats import UNKNOWN, asked, run, say
-from turnledger import Ledger
+from turnledger import Chat, Ledger
+from turnledger.errors import StoreFull
 
 
 def test_rename_gives_a_name(url: str) -> None:
@@ -107,3 +108,23 @@ def test_an_empty_name_names_no_chat(url: str) -> None:
     done = run("rename", "", "Mine", "--store", url)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.startswith("invalid_input: A chat is named by its id")
+
+
+def test_what_was_wrong_before_is_told_if_something_else_ends_it(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say(url, "k", ("Hello", "Hi."))
+    restore = Ledger.restore
+
+    async def restores(ledger: Ledger, id: str, **wish: str) -> Chat:
+        if id == "full":
+            raise StoreFull("No room.")
+        return await restore(ledger, id, **wish)
+
+    monkeypatch.setattr(Ledger, "restore", restores)
+    done = run("restore", UNKNOWN, "full", "--store", url)
+    assert done.exit_code == 2
+    assert [line.split(": ")[0] for line in done.stderr.splitlines()] == [
+        "conversation_not_found",
+        "store_full",
+    ]

@@ -107,6 +107,21 @@ def test_calls_and_results_are_shown_and_what_is_hidden_is_not(url: str) -> None
     assert "Psst" not in shown
 
 
+def test_what_has_no_words_is_named(url: str) -> None:
+    async def talk(ledger: Ledger) -> None:
+        chat = await ledger.conversation(conversation_key="k")
+        call = {"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"}
+        seen = [{"type": "input_text", "text": "a bird"}, {"type": "input_image", "image_url": "x:y"}]
+        async with chat.turn([{"type": "message", "role": "user", "content": seen[::-1]}]) as turn:
+            await turn.add(Item.of(call))
+            await turn.add({"type": "function_call_output", "call_id": "c", "output": seen})
+            turn.emit("Seen.")
+
+    asked(url, talk)
+    shown = run("show", "k", "--store", url).stdout
+    assert "  user: [input_image]a bird\n  look({})\n  result: a bird[input_image]\n" in shown
+
+
 def test_spaces_and_joiners_of_all_languages_are_read_as_such(url: str) -> None:
     said = (
         "Es sind 5\u202fkg\u00a0: \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \U0001f469\u200d\U0001f467"

@@ -12,6 +12,7 @@ import apsw
 import pytest
 from typer.testing import CliRunner
 
+from tests.unit.cli.test_chats import asked
 from tests.unit.engine.lived_in import live_in
 from turnledger.cli import NEEDS_TYPER
 from turnledger.cli.check import line_of, summary_of
@@ -104,12 +105,21 @@ def test_what_cannot_be_opened_is_told_without_a_traceback(tmp_path: Path, url: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_without_a_name_it_is_the_usual_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_name_it_is_the_store_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.chdir(tmp_path)
     done = run(app, ["check"])
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "There is no store at turnledger.db" in done.stderr
+    assert f"There is no store at {tmp_path}/turnledger/chats.db" in done.stderr
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "served.toml").write_text(f'[server]\nstore = "sqlite:///{tmp_path}/served.db"\n')
+    asked(f"sqlite:///{tmp_path}/served.db", lambda ledger: ledger.conversation(conversation_key="k"))
+    done = run(app, ["check", "--config", "served.toml"])
+    assert (done.exit_code, done.stdout[:16]) == (0, "1 conversations,")
+    assert run(app, ["check", "--store", ""]).stderr.startswith("not_a_store: This URL names no store")
 
 
 def test_two_names_are_one_too_many() -> None:

@@ -66,6 +66,18 @@ def test_a_look_takes_no_part_in_the_store(url: str, tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
+def test_a_look_where_there_is_nothing_makes_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert offered("bash", "turnledger chats show ").strip() == ""
+    assert run("list").stderr.startswith(
+        f"not_a_store: There is no store at {tmp_path}/turnledger/chats.db yet"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_commands_and_flags_are_offered() -> None:
     assert offered("bash", "turnledger chats re").split() == ["rename", "restore"]
     assert "--json" in offered("bash", "turnledger chats list --").split()

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.cli.test_chats import say
-from turnledger.cli.failures import NEEDS_CLI, NEEDS_SERVER, Told
+from turnledger.cli.failures import INTERRUPTED, NEEDS_CLI, NEEDS_SERVER, Told
 from turnledger.errors import StoreFull
 
 COMMAND = (sys.executable, "-m", "turnledger")
@@ -94,6 +94,12 @@ def test_ctrl_c_ends_what_waits_for_input(url: str) -> None:
             assert (importing.wait(30), importing.stderr.read()) == (130, b"")
         finally:
             importing.kill()
+
+
+def test_ctrl_c_before_anything_is_done_is_no_mistake_of_ours() -> None:
+    code = "import signal, turnledger.cli as c; c._run = lambda: signal.raise_signal(2); c.main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (INTERRUPTED, b"")
 
 
 def test_nowhere_to_write_is_told_or_does_not_matter(url: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,8 +17,11 @@ from typer.testing import CliRunner
 from tests.unit.model.shapes import some_id
 from turnledger import Admission, Ledger, TokenScope
 from turnledger.cli.main import app
+from turnledger.cli.store_place import StorePlace
 from turnledger.cli.stored import token_told
 from turnledger.cli.tokens import record_of
+from turnledger.cli.told import TokenTold
+from turnledger.errors import StoreFull
 from turnledger.model.ids import TokenId
 from turnledger.model.token import Token
 from turnledger.model.token_text import digest_of, is_token_text
@@ -225,6 +228,31 @@ def test_what_can_be_revoked_is(url: str) -> None:
     done = run("revoke", UNKNOWN, told["id"], "--store", url)
     assert (done.exit_code, done.stdout) == (2, f"Revoked {told['id']}.\n")
     assert done.stderr == f"token_not_found: {UNKNOWN}: There is no token with that id.\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_what_has_ended_is_told_if_something_comes_between(
+    url: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    told, revoke = made(url), StorePlace.revoke_token
+
+    async def revokes(place: StorePlace, token: str) -> Sequence[TokenTold]:
+        if token == UNKNOWN:
+            raise StoreFull("No room.")
+        return await revoke(place, token)
+
+    monkeypatch.setattr(StorePlace, "revoke_token", revokes)
+    flags = ("--json",) if as_json else ()
+    done = run("revoke", told["id"], UNKNOWN, "--store", url, *flags)
+    assert (done.exit_code, done.stderr) == (2, "store_full: No room.\n")
+    assert told["id"] in done.stdout
+    done = run("revoke", UNKNOWN, "--store", url, *flags)
+    assert (done.exit_code, done.stdout) == (2, "")
+
+
+def test_the_first_one_is_told_of_to_programs_as_well(url: str) -> None:
+    assert run("create", "--json", "--store", url).stderr.startswith("It is the first one: ")
+    assert run("create", "--json", "--store", url).stderr == ""
 
 
 @pytest.mark.parametrize("command", [["list"], ["revoke", UNKNOWN]])

@@ -426,6 +426,10 @@ def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() ->
     assert paths(script) == ["POST", "GET 2", "POST", "POST"]
 
 
+LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
+"""Of something that stands between: what it refuses, no server has heard."""
+
+
 @pytest.mark.parametrize(
     ("answers", "notes"),
     [
@@ -438,6 +442,9 @@ def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() ->
         ((refused(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
         ((refused(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
         ((refused(401, "token_expired"),), ["record k", "keep k as tried"]),
+        ((LOGIN_PAGE,), ["record k", "keep k as tried"]),
+        ((Reply(302, {"location": "http://portal.example/"}),), ["record k", "keep k as tried"]),
+        ((Reply(407, {}, b"<html>"),), ["record k", "keep k as tried"]),
     ],
 )
 def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:

@@ -109,6 +109,15 @@ assert "httpx2" in sys.modules
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+def test_without_its_extra_it_names_the_remedy() -> None:
+    code = "import sys; sys.modules['httpx2'] = None; import turnledger.client"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+    assert told.splitlines()[-1] == (
+        "ModuleNotFoundError: turnledger.client needs one more package, httpx2. "
+        "Install it with: pip install 'turnledger[client]'"
+    )
+
+
 @pytest.mark.parametrize("verb", ["send", "edit", "regenerate"])
 @pytest.mark.parametrize(
     ("chat", "stream"), [(client.Chat, client.TurnStream), (client.AsyncChat, client.AsyncTurnStream)]
