@@ -83,7 +83,7 @@ class Listening:
         if seconds is not None:
             return seconds
         if self._has_heard and self._retries.times and not is_hopeless:
-            return max(self._retries.most, asked or 0.0)  # who listens waits for the server to come back
+            return self._trying.longest(asked)  # who listens waits for the server to come back
         if isinstance(trouble, Told):
             raise trouble.error
         raise ServerUnavailable(f"The server was not heard: {trouble.reason}. Check that it runs there.")

@@ -12,6 +12,7 @@ from turnledger.client.wire import Reply
 from turnledger.errors import RequestFailed, TurnledgerError
 from turnledger.model.attempt import Failure
 
+DAY = 86400.0
 RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 OF_THE_MODEL = frozenset({errors.MalformedAnswer.code, errors.TurnFailed.code, errors.EmptyTurn.code})
 _FOR_GOOD = frozenset(
@@ -187,6 +188,6 @@ def is_of_the_model(code: str) -> bool:
 
 def _seconds(retry_after: str | None) -> float | None:
     try:
-        return max(0.0, float(retry_after)) if retry_after else None
+        return min(max(0.0, float(retry_after)), DAY) if retry_after else None
     except ValueError:
         return None  # a date: nothing that speaks Turnledger sends one

@@ -77,8 +77,18 @@ class Trying:
         if self.failed > self._retries.times:
             return None
         longest = min(self._retries.most, self._retries.first * 2.0 ** min(self.failed - 1, 30))
-        # Clients that lost one server at once shall not come back all at once.
-        seconds = longest * (0.5 + self._pacing.chance() / 2)
-        if asked is not None:
-            seconds = max(asked, seconds)
+        seconds = self._scattered(longest, asked)
         return None if now - self._since + seconds > self._retries.patience else seconds
+
+    def longest(self, asked: float | None = None) -> float:
+        """How long to wait each time, for who does not give up."""
+        return self._scattered(self._retries.most, asked)
+
+    def _scattered(self, seconds: float, asked: float | None) -> float:
+        """Clients that lost one server at once, or were told the same time by it, shall not come back all at
+        once: shorter than planned by chance, longer than was asked for."""
+        chance = self._pacing.chance()
+        seconds *= 0.5 + chance / 2
+        if asked is None:
+            return seconds
+        return max(seconds, asked + min(asked / 2, self._retries.most) * (1 - chance))
