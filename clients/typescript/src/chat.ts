@@ -83,7 +83,7 @@ export class Chat {
     const { id, conversationKey = null, scope = null } = name;
     this.#goesByKey = id === undefined;
     if (this.#goesByKey && !conversationKey) {
-      throw errorOf("invalid_input", "Name the chat: its id, or a conversationKey.");
+      throw errorOf("invalid_input", "Name the chat: by id or conversationKey.");
     }
     this.#wire = wire;
     this.#id = id === undefined ? null : idOf("conv", id);
@@ -303,7 +303,7 @@ export class Chat {
     if (this.#id !== null) return this.#id;
     const asked = { path: "/api/chats" + queryOf(this.#byKey()) };
     const told = await this.#wire.json<{ data: { id: string }[] }>(asked, signal);
-    const message = "There is no chat with that conversationKey.";
+    const message = "No chat has that conversationKey.";
     if (!told.data[0]) throw errorOf("conversation_not_found", message);
     return (this.#id = told.data[0].id);
   }

@@ -74,8 +74,10 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       }
     }
   } catch (problem) {
-    // Refused for good: that is an end, too.
-    if (problem instanceof TurnledgerError && !problem.isRetryable) followed.isFinished = true;
+    // Refused for good: that is an end, too. Not so for who is not let in, or where no server has spoken.
+    if (problem instanceof TurnledgerError && !problem.isRetryable && problem.details.error) {
+      followed.isFinished = !/40[13]/.test(String(problem.status));
+    }
     throw problem;
   } finally {
     followed.known();
@@ -174,7 +176,7 @@ function explained(problem: unknown, followed: Followed): unknown {
   if (problem instanceof TurnledgerError && followed.idempotencyKey) {
     problem.idempotencyKey = followed.idempotencyKey;
     if (problem.isRetryable && !followed.isFinished) {
-      problem.message += " The turn may still be running: send it again with the same idempotencyKey.";
+      problem.message += " The turn may still be running: send again with the same idempotencyKey.";
     }
   }
   return problem;

@@ -52,7 +52,7 @@ export class Outbox implements Recorder {
       if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
       this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#options.now() }));
     } catch (problem) {
-      throw errorOf("store_full", `There is no room for another unsent message: ${String(problem)}`);
+      throw errorOf("store_full", `No room for another message: ${String(problem)}`);
     }
   }
 
@@ -90,7 +90,7 @@ export class Outbox implements Recorder {
     const age = this.#options.now() - unsent.recordedAt;
     if (age >= 0 && age < this.#options.safeFor) return client.resend(unsent, { signal }).answer();
     const message =
-      "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
+      "Older than servers remember: it may have been answered. Look at its chat, then forget it.";
     throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
   }
 

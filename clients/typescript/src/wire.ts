@@ -97,6 +97,8 @@ export interface Reply {
 const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
 /** Bytes that are on their way after a millisecond, also where it is slow: nobody is told how far an upload is. */
 const UPLOADED = 16;
+/** Seconds. Nobody is sent away for longer: timers of weeks would be over at once. */
+const DAY = 86_400;
 const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
 
 export class Wire {
@@ -163,7 +165,8 @@ export class Wire {
       controller.signal.throwIfAborted();
       const { method = asked.body === undefined ? "GET" : "POST", body = null, path } = asked;
       arm(sizeOf(body) / UPLOADED);
-      const request = { method, headers, body, signal: controller.signal, cache: "no-store" } as const;
+      // Whoever is somewhere else is not the one who was named: he is told nothing.
+      const request = { method, headers, body, signal: controller.signal, cache: "no-store", redirect: "manual" } as const;
       response = await this.options.fetch(this.base + path, request);
       disarm();
     } catch (problem) {
@@ -252,26 +255,25 @@ export class Tries {
     const count = this.count++;
     this.#since ??= now;
     const random = this.#wire.options.random();
-    // Clients that lost one server at once shall not come back all at once.
-    const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
+    // Clients that lost one server at once, or were told the same time by it, shall not come back all at once.
+    const planned = Math.min(most, first * 2 ** count) * (0.5 + random / 2);
+    const pause = Math.max(planned, wait + Math.min(most, wait / 2) * (1 - random));
     if (!this.#isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }
 
   async #sleep(milliseconds: number): Promise<void> {
     const signal = this.#signal;
-    let forget = (): void => {};
     await new Promise<void>((resolve) => {
-      const wake = (): void => resolve();
+      const wake = (): void => {
+        cancel();
+        signal?.removeEventListener("abort", wake);
+        resolve();
+      };
       const cancel = this.#wire.options.timer(milliseconds, wake);
       signal?.addEventListener("abort", wake);
       if (signal?.aborted) wake();
-      forget = () => {
-        cancel();
-        signal?.removeEventListener("abort", wake);
-      };
     });
-    forget();
     signal?.throwIfAborted();
   }
 }
@@ -329,15 +331,10 @@ export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): T
 function refusal({ status, headers }: Response, body: string): TurnledgerError {
   const seconds = parseFloat(headers.get("retry-after") ?? "");
   const isRetryable = TRANSIENT.includes(status) && headers.get("x-should-retry") !== "false";
-  const facts = {
-    status,
-    requestId: headers.get("x-request-id"),
-    retryAfter: seconds >= 0 ? seconds * 1000 : null,
-    isRetryable,
-  };
-  if (status === 401 || status === 403) return told(body, facts, NotAdmitted);
-  if (status === 429) return told(body, facts, TooManyRequests);
-  return told(body, facts, status > 501 && isRetryable ? ServerUnavailable : undefined);
+  const retryAfter = seconds >= 0 ? Math.min(seconds, DAY) * 1000 : null;
+  const kinds: Record<number, ErrorClass> = { 401: NotAdmitted, 403: NotAdmitted, 429: TooManyRequests };
+  const otherwise = kinds[status] ?? (status > 501 && isRetryable ? ServerUnavailable : undefined);
+  return told(body, { status, requestId: headers.get("x-request-id"), retryAfter, isRetryable }, otherwise);
 }
 
 function sizeOf(body: string | Blob | null): number {

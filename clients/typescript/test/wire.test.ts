@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { errors } from "../src/index.js";
+import { Client, errors } from "../src/index.js";
 import {
   all,
   CHAT,
@@ -165,4 +165,31 @@ test("a signal that was given before anything is sent sends nothing", async () =
   const signal = AbortSignal.abort("never mind");
   await assert.rejects(server.client().chats.open(CHAT).info({ signal }), (problem) => problem === "never mind");
   server.done();
+});
+
+test("those who are told the same time do not come back at the same time, nor in weeks", async () => {
+  const asked = { "retry-after": "4" };
+  const server = new ScriptedServer(error(429, "server_busy", asked), info);
+  await server
+    .client({ random: () => 0.5 })
+    .chats.open(CHAT)
+    .info();
+  assert.deepEqual(server.pauses, [5000]);
+  for (const long of ["1e30", "Infinity"]) {
+    const sent = new ScriptedServer(error(503, "shutting_down", { "retry-after": long }));
+    await assert.rejects(sent.client().chats.open(CHAT).info(), { retryAfter: 86_400_000 });
+  }
+});
+
+test("a server that points elsewhere is not followed", async () => {
+  const asked: RequestInit[] = [];
+  const fetched = (_: string, request: RequestInit): Promise<Response> => {
+    asked.push(request);
+    return Promise.resolve(new Response(null, { status: 307, headers: { location: "http://elsewhere.test" } }));
+  };
+  await assert.rejects(new Client("http://server.test", { fetch: fetched }).models(), { code: "status_307" });
+  assert.deepEqual(
+    asked.map((each) => each.redirect),
+    ["manual"],
+  );
 });
