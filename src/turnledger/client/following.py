@@ -54,6 +54,9 @@ from turnledger.model.ids import ConversationId, TurnId
 
 _events = msgspec.json.Decoder[Event](Event)
 FORBIDDEN = 403
+_MOST_DIGITS = 19
+"""No turn has as many events as would fill the number of one."""
+_GARBLED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
@@ -278,7 +281,7 @@ class Following:
                 return told_in_stream(data, self._request_id)
             if not data:
                 continue
-            number = int(id) if id.isdigit() else 0
+            number = int(id) if id.isdigit() and len(id) < _MOST_DIGITS else 0
             if number <= self._last:
                 if kind == b"turn.finished" and self._last > self._after:
                     return self._told_too_much(data, given)
@@ -290,7 +293,7 @@ class Following:
             except msgspec.ValidationError:
                 self._last = number  # a kind of event that this client does not know yet
                 continue
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except _GARBLED:
                 return Broken("an event in the stream is garbled")
             if type(event) is TextDelta:
                 self._texts.append(event.text)
@@ -323,7 +326,7 @@ class Following:
         was kept. That is told from the beginning, or if nothing was kept it is asked for again."""
         try:
             event = _events.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except _GARBLED:
             return Broken("an event in the stream is garbled")
         if type(event) is TurnFinished and self._ended(event) is None:
             self.finished = self._error = None  # once more, behind what comes before it

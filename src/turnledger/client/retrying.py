@@ -22,7 +22,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """Without a byte that the server takes."""
 
     def __post_init__(self) -> None:
-        if min(self.connect, self.silence, self.write) <= 0:
+        if not all(seconds > 0 for seconds in (self.connect, self.silence, self.write)):
             raise InvalidInput("Timeouts are seconds above zero.")
 
 
@@ -39,7 +39,7 @@ class Retries(Struct, frozen=True, kw_only=True):
     """Seconds from the first failure after which no repetition is begun."""
 
     def __post_init__(self) -> None:
-        if self.times < 0 or min(self.first, self.most, self.patience) < 0:
+        if not all(each >= 0 for each in (self.times, self.first, self.most, self.patience)):
             raise InvalidInput("Retries are counts and seconds, none below zero.")
 
 

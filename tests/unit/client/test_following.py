@@ -538,3 +538,16 @@ def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> 
     following.stop_when_begun(stop)
     assert followed(script, following) == ["started", "kept"]
     assert stopped == [TURN]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"id: 2\nevent: item.done\ndata: %s\n\n" % (b'{"type":"item.done","item":' + b"[" * 100_000),
+        b"id: " + b"9" * 5000 + b"\nevent: text.delta\ndata: {}\n\n",
+    ],
+    ids=["deep", "long"],
+)
+def test_nonsense_in_a_stream_is_as_good_as_a_cut(nonsense: bytes) -> None:
+    script = Script(begun(WHOLE[0], nonsense), begun(*WHOLE))
+    assert followed(script) == TOLD

@@ -92,3 +92,15 @@ def test_those_who_wait_for_one_server_do_not_come_all_at_once() -> None:
     script.pacing = Pacing(now=lambda: 0.0, chance=lambda: 0.5)
     assert heard(script) == [("start", "a")]
     assert script.pauses[-5:] == [3.75] * 5
+
+
+def test_a_position_that_no_header_can_have_is_none() -> None:
+    script = Script(reading(change("a", "start"), b'id: \xff\ndata: {"type":"start"}\n\n', end=CUT), GONE)
+    heard(script)
+    assert positions(script) == [None, "a"]
+
+
+@pytest.mark.parametrize("after", ["ä", "a\nb"])
+def test_one_cannot_begin_behind_it_either(after: str) -> None:
+    with pytest.raises(errors.InvalidInput, match="position"):
+        Listening(Script().trying(), Retries(), after)

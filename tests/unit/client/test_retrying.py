@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import pytest
 
 from turnledger.client.retrying import Pacing, Retries, Timeouts, Trying
@@ -79,7 +81,7 @@ def test_without_retries_there_is_one_try() -> None:
     assert trying(times=0).pause() is None
 
 
-@pytest.mark.parametrize("wrong", [{"times": -1}, {"first": -0.1}, {"patience": -1.0}])
+@pytest.mark.parametrize("wrong", [{"times": -1}, {"first": -0.1}, {"patience": -1.0}, {"most": nan}])
 def test_retries_below_zero_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         Retries(**wrong)  # type: ignore[arg-type]
@@ -88,3 +90,5 @@ def test_retries_below_zero_are_refused(wrong: dict[str, float]) -> None:
 def test_timeouts_are_above_zero() -> None:
     with pytest.raises(InvalidInput):
         Timeouts(silence=0)
+    with pytest.raises(InvalidInput):
+        Timeouts(connect=nan)
