@@ -19,6 +19,8 @@ _FOR_GOOD = frozenset(
     each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
 )
 """What a server tells without a status, in a stream, and no repetition mends."""
+_LET_IN_NO_MORE = frozenset({"token_revoked", "token_expired", "invalid_token"})
+"""What ends a stream that was let in, where there is no status any more."""
 _NO_WORD = "status_"
 """How the codes begin of answers that have none."""
 _PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
@@ -108,7 +110,7 @@ def error_of(
 
 
 def _class_of_status(code: str, status: int | None) -> type[TurnledgerError]:
-    if status in (401, 403):
+    if status in (401, 403) or (status is None and code in _LET_IN_NO_MORE):
         return errors.NotAdmitted
     if status == 429:
         return errors.TooManyRequests

@@ -137,3 +137,11 @@ def test_codes_may_be_numbers() -> None:
 )
 def test_nobody_is_sent_away_for_longer_than_a_day(said: str, seconds: float) -> None:
     assert told_by(refused(503, "shutting_down", retry_after=said)).retry_after == seconds
+
+
+@pytest.mark.parametrize("code", ["token_revoked", "token_expired", "invalid_token"])
+def test_who_is_let_in_no_more_is_told_so_by_the_same_error_within_a_stream(code: str) -> None:
+    told = told_in_stream(refused(401, code).body, "req_1")
+    assert isinstance(told.error, errors.NotAdmitted)
+    assert type(told.error) is type(told_by(refused(401, code)).error)
+    assert (told.error.code, told.error.status, told.is_passing) == (code, None, False)
