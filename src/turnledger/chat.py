@@ -59,7 +59,7 @@ from turnledger.engine.reading import (
 )
 from turnledger.engine.removing import delete_for
 from turnledger.engine.resending import ChatMessage, OnDivergence
-from turnledger.engine.showing import in_force, whole_history
+from turnledger.engine.showing import hidden_in, in_force, whole_history
 from turnledger.engine.standing import Standing, standing
 from turnledger.engine.stopping import stop_turn
 from turnledger.engine.stops import StopRequest
@@ -327,6 +327,11 @@ class Chat:
         names = tuple(map(TurnId, turns))
         request = FlagsOfRequest(self.owner, self.id, names, self._process.clock.now_ms())
         return await self._process.store.read(flags_in, request)
+
+    async def hidden(self, turns: Sequence[Turn]) -> list[tuple[int, ...]]:
+        """Of each of these turns, as they were read here, the places among its items that `history` leaves
+        out: those hidden by `to_user=False`, and the other half of their pair."""
+        return await hidden_in(self._process.store, self.owner, turns, PAGE)
 
     async def instructions(self) -> tuple[Item, ...]:
         """The instructions that are in force for the next turn, unless it brings its own."""

@@ -1,4 +1,4 @@
-"""Every byte: `python -m tests.clients.every_byte [--client python|async|typescript] [--operation send] …`
+"""Every byte: `python -m tests.clients.every_byte [--client python|async|typescript|browser] …`
 
 Short exchanges between a client and a server are broken at every boundary between two of their bytes, in
 every way: cut, reset, stalled, delayed, doubled. Whatever happens, the client must come to the same result
@@ -22,6 +22,7 @@ from random import Random
 from typing import Any
 
 from tests.clients.drivers.all_drivers import CLIENTS, started
+from tests.clients.drivers.browser import browser_driver, page_site
 from tests.clients.drivers.driver import Command, Driver, Refused
 from tests.clients.places import MovingClock
 from tests.clients.playing import NotAsWritten, check_numbers
@@ -31,6 +32,7 @@ from turnledger.chat import Chat
 from turnledger.runners.chat_model import Asked
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.runners.demo import DemoModel
+from turnledger.server.settings import Settings
 from turnledger.stores.memory import MemoryStore
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 
@@ -41,9 +43,9 @@ SILENCE = 0.25
 CLIENT = {
     "model": "demo",
     "timeouts": {"connect": 5, "silence": SILENCE, "write": SILENCE},
-    "retries": {"times": 50, "first": 0.001, "most": 0.05, "patience": 20},
+    "retries": {"times": 1000, "first": 0.001, "most": 0.05, "patience": 100},
 }
-PATIENCE = 60.0
+PATIENCE = 120.0
 BATCH = 2000
 """Cases that one server is tried with."""
 SCOPE = re.compile(r"scope-\d+")
@@ -318,11 +320,14 @@ async def every_byte(client: str, lanes: int) -> AsyncIterator[EveryByte]:
     """A server, and a client with so many lanes."""
     model = CountingModel()
     async with AsyncExitStack() as stack:
-        serving = await stack.enter_async_context(served(model, store=MemoryStore(), clock=MovingClock()))
-        driver = await stack.enter_async_context(started(client))
+        enter = stack.enter_async_context
+        site = await enter(page_site()) if client == "browser" else None
+        settings = Settings(origins=(site.origin,)) if site else None
+        serving = await enter(served(model, settings, store=MemoryStore(), clock=MovingClock()))
+        driver = await enter(browser_driver(site) if site else started(client))
         made = []
         for number in range(lanes):
-            proxy = await stack.enter_async_context(FaultProxy(serving.port, by_exchange=True))
+            proxy = await enter(FaultProxy(serving.port, by_exchange=True, spared=b"OPTIONS "))
             made.append(Lane(number, driver, serving, proxy))
             await made[-1].begin()
         yield EveryByte(driver, serving, model, made)
@@ -372,7 +377,7 @@ async def _main(given: argparse.Namespace) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.clients.every_byte", description=__doc__)
-    parser.add_argument("--client", action="append", choices=CLIENTS)
+    parser.add_argument("--client", action="append", choices=(*CLIENTS, "browser"))
     parser.add_argument("--operation", action="append", choices=OPERATIONS)
     parser.add_argument("--kind", action="append", choices=KINDS)
     parser.add_argument("--exchange", type=int)

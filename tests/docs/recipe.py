@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -16,12 +17,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.docs.scripts import run_script
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "recipes"
 FILE = re.compile(r"```py\n# (\S+\.py)\n(.*?)```", re.DOTALL)
 CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 COMMAND = re.compile(r"^\$ (.+)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 SETTINGS = re.compile(r"```toml\n(.*?)```", re.DOTALL)
+SCRIPT = re.compile(r"python \w+\.py\b")
 AT_WORK = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
@@ -54,6 +58,9 @@ class Recipe:
             (self.folder / name).write_text(code)
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
+        if SCRIPT.match(command):
+            script, *arguments = shlex.split(command)[1:]
+            return run_script(self.folder / script, *arguments, cwd=self.folder)
         silenced = re.sub(r"^curl ", "curl --silent ", command)
         return subprocess.run(
             ["bash", "-c", silenced],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.docs.scripts import run_script
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -27,25 +27,13 @@ def examples() -> list[object]:
 def test_example_runs_as_printed(code: str, printed: str | None, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(code)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(script)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_script(script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert printed is None or done.stdout == printed
 
 
 def test_the_readme_shows_an_example() -> None:
     assert any("README" in str(example) for example in map(str, examples()))
-
-
-def test_links_between_pages_lead_somewhere() -> None:
-    for page in [*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md"]:
-        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 def test_every_make_target_that_is_named_exists() -> None:

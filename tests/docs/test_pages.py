@@ -63,3 +63,12 @@ def test_what_is_started_was_installed(page: Path) -> None:
 def test_decisions_are_numbered_once_each() -> None:
     numbers = [path.name[:4] for path in (ROOT / "docs" / "decisions").glob("*.md")]
     assert len(numbers) == len(set(numbers))
+
+
+def test_the_house_is_drawn_with_all_its_floors() -> None:
+    picture = (ROOT / "ARCHITECTURE.md").read_text()
+    source = ROOT / "src" / "turnledger"
+    folders = {path.name for path in (*ROOT.iterdir(), *source.iterdir()) if any(path.glob("**/*.py"))}
+    drawn = {name for name in folders if not name.startswith(".")} | {"clients/typescript", "tests/clients"}
+    assert {"client", "tools"} <= drawn
+    assert sorted(name for name in drawn if f"{name}/" not in picture) == []

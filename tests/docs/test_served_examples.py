@@ -6,12 +6,12 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.docs.scripts import run_script
 from tests.unit.server.processes import ServerProcess, started
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ def test_an_example_prints_what_the_page_says(
         re.sub(r'"X-Conversation-Id": "(\w+)"', rf'"X-Conversation-Id": "\1-{tmp_path.name}"', code)
     )
     script.write_text(script.read_text().replace(URL, server.url))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    done = run_script(script, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout == printed
 

@@ -153,6 +153,7 @@ def test_a_chat_can_do_this() -> None:
         "events",
         "fork",
         "former_conversation_key",
+        "hidden",
         "history",
         "id",
         "info",

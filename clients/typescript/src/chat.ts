@@ -345,7 +345,7 @@ export async function* linesOf(
   const read = async ({ headers, pieces, close }: Reply): Promise<[string | void, Reply["pieces"]]> => {
     if (!/ndjson|markdown/.test(headers.get("content-type") ?? "")) {
       close();
-      throw stranger();
+      throw stranger(headers);
     }
     return [(await pieces.next()).value, pieces];
   };

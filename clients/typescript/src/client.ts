@@ -192,7 +192,7 @@ async function* changes(
         position = id || position;
         if (data) yield { ...camel<Change>(parsed(data)), position: id };
       }
-      throw unanswered("The stream broke off.");
+      throw unanswered("The answer was not whole.");
     } catch (problem) {
       await tries.pause(problem);
     } finally {

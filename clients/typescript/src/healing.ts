@@ -60,10 +60,11 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
         const isWithdrawn = yield* listen(reply, followed, tries, wire.retries.times);
-        if (isWithdrawn || followed.isFinished) return;
+        // Browsers take an answer that broke off within its head for an empty one: it is read once more.
+        if ((isWithdrawn && followed.isVoid) || followed.isFinished) return;
         // A turn that died with its process told more than was written down: reading on finds nothing there.
         followed.isVoid = true;
-        throw unanswered("The stream broke off.");
+        throw unanswered("The answer was not whole.");
       } catch (problem) {
         if (followed.isFinished) throw explained(problem, followed);
         await tries.pause(cured(problem, followed, isAsking)).catch((last: unknown) => {
@@ -74,10 +75,9 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal)
       }
     }
   } catch (problem) {
-    // Refused for good: that is an end, too. Not so for who is not let in, or where no server has spoken.
-    if (problem instanceof TurnledgerError && !problem.isRetryable && problem.details.error) {
-      followed.isFinished = !/40[13]/.test(String(problem.status));
-    }
+    // Refused for good, by a server: that is an end, too. Who is not let in may come back with another token.
+    const isOpen = problem instanceof NotAdmitted || !(problem instanceof TurnledgerError) || problem.isRetryable;
+    if (!isOpen && problem.details.error) followed.isFinished = true;
     throw problem;
   } finally {
     followed.known();
@@ -90,13 +90,17 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   let isEmpty = true;
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
-    if (type === "error") throw told(data, { requestId }, ServerUnavailable);
+    // There is no status any more: whose token has ended is told so in words.
+    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? NotAdmitted : ServerUnavailable);
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
     const isOld = number <= followed.last;
-    if (isOld && !(isLast && followed.isHeard)) continue;
-    if (number > followed.last + 1) throw unanswered("The stream broke off.");
+    if (isOld && !(isLast && followed.isHeard)) {
+      followed.isVoid ||= !followed.asked; // no empty answer, but one with nothing new
+      continue;
+    }
+    if (number > followed.last + 1) throw unanswered("The answer was not whole.");
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
       followed.isVoid = true;
@@ -108,7 +112,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       yield restarted(followed);
       return false;
     }
-    isEmpty = false;
+    isEmpty = followed.isVoid = false;
     followed.last = number;
     followed.isHeard = true;
     if (event.type === "text.delta") followed.text += event.text;
@@ -145,9 +149,10 @@ function restarted(followed: Followed): TurnEvent {
 /** Note what the head of an answer says of the turn. Tell whether it is another than what was told of. */
 function note(followed: Followed, headers: Headers): boolean {
   const before = followed.turn;
+  const turn = headers.get("x-turn-id");
+  if (!turn || turn.length < 37) throw stranger(headers); // a part of an id is none
   followed.head ??= headers;
-  followed.turn = headers.get("x-turn-id");
-  if (!followed.turn) throw stranger();
+  followed.turn = turn;
   followed.isVoid = false;
   const isAnother = before !== null && before !== followed.turn;
   const isTold = isAnother && followed.last > 0;
@@ -161,7 +166,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   if (event.type !== "turn.finished") return undefined;
   const { state, failure } = event;
   if (state === "discarded" || (state === "settled" && !failure)) {
-    return errorOf("turn_stopped", "The turn was stopped and discarded.", { requestId });
+    return errorOf("turn_stopped", "The turn was stopped.", { requestId });
   }
   if (state === "completed" || state === "kept") return undefined;
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};

@@ -12,7 +12,7 @@ export function idOf(prefix: IdPrefix, given: Identified): string {
   const id = typeof given === "string" ? given : given.id;
   if (!new RegExp(`^${prefix}_[0-9a-f]{32}$`).test(id)) {
     // What was given is not repeated: it may be a secret that was mistaken for an id.
-    throw errorOf("invalid_id", `That is not a valid id of the form ${prefix}_….`);
+    throw errorOf("invalid_id", `That is no id of the form ${prefix}_….`);
   }
   return id;
 }

@@ -15,6 +15,9 @@ export interface OutboxStorage {
   removeItem(name: string): void;
 }
 
+/** Milliseconds by which a message may seem to be from the future: clocks are set back a little all the time. */
+const SKEW = 60_000;
+
 /** A message, and what became of it. */
 export interface Sent {
   readonly unsent: Unsent;
@@ -36,6 +39,7 @@ export class Outbox implements Recorder {
   readonly #storage: OutboxStorage;
   readonly #prefix: string;
   readonly #options: Required<OutboxOptions>;
+  #last = 0;
 
   /** `sender`: whose messages they are. Nobody sends those of others. */
   constructor(storage: OutboxStorage, sender: string, options: OutboxOptions = {}) {
@@ -50,7 +54,9 @@ export class Outbox implements Recorder {
     if (this.#storage.getItem(name) !== null) return;
     try {
       if (this.#names().length >= this.#options.most) throw new Error(`there are ${this.#options.most}`);
-      this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#options.now() }));
+      // No two at the same time: they are sent in this order.
+      this.#last = Math.max(this.#options.now(), this.#last + 1);
+      this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#last }));
     } catch (problem) {
       throw errorOf("store_full", `No room for another message: ${String(problem)}`);
     }
@@ -69,33 +75,47 @@ export class Outbox implements Recorder {
   }
 
   /** Send those of this client's server again, in their order, each under its idempotencyKey, so that it happens once.
-   * What may be too old for the server to know it again is not sent, and told as OutcomeUnknown. Ends with the first
-   * that finds no server, or is not let in: the others stay. */
+   * Leaves out in each chat what comes behind one that stays. What may be too old for the server to know it again is
+   * not sent, and told as OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay. */
   async sendAll(client: Client, options: { signal?: AbortSignal } = {}): Promise<Sent[]> {
     const sent: Sent[] = [];
+    const held = new Set<string>();
     for (const unsent of this.pending()) {
-      if (unsent.baseUrl !== client.baseUrl) continue;
+      const place = placeOf(unsent);
+      if (unsent.baseUrl !== client.baseUrl || held.has(place)) continue;
       try {
-        sent.push({ unsent, answer: await this.#send(client, unsent, options.signal) });
+        sent.push({ unsent, answer: await this.#send(client, unsent, options) });
       } catch (error) {
         if (!(error instanceof TurnledgerError)) throw error;
         sent.push({ unsent, error });
-        if (error instanceof ServerUnavailable || error instanceof NotAdmitted) break;
+        // What is forbidden may be so in one chat only, or with one model.
+        if (error instanceof ServerUnavailable || (error instanceof NotAdmitted && error.status !== 403)) break;
+        if (this.#isSafe(unsent) && this.#names().includes(this.#prefix + unsent.idempotencyKey)) held.add(place);
       }
     }
     return sent;
   }
 
-  #send(client: Client, unsent: Unsent, signal: AbortSignal | undefined): Promise<Answer> {
-    const age = this.#options.now() - unsent.recordedAt;
-    if (age >= 0 && age < this.#options.safeFor) return client.resend(unsent, { signal }).answer();
+  async #send(client: Client, unsent: Unsent, options: { signal?: AbortSignal }): Promise<Answer> {
+    if (this.#isSafe(unsent)) return client.resend(unsent, options).answer();
     const message =
       "Older than servers remember: it may have been answered. Look at its chat, then forget it.";
     throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
+  }
+
+  #isSafe({ recordedAt }: Unsent): boolean {
+    const age = this.#options.now() - recordedAt;
+    return age > -SKEW && age < this.#options.safeFor;
   }
 
   #names(): string[] {
     const names = Array.from({ length: this.#storage.length }, (_, place) => this.#storage.key(place) ?? "");
     return names.filter((name) => name.startsWith(this.#prefix));
   }
+}
+
+/** The chat that a message is for. */
+function placeOf({ body }: Unsent): string {
+  const { chat, conversation_key, scope } = JSON.parse(body) as Record<string, unknown>;
+  return String([chat, conversation_key, scope]);
 }

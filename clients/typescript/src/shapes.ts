@@ -81,6 +81,8 @@ export interface Turn {
   readonly committedAt: number;
   readonly input: readonly Item[];
   readonly output: readonly Item[];
+  /** The places of items that are not for the user's eyes, counted from 0 through `input` and then `output`. */
+  readonly hidden: readonly number[];
   /** What its runner left with it, such as model and usage. */
   readonly details: Readonly<Record<string, unknown>>;
 }

@@ -97,8 +97,8 @@ export interface Reply {
 const MODELS_OWN = /^(model_.*|malformed_answer|turn_failed|empty_turn)$/;
 /** Bytes that are on their way after a millisecond, also where it is slow: nobody is told how far an upload is. */
 const UPLOADED = 16;
-/** Seconds. Nobody is sent away for longer: timers of weeks would be over at once. */
-const DAY = 86_400;
+/** Milliseconds. Nobody is sent away for longer: timers of weeks would be over at once. */
+const DAY = 864e5;
 const TRANSIENT = [408, 425, 429, 500, 502, 503, 504];
 
 export class Wire {
@@ -157,7 +157,7 @@ export class Wire {
     const lost = (problem: unknown): unknown => {
       const { aborted, reason } = controller.signal;
       close();
-      return aborted ? reason : unanswered(`The server cannot be reached: ${String(problem)}`);
+      return aborted ? reason : unanswered(`The server cannot be reached: ${problem}`);
     };
     let response: Response;
     try {
@@ -211,7 +211,7 @@ export class Wire {
         return await read(await this.open(asked, signal));
       } catch (problem) {
         if (asked.isOnce && isLost(problem)) {
-          problem.message += " It may have been done, and is not asked for again.";
+          problem.message += " It may have been done: it is not repeated.";
           throw problem;
         }
         await tries.pause(problem);
@@ -255,9 +255,8 @@ export class Tries {
     const count = this.count++;
     this.#since ??= now;
     const random = this.#wire.options.random();
-    // Clients that lost one server at once, or were told the same time by it, shall not come back all at once.
-    const planned = Math.min(most, first * 2 ** count) * (0.5 + random / 2);
-    const pause = Math.max(planned, wait + Math.min(most, wait / 2) * (1 - random));
+    // Clients that lost one server at once shall not come back all at once.
+    const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
     if (!this.#isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }
@@ -283,9 +282,11 @@ export function unanswered(why: string): TurnledgerError {
   return errorOf("server_unavailable", why, { isRetryable: true });
 }
 
-/** Something answered that knows nothing of turns: a page for logging in, for one. */
-export function stranger(): TurnledgerError {
-  return errorOf("request_failed", "That is no Turnledger server. Check the address.");
+/** Something answered that knows nothing of turns: a page for logging in, for one. Or the connection broke within the
+ * head of the answer: browsers take what there is of that for all of it. */
+export function stranger(headers: Headers): TurnledgerError {
+  const isRetryable = !headers.get("content-type")?.includes("html");
+  return errorOf("request_failed", "That is no Turnledger server. Check the address.", { isRetryable });
 }
 
 /** Whether it may have been done, though nobody said so. */
@@ -331,7 +332,7 @@ export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): T
 function refusal({ status, headers }: Response, body: string): TurnledgerError {
   const seconds = parseFloat(headers.get("retry-after") ?? "");
   const isRetryable = TRANSIENT.includes(status) && headers.get("x-should-retry") !== "false";
-  const retryAfter = seconds >= 0 ? Math.min(seconds, DAY) * 1000 : null;
+  const retryAfter = seconds >= 0 ? Math.min(seconds * 1000, DAY) : null;
   const kinds: Record<number, ErrorClass> = { 401: NotAdmitted, 403: NotAdmitted, 429: TooManyRequests };
   const otherwise = kinds[status] ?? (status > 501 && isRetryable ? ServerUnavailable : undefined);
   return told(body, { status, requestId: headers.get("x-request-id"), retryAfter, isRetryable }, otherwise);

@@ -110,9 +110,18 @@ test("a turn that is not there to be edited, or read, is an error", async () => 
 });
 
 test("what is no Turnledger is not asked twice", async () => {
-  const server = new ScriptedServer({ pieces: ["<!doctype html>"] });
+  const server = new ScriptedServer({ headers: { "content-type": "text/html" }, pieces: ["<!doctype html>"] });
   await assert.rejects(heard(server), { name: "RequestFailed" });
   assert.equal(server.heard.length, 1);
+});
+
+test("the beginning of a head, which browsers take for all of it, is no answer", async () => {
+  const whole = { "content-type": "text/event-stream", "x-conversation-id": CHAT, "x-turn-id": TURN };
+  for (const headers of [{}, { ...whole, "x-turn-id": TURN.slice(0, -1) }]) {
+    const server = new ScriptedServer({ headers, pieces: [] }, events(WHOLE));
+    assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+    assert.deepEqual(asked(server), [ASKED, ASKED]);
+  }
 });
 
 test("a stream that ends early has lost its turn, and is asked for again", async () => {
@@ -203,6 +212,16 @@ test("an attempt of which nothing was told takes nothing back", async () => {
     events(WHOLE, "end", 1, OTHER_TURN),
   );
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+});
+
+test("a turn that another request runs after all is asked for again; one whose wait ended is not", async () => {
+  const told = (code: string, type: string): string =>
+    `event: error\ndata: {"error":{"message":"m","type":"${type}","param":null,"code":"${code}"}}\n\n`;
+  const waits = { ...events([]), pieces: [": \n\n", told("turn_moved", "server_error")] };
+  const server = new ScriptedServer(waits, error(404, "turn_not_found"), events(WHOLE, "end", 1, OTHER_TURN));
+  assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
+  const ended = { ...events([]), pieces: [told("wait_ended", "invalid_request_error")] };
+  await assert.rejects(heard(new ScriptedServer(ended)), errors.WaitEnded);
 });
 
 test("who may run turns but not read them asks again", async () => {
@@ -402,5 +421,12 @@ test("events of a turn that is only read are read on, and its failure is no erro
   const told = await all(chatOf(server).events(TURN, { after: 1 }));
   assert.deepEqual(told.map(short), ["2 b", "3 c", "4 finished"]);
   assert.deepEqual(asked(server), [READ(1), READ(2), READ(3)]);
-  assert.deepEqual(await all(chatOf(new ScriptedServer(events([]))).events(TURN)), []);
+});
+
+test("what was withdrawn is read once more to be sure, and then no more", async () => {
+  const withdrawn = new ScriptedServer(events([]), events([]));
+  assert.deepEqual(await all(chatOf(withdrawn).events(TURN)), []);
+  assert.deepEqual(asked(withdrawn), [READ(0), READ(0)]);
+  const broken = new ScriptedServer(events([]), events(WHOLE));
+  assert.equal((await all(chatOf(broken).events(TURN))).length, 4);
 });

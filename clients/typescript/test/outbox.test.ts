@@ -64,6 +64,8 @@ test("what was refused for good is gone, too; what nobody answered stays", async
     [error(409, "conversation_busy"), 0],
     [events([STARTED, failed("model_unavailable")]), 0],
     [REFUSED, 1],
+    [error(401, "token_expired"), 1],
+    [error(403, "outside_models"), 1],
     [error(503, "shutting_down"), 1],
     [events([STARTED], "cut"), 1],
   ] as const) {
@@ -72,6 +74,15 @@ test("what was refused for good is gone, too; what nobody answered stays", async
     await assert.rejects(client.chats.open(CHAT).send("Hi"), errors.TurnledgerError);
     assert.equal(outbox.pending().length, left);
   }
+});
+
+test("a message whose token ended while it was answered stays", async () => {
+  const told = 'event: error\ndata: {"error":{"type":"invalid_request_error","code":"token_expired","message":"m"}}\n\n';
+  const outbox = new Outbox(new Memory(), "ann");
+  const shown = { ...events([STARTED]), pieces: [told] };
+  const client = new ScriptedServer(shown, error(401, "token_expired")).client({ outbox });
+  await assert.rejects(client.chats.open(CHAT).send("Hi"), errors.NotAdmitted);
+  assert.equal(outbox.pending().length, 1);
 });
 
 test("another program sends the same bytes under the same key, and no token was written down", async () => {
@@ -109,6 +120,34 @@ test("they go in their order, and those behind one that finds no server stay", a
     outbox.pending().map((each) => each.idempotencyKey),
     ["a", "c"],
   );
+});
+
+/** An outbox with messages for chats, the names of which are their keys, with a number each. */
+function holding(...keys: string[]): Outbox {
+  const outbox = new Outbox(new Memory(), "ann", { now: () => 7 });
+  for (const key of keys) {
+    const body = JSON.stringify({ conversation_key: key[0], stream: true });
+    outbox.record({ idempotencyKey: key, baseUrl: "http://server.test", body, headers: {} });
+  }
+  return outbox;
+}
+
+const keysOf = (all: readonly { idempotencyKey: string }[]): string[] => all.map((each) => each.idempotencyKey);
+
+test("behind a message that stays, the others of its chat do", async () => {
+  const outbox = holding("b1", "a1", "b2", "a2");
+  const server = new ScriptedServer(error(429, "queue_full"), whole(), standing("Hello"), whole(), standing("Hello"));
+  const sent = await outbox.sendAll(server.client({ outbox, ...ONCE }));
+  assert.deepEqual(keysOf(sent.map((each) => each.unsent)), ["b1", "a1", "a2"]);
+  assert.deepEqual(keysOf(outbox.pending()), ["b1", "b2"]);
+});
+
+test("one that is forbidden holds up its chat only, and who is not let in sends no more", async () => {
+  const outbox = holding("b1", "a1", "b2", "c1", "d1");
+  const script = [error(403, "outside_models"), whole(), standing("Hello"), error(401, "token_expired")];
+  const sent = await outbox.sendAll(new ScriptedServer(...script).client({ outbox, ...ONCE }));
+  assert.deepEqual(keysOf(sent.map((each) => each.unsent)), ["b1", "a1", "c1"]);
+  assert.deepEqual(keysOf(outbox.pending()), ["b1", "b2", "c1", "d1"]);
 });
 
 test("what is too old to be known again is not sent, and said to be uncertain", async () => {

@@ -172,7 +172,7 @@ export const failed = (code: string): object =>
 /** Where a turn stands that was committed. */
 export function standing(said: string, id = TURN, kind = "completed"): Scripted {
   const output = [{ type: "message", role: "assistant", content: [{ type: "output_text", text: said }] }];
-  const turn = { id, number: 1, kind, parent: null, created_at: 1, committed_at: 2, input: [], output, details: {} };
+  const turn = { id, number: 1, kind, parent: null, created_at: 1, committed_at: 2, input: [], output, hidden: [], details: {} };
   return json({ turn, state: "completed", failure: null, chat: CHAT_INFO, branch: BRANCH });
 }
 

@@ -167,14 +167,7 @@ test("a signal that was given before anything is sent sends nothing", async () =
   server.done();
 });
 
-test("those who are told the same time do not come back at the same time, nor in weeks", async () => {
-  const asked = { "retry-after": "4" };
-  const server = new ScriptedServer(error(429, "server_busy", asked), info);
-  await server
-    .client({ random: () => 0.5 })
-    .chats.open(CHAT)
-    .info();
-  assert.deepEqual(server.pauses, [5000]);
+test("nobody is sent away for longer than a day", async () => {
   for (const long of ["1e30", "Infinity"]) {
     const sent = new ScriptedServer(error(503, "shutting_down", { "retry-after": long }));
     await assert.rejects(sent.client().chats.open(CHAT).info(), { retryAfter: 86_400_000 });

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from io import TextIOWrapper
 
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
+INTERRUPTED = 130
+"""Exit code: Ctrl-C."""
 
 
 def main() -> None:
     """Run the command that the arguments name, and exit with its status."""
+    _open_what_was_closed()
     try:
         _run()
-    except KeyboardInterrupt:  # while much of it is still to be read
-        sys.exit(130)
+    except KeyboardInterrupt:  # while it is being made ready: commands tell their own
+        sys.exit(INTERRUPTED)
+
+
+def _open_what_was_closed() -> None:
+    """Have output that who started us has closed go nowhere. Else a file or a connection that is opened later
+    gets its number, and what is printed ends up there, or the event loop gives up."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free, which is this
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _run() -> None:

@@ -29,5 +29,8 @@ def expiry_of(text: str, now: int) -> int:
 
 
 def date_of(time: int) -> str:
-    """A time as people read it, in UTC."""
-    return datetime.fromtimestamp(time / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    """A time as people read it, in UTC; one that no calendar has, as a server may tell it, as it is."""
+    try:
+        return datetime.fromtimestamp(time / 1000, UTC).strftime("%Y-%m-%d %H:%M")
+    except (ValueError, OverflowError, OSError):
+        return f"{time} ms"

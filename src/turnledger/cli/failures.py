@@ -9,13 +9,12 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from turnledger.cli import INTERRUPTED
 from turnledger.cli.printing import say
 from turnledger.errors import TurnledgerError
 
 NOT_DONE = 2
 """Exit code: it could not be done, or not all of it. 0: it was."""
-INTERRUPTED = 130
-"""Exit code: Ctrl-C."""
 NOBODY_READS = 141
 """Exit code: who read the output has ended, as `head` does; the same that a shell tells of other programs."""
 

@@ -33,9 +33,21 @@ def is_terminal(stream: TextIO | None = None) -> bool:
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """A line for each row, whole, with the cells of a column below each other."""
     shown = [[plain(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    lines = ["  ".join(map(str.ljust, row, widths)) for row in shown]
+    widths = [max(map(_cells, column)) for column in zip(*shown, strict=True)]
+    lines = [
+        "  ".join(cell + " " * (width - _cells(cell)) for cell, width in zip(row, widths, strict=True))
+        for row in shown
+    ]
     return [line.rstrip() for line in lines]
+
+
+def _cells(text: str) -> int:
+    """How much room it takes where all letters of a line have as much, and some have twice that."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def json_of(value: Any) -> str:

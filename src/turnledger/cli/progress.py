@@ -80,12 +80,14 @@ class Progress:
         from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as Bar
 
+        console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        console.width = max(1, console.width - len("^C"))  # which goes on below where there is no room for it
         self._bar = Bar(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=None),
             *self._counted(),
             TimeElapsedColumn(),
-            console=Console(stderr=True, highlight=False, markup=False, emoji=False),
+            console=console,
             transient=True,
             expand=True,
             redirect_stdout=False,
@@ -97,7 +99,11 @@ class Progress:
     def _counted(self) -> tuple[ProgressColumn, ...]:
         """How much is done, and of how much where that is known."""
         from rich.progress import DownloadColumn, FileSizeColumn, MofNCompleteColumn
+        from rich.table import Column
 
+        on_one_line = Column(no_wrap=True)
         if self._total is None:
-            return (FileSizeColumn(),) if self._in_bytes else ()
-        return (DownloadColumn() if self._in_bytes else MofNCompleteColumn(),)
+            return (FileSizeColumn(table_column=on_one_line),) if self._in_bytes else ()
+        if self._in_bytes:
+            return (DownloadColumn(table_column=on_one_line),)
+        return (MofNCompleteColumn(table_column=on_one_line),)

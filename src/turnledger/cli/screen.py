@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import zip_longest
+from shutil import get_terminal_size
 
 from rich.console import Console
 from rich.text import Text
@@ -17,7 +18,10 @@ NARROWEST = 8
 
 def open_screen() -> Screen:
     """The terminal behind the standard output. NO_COLOR and TERM are heard."""
-    return Screen(Console(highlight=False, markup=False, emoji=False))
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.is_dumb_terminal:  # rich takes each of them for one of 80 columns
+        console.size = get_terminal_size()
+    return Screen(console)
 
 
 class Screen:

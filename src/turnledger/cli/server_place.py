@@ -19,8 +19,8 @@ from turnledger.cli.told import (
     RestoredChat,
     TokenMade,
     TokenTold,
-    TurnTold,
     reshaped,
+    turns_told,
 )
 from turnledger.client import AsyncChat, AsyncClient, Retries, Timeouts
 from turnledger.errors import InvalidInput, NotAdmitted, RequestFailed, TokenNotFound
@@ -82,15 +82,15 @@ class ServerPlace:
         return HitPage(tuple(data), following, is_complete)
 
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
+        """Of each turn, the items that its owner sees."""
         found = self._chat(chat, scope)
         page = await found.read(limit=min(PAGE, turns))
         info, read, before = page.chat, list(page.turns), page.before
         while before is not None and len(read) < turns:
             page = await found.read(before=before, limit=min(PAGE, turns - len(read)))
             read, before = [*page.turns, *read], page.before
-        return reshaped(
-            info, ChatShown, turns=tuple(reshaped(turn, TurnTold) for turn in read), before=before
-        )
+        shown = turns_told(read, [turn.hidden for turn in read])
+        return reshaped(info, ChatShown, turns=shown, before=before)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
         return reshaped(await self._chat(chat, scope).update(**changes), ListedChat)

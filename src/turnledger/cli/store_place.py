@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from turnledger.chat import Chat
 from turnledger.cli.place import ID, Source, check_named
-from turnledger.cli.stored import all_tokens, chat_told, listed, token_told, turn_told
+from turnledger.cli.stored import all_tokens, chat_told, listed, token_told
 from turnledger.cli.told import (
     ChatPage,
     ChatShown,
@@ -20,12 +20,11 @@ from turnledger.cli.told import (
     TokenMade,
     TokenTold,
     reshaped,
+    turns_told,
 )
 from turnledger.engine.limits import Limits
 from turnledger.errors import NotAStore, TokenNotFound
 from turnledger.ledger import OWNER, Ledger
-from turnledger.model.flags import gone_in, hidden_from_user
-from turnledger.model.item import Item
 from turnledger.model.token_text import digest_of, is_token_text
 from turnledger.model.transfer_report import ImportReport
 from turnledger.model.turn import Turn
@@ -84,9 +83,9 @@ class StorePlace:
             if not page:
                 break
             read = [*page, *read]
-        shown = [turn_told(turn, *seen) for turn, seen in zip(read, await _seen(found, read), strict=True)]
+        shown = turns_told(read, await found.hidden(read))
         more = read[0].number if read and read[0].number > 1 else None
-        return reshaped(listed(await found.summary()), ChatShown, turns=tuple(shown), before=more)
+        return reshaped(listed(await found.summary()), ChatShown, turns=shown, before=more)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
         found = await self._chat(chat, scope)
@@ -149,19 +148,3 @@ class StorePlace:
     async def _id(self, name: str, scope: str) -> str:
         """The id that a chat is named by, also one that is deleted; or the one of its conversation_key."""
         return name if name.startswith(ID) else (await self._chat(name, scope)).id
-
-
-async def _seen(chat: Chat, turns: Sequence[Turn]) -> list[tuple[tuple[Item, ...], tuple[Item, ...]]]:
-    """Input and output of each turn, without what is hidden from the owner."""
-    hidden: dict[Any, Any] = {}
-    for start in range(0, len(turns), PAGE):
-        hidden |= hidden_from_user(await chat.flags(*(turn.id for turn in turns[start : start + PAGE])))
-    gone = gone_in([turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns])
-    return [
-        (_left(turn.input, places, 0), _left(turn.output, places, len(turn.input)))
-        for turn, places in zip(turns, gone, strict=True)
-    ]
-
-
-def _left(items: tuple[Item, ...], gone: Collection[int], first: int) -> tuple[Item, ...]:
-    return tuple(item for place, item in enumerate(items, first) if place not in gone)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from turnledger.cli.told import ChatTold, ListedChat, TokenTold, TurnTold, reshaped
+from turnledger.cli.told import ChatTold, ListedChat, TokenTold, reshaped
 from turnledger.model.conversation import LOCAL, Conversation
-from turnledger.model.item import Item
 from turnledger.model.listing import Listed, Wanted
 from turnledger.model.token import Token
-from turnledger.model.turn import Turn
 
 TOKENS = 1_000
 """Tokens that are read at once."""
@@ -65,11 +63,6 @@ def listed(each: Listed) -> ListedChat:
         preview=each.preview,
         is_running=each.is_running,
     )
-
-
-def turn_told(turn: Turn, input: tuple[Item, ...], output: tuple[Item, ...]) -> TurnTold:
-    """What is told of a turn: of its items, those that are given."""
-    return reshaped(turn, TurnTold, input=input, output=output, details=dict(turn.details))
 
 
 def token_told(token: Token) -> TokenTold:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from turnledger.model.flags import gone_in, left_of
 from turnledger.model.item import Item
 
 Shape = TypeVar("Shape", bound=Struct)
 
 
-def reshaped(told: Struct, shape: type[Shape], **others: Any) -> Shape:
+def reshaped(told: object, shape: type[Shape], **others: Any) -> Shape:
     """The same as a value of this shape, by the names of its fields; the others are given."""
     names = [name for name in shape.__struct_fields__ if name not in others]
     return shape(**{name: getattr(told, name) for name in names}, **others)
@@ -83,6 +85,35 @@ class TurnTold(Struct, frozen=True, kw_only=True):
     input: tuple[Item, ...]
     output: tuple[Item, ...]
     details: dict[str, Any]
+
+
+class AnyTurn(Protocol):
+    """A turn, as a store or a server has it."""
+
+    @property
+    def input(self) -> tuple[Item, ...]: ...
+    @property
+    def output(self) -> tuple[Item, ...]: ...
+    @property
+    def details(self) -> Mapping[str, Any]: ...
+
+
+def turns_told(turns: Sequence[AnyTurn], hidden: Sequence[Collection[int]]) -> tuple[TurnTold, ...]:
+    """What is told of turns in order, without the items at these places, and their other halves."""
+    gone = [set[int]()] * len(turns)
+    if any(hidden):
+        gone = gone_in([(*turn.input, *turn.output) for turn in turns], hidden)
+    return tuple(map(_turn_told, turns, gone))
+
+
+def _turn_told(turn: AnyTurn, gone: Collection[int]) -> TurnTold:
+    return reshaped(
+        turn,
+        TurnTold,
+        input=left_of(turn.input, gone),
+        output=left_of(turn.output, gone, len(turn.input)),
+        details=dict(turn.details),
+    )
 
 
 class ChatShown(ListedChat, frozen=True, kw_only=True):

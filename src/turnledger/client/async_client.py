@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Self
@@ -43,12 +44,12 @@ class AsyncClient:
     ) -> None:
         """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; it stays yours.
         `outbox` is the path of a file that remembers what was not sent to its end, also if the program
-        crashes; see Outbox."""
+        crashes; see Outbox. It is opened where the block is entered, or with the first message."""
         from turnledger.client.transport import Address  # which loads httpx2
 
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts())
-        self._file = recording(outbox, self._address.base_url, api_key)
+        self._file = recording(outbox, self._address.base_url, api_key, opens=False)
         note = None if self._file is None else self._file.note
         self._wire = AsyncWire(self._address, pacing, http, note)
         self._core = ClientCore(model, retries or Retries(), pacing, records=outbox is not None)
@@ -61,6 +62,12 @@ class AsyncClient:
         return f"{type(self).__name__}({self._address.base_url!r})"
 
     async def __aenter__(self) -> Self:
+        if self._file is not None:
+            try:
+                await asyncio.to_thread(self._file.check)
+            except BaseException:
+                await self.close()
+                raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -70,7 +77,7 @@ class AsyncClient:
         """Let go of all connections. Turns that were asked for go on at the server."""
         await self._wire.close()
         if self._file is not None:
-            self._file.close()
+            await asyncio.to_thread(self._file.close)
 
     async def events(self, *, after: str | None = None) -> AsyncStream[Change]:
         """What happens to one's chats, as it happens, until it is closed: it reconnects by itself, and goes

@@ -37,6 +37,7 @@ from turnledger.client.wire import (
     Record,
     Reply,
     Request,
+    Sending,
 )
 from turnledger.errors import (
     InvalidId,
@@ -106,6 +107,7 @@ class Following:
         self._has_heard = False
         """Anything new, on the connection that is open."""
         self._error: TurnledgerError | None = None
+        self._is_recorded = False
 
     @property
     def text(self) -> str:
@@ -121,22 +123,38 @@ class Following:
         if self._ask is not None:
             self._request = yield from self._ask()
             if self.idempotency_key is not None:
-                yield Record(self.idempotency_key, self._request)
-        try:
-            yield from self._until_known()
-        except TurnledgerError as problem:
-            if self.idempotency_key is not None:
-                # Of what cannot be reached, or was told to come back, the end is not known.
-                is_unheard = isinstance(problem, NotAdmitted | TokenRefused) or is_of_a_stranger(problem)
-                if self._is_given_up or is_unheard:
-                    yield Keep(self.idempotency_key, self._was_answered or self._may_have_arrived)
-                else:
-                    yield Forget(self.idempotency_key)
-            raise
-        if self.idempotency_key is not None:
-            yield Forget(self.idempotency_key)
+                yield from self._recorded(self._request, self.idempotency_key)
+                return
+        yield from self._until_known()
         if self._error is not None:
             raise self._error
+
+    def _recorded(self, request: Request, idempotency_key: str) -> Doing[None]:
+        """The same, of what is recorded until its end is known."""
+        sending = Sending()
+        try:
+            yield Record(idempotency_key, request, sending)
+            self._is_recorded = True
+            yield from self._until_known()
+        except TurnledgerError as problem:
+            # Of what cannot be reached, or was told to come back, the end is not known.
+            is_unheard = isinstance(problem, NotAdmitted | TokenRefused) or is_of_a_stranger(problem)
+            if self._is_given_up or is_unheard:
+                yield Keep(idempotency_key, self._was_answered or self._may_have_arrived)
+            else:
+                yield from self._forgotten()
+            raise
+        else:
+            yield from self._forgotten()
+        finally:
+            sending.is_over = True
+        if self._error is not None:
+            raise self._error
+
+    def _forgotten(self) -> Doing[None]:
+        if self._is_recorded and self.idempotency_key is not None:
+            self._is_recorded = False
+            yield Forget(self.idempotency_key)
 
     def _until_known(self) -> Doing[None]:
         while True:
@@ -244,6 +262,10 @@ class Following:
                 if isinstance(trouble, Told) and not trouble.is_passing:
                     raise trouble.error
                 return trouble
+            if self._is_recorded and self.finished is not None:
+                yield Give(given[:-1])
+                yield from self._forgotten()  # who takes the last event knows the end, and may leave
+                del given[:-1]
             # Behind the last event comes the end of the stream, and then the connection is free again.
             chunk = yield Give(given, then_read=True) if given else READ
             if self.finished is not None:

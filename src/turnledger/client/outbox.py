@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
-from turnledger.client.following import Following
+from turnledger.client.following import FORBIDDEN, Following
 from turnledger.client.problems import is_of_a_stranger
 from turnledger.client.shapes import Answer
 from turnledger.client.unsent import Outbox, Unsent
@@ -28,13 +28,16 @@ Sent: TypeAlias = tuple[Unsent, Answer | TurnledgerError]
 """A message, and what became of it."""
 
 
-def recording(outbox: OutboxLike, base_url: str, api_key: str | None) -> OutboxFile | None:
-    """The file of a client; None if it keeps no record. Raises StoreError."""
+def recording(
+    outbox: OutboxLike, base_url: str, api_key: str | None, *, opens: bool = True
+) -> OutboxFile | None:
+    """The file of a client; None if it keeps no record. Raises StoreError if it is opened here."""
     if outbox is None:
         return None
     from turnledger.client.outbox_file import OutboxFile  # most need no SQLite
 
-    return OutboxFile(outbox if isinstance(outbox, Outbox) else Outbox(path=outbox), base_url, api_key)
+    outbox = outbox if isinstance(outbox, Outbox) else Outbox(path=outbox)
+    return OutboxFile(outbox, base_url, api_key, opens=opens)
 
 
 def again(client: ClientCore, unsent: Unsent) -> tuple[ChatCore, Following]:
@@ -55,9 +58,12 @@ def uncertain(unsent: Unsent) -> OutcomeUnknown:
 
 
 def is_end(problem: TurnledgerError) -> bool:
-    """Whether the others that are to be sent would meet with the same."""
-    is_shut_out = isinstance(problem, ServerUnavailable | NotAdmitted) or is_of_a_stranger(problem)
-    return is_shut_out or problem.code == "client_closed"
+    """Whether the others that are to be sent would meet with the same. What is forbidden may be so in one
+    chat only, or with one model."""
+    if isinstance(problem, NotAdmitted):
+        return problem.status != FORBIDDEN
+    is_unheard = isinstance(problem, ServerUnavailable) or is_of_a_stranger(problem)
+    return is_unheard or problem.code == "client_closed"
 
 
 def there_is_none() -> InvalidInput:

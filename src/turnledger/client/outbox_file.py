@@ -22,9 +22,10 @@ from msgspec import Struct
 
 from turnledger.client.outbox_claim import Claimant
 from turnledger.client.unsent import Outbox, Unsent
-from turnledger.client.wire import Forget, Keep, Record
+from turnledger.client.wire import Forget, Keep, Record, Sending
 from turnledger.errors import (
     NotAStore,
+    StoreCorrupt,
     StoreError,
     StoreFull,
     StoreReadOnly,
@@ -62,6 +63,10 @@ CLAIM_MS = 300_000
 wrongly, does no harm: it has its idempotency_key."""
 PATIENCE = 10.0
 """Seconds to wait for other programs that write there."""
+_MAKING = threading.Lock()
+INHERITED: list[sqlite3.Connection] = []
+"""Connections of the process that this one was forked from. With its last reference one would be closed,
+which undoes what the other process is about to write."""
 
 
 class OutboxFile:
@@ -79,7 +84,10 @@ class OutboxFile:
         *,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         claimant: Claimant | None = None,
+        opens: bool = True,
     ) -> None:
+        """What is wrong with the file is told at once, not with the first message; unless it is to be opened
+        later, by `check` or by whatever is done first."""
         self._outbox = outbox
         self._path = Path(outbox.path).absolute()
         self._place = (base_url, outbox.sender or _digest(api_key))
@@ -88,16 +96,24 @@ class OutboxFile:
         self._lock = threading.Lock()
         self._fresh: set[str] = set()
         """The idempotency_keys of messages that are being tried for the first time, here and nowhere else."""
+        self._sending: dict[str, Sending] = {}
+        """By idempotency_key, those that were claimed here and may be left without a word."""
         self._opened: sqlite3.Connection | None = None
         self._process = 0
+        self._file: tuple[int, int] | None = None
+        if opens:
+            self.check()
+
+    def check(self) -> None:
+        """Open the file, if it is not open."""
         with self._using():
-            pass  # what is wrong with it is told at once, not with the first message
+            pass
 
     def note(self, step: Record | Keep | Forget) -> None:
         """Do what a step says. That an answered message cannot be removed is no reason to keep the answer
         back: sent again, it happens once."""
         if isinstance(step, Record):
-            self.record(step.idempotency_key, step.request.body or b"", step.request.headers)
+            self.record(step.idempotency_key, step.request.body or b"", step.request.headers, step.sending)
             return
         try:
             if isinstance(step, Keep):
@@ -107,9 +123,11 @@ class OutboxFile:
         except StoreError as problem:
             log.warning("the outbox could not be updated: %s", problem)
 
-    def record(self, idempotency_key: str, body: bytes, headers: Mapping[str, str]) -> None:
-        """Write a message down that is about to be sent, and claim it. One that is there already stays as it
-        is. Raises StoreFull where there is no room for it."""
+    def record(
+        self, idempotency_key: str, body: bytes, headers: Mapping[str, str], sending: Sending | None = None
+    ) -> None:
+        """Write a message down that is about to be sent, and claim it until that is over. One that is there
+        already stays as it is. Raises StoreFull where there is no room for it."""
         now, key = self._now(), (*self._place, idempotency_key)
         kept = {name: value for name, value in headers.items() if name.lower() != "authorization"}
         with self._writing() as db:
@@ -127,6 +145,7 @@ class OutboxFile:
                 (now, self._claimant.name, now + CLAIM_MS, *key),
             )
         with self._lock:
+            self._sending[idempotency_key] = sending or Sending()
             if known in (None, (None,)):
                 self._fresh.add(idempotency_key)
             else:
@@ -138,6 +157,7 @@ class OutboxFile:
         with self._lock:
             is_untried = idempotency_key in self._fresh and not may_have_arrived
             self._fresh.discard(idempotency_key)
+            self._sending.pop(idempotency_key, None)
         with self._writing() as db:
             db.execute(
                 "UPDATE unsent SET claimed_by = NULL, claimed_until = 0,"  # noqa: S608
@@ -149,6 +169,7 @@ class OutboxFile:
         """Remove a message: its end is known."""
         with self._lock:
             self._fresh.discard(idempotency_key)
+            self._sending.pop(idempotency_key, None)
         with self._writing() as db:
             db.execute(f"DELETE FROM unsent {_ONE}", (*self._place, idempotency_key))  # noqa: S608
 
@@ -164,8 +185,8 @@ class OutboxFile:
 
     def claim(self, after: int) -> Unsent | None:
         """The next message behind the one of this id that nobody else is about to send, claimed; None if
-        there is none. Those of one chat go in their order: none while an earlier one is somebody else's. What
-        is uncertain is not claimed."""
+        there is none. Those of one chat go in their order: none while an earlier one is somebody else's, or
+        stands before that id and is still to be sent. What is uncertain is not claimed."""
         now, held = self._now(), set[bytes]()
         with self._writing() as db:
             rows = db.execute(
@@ -174,15 +195,24 @@ class OutboxFile:
                 self._place,
             )
             for place, claimed_by, claimed_until, *row in rows:
-                if claimed_by is not None and claimed_until > now and self._claimant.is_alive(claimed_by):
+                found = self._unsent(row)
+                if claimed_until > now and self._is_claimed(found.idempotency_key, claimed_by):
                     held.add(place)
-                elif row[0] > after and place not in held:
-                    found = self._unsent(row)
+                elif found.id <= after:
+                    held |= set() if found.is_uncertain else {place}
+                elif place not in held:
                     if not found.is_uncertain:
                         claim = (self._claimant.name, now + CLAIM_MS, found.id)
                         db.execute("UPDATE unsent SET claimed_by = ?, claimed_until = ? WHERE id = ?", claim)
                     return found
         return None
+
+    def _is_claimed(self, idempotency_key: str, claimed_by: str | None) -> bool:
+        """Whether who claimed a message is still about to send it."""
+        if claimed_by is None or not self._claimant.is_alive(claimed_by):
+            return False
+        sending = self._sending.get(idempotency_key) if claimed_by == self._claimant.name else None
+        return sending is None or not sending.is_over
 
     def forget(self, id: int) -> bool:
         """Remove a message, whatever became of it; whether it was there."""
@@ -196,8 +226,9 @@ class OutboxFile:
         """Let go of the file, and of all claims. It is opened again if it is needed."""
         self._claimant.retire()
         with self._lock:
+            self._leave_to_parent()
             opened, self._opened = self._opened, None
-            if opened is not None and self._process == os.getpid():
+            if opened is not None:
                 with suppress(sqlite3.Error):
                     opened.close()
 
@@ -220,7 +251,11 @@ class OutboxFile:
         return -SKEW_MS <= age <= self._outbox.safe_for * 1000
 
     def _check_room(self, db: sqlite3.Connection, size: int) -> None:
-        count, held = db.execute("SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent").fetchone()
+        # Each sender has room of his own: nobody could make any among messages that he does not see.
+        count, held = db.execute(
+            "SELECT count(*), coalesce(sum(length(body)), 0) FROM unsent WHERE base_url = ? AND sender = ?",
+            self._place,
+        ).fetchone()
         if count >= self._outbox.most_messages or held + size > self._outbox.most_bytes:
             raise StoreFull(
                 f"The outbox {self._path.name} holds {count} messages, {held} bytes: as much as it may."
@@ -251,33 +286,54 @@ class OutboxFile:
                 raise StoreUnavailable(f"The outbox {self._path} cannot be opened: {problem}.") from problem
 
     def _connection(self) -> sqlite3.Connection:
-        # A connection must not be used, nor closed, by a child that inherits it.
-        if self._opened is None or self._process != os.getpid():
+        self._leave_to_parent()
+        if self._opened is not None and self._file != _identity(self._path):
+            self._opened.close()  # somebody has taken the file away: what is written there is lost
+            self._opened = None
+        if self._opened is None:
             self._opened, self._process = open_file(self._path), os.getpid()
+            self._file = _identity(self._path)
         return self._opened
+
+    def _leave_to_parent(self) -> None:
+        """A connection must not be used, nor closed, by a child that inherits it."""
+        if self._opened is not None and self._process != os.getpid():
+            INHERITED.append(self._opened)
+            self._opened = None
 
 
 def open_file(path: Path) -> sqlite3.Connection:
     """Open the file, or make it: for its owner's eyes only. Raises StoreError, sqlite3.Error and OSError."""
-    _make(path)
-    db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+    with _MAKING:
+        _make(path)
+        db = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
     try:
-        _prepare(db, path)
+        prepare(db, path)
+        _shut_off(path)
     except BaseException:
         db.close()
         raise
     return db
 
 
-def _make(path: Path) -> None:
-    is_new = not path.exists()
-    opened = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+def _identity(path: Path) -> tuple[int, int] | None:
     try:
-        if hasattr(os, "fchmod"):
-            os.fchmod(opened, 0o600)
-    finally:
-        os.close(opened)
-    if is_new and hasattr(os, "O_DIRECTORY"):
+        found = path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _make(path: Path) -> None:
+    """Make an empty file for its owner alone, if there is none. One that is there is not opened: to close it
+    would take all locks from it that connections of this process have there."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise StoreReadOnly(f"The outbox {path} may not be written. Change its mode.") from None
+        return
+    if hasattr(os, "O_DIRECTORY"):
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)  # else power loss may take the name, and with it what was written
@@ -285,10 +341,19 @@ def _make(path: Path) -> None:
             os.close(folder)
 
 
-def _prepare(db: sqlite3.Connection, path: Path) -> None:
+def _shut_off(path: Path) -> None:
+    """Take it from the eyes of others, where it was there before; not earlier than it is known to be ours."""
+    if os.name == "posix" and path.stat().st_mode & 0o077:
+        path.chmod(0o600)
+
+
+def prepare(db: sqlite3.Connection, path: Path) -> None:
+    """Make the tables in a file that is empty. Raises NotAStore or StoreTooNew, and changes nothing then."""
+    db.execute("BEGIN")  # one look: else another program that makes it just now seems to be a foreign one
     [application] = db.execute("PRAGMA application_id").fetchone()
     [version] = db.execute("PRAGMA user_version").fetchone()
     [tables] = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    db.execute("COMMIT")
     if application != APPLICATION and (application or tables):
         raise NotAStore(f"{path} is a database of another program. Name another file for the outbox.")
     if version > VERSION:
@@ -311,6 +376,7 @@ _KINDS: Mapping[int, type[StoreError]] = {
     sqlite3.SQLITE_FULL: StoreFull,
     sqlite3.SQLITE_READONLY: StoreReadOnly,
     sqlite3.SQLITE_NOTADB: NotAStore,
+    sqlite3.SQLITE_CORRUPT: StoreCorrupt,
 }
 
 

@@ -19,8 +19,8 @@ _FOR_GOOD = frozenset(
     each.code for each in (errors.StoreCorrupt, errors.NotAStore, errors.StoreTooNew, errors.UnsafeSqlite)
 )
 """What a server tells without a status, in a stream, and no repetition mends."""
-_LET_IN_NO_MORE = frozenset({"token_revoked", "token_expired", "invalid_token"})
-"""What ends a stream that was let in, where there is no status any more."""
+_NOT_LET_IN = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
+"""What a server tells in a stream to who is shown the door."""
 _NO_WORD = "status_"
 """How the codes begin of answers that have none."""
 _PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
@@ -110,7 +110,7 @@ def error_of(
 
 
 def _class_of_status(code: str, status: int | None) -> type[TurnledgerError]:
-    if status in (401, 403) or (status is None and code in _LET_IN_NO_MORE):
+    if status in (401, 403):
         return errors.NotAdmitted
     if status == 429:
         return errors.TooManyRequests
@@ -148,7 +148,8 @@ def told_in_stream(data: bytes, request_id: str | None) -> Told:
         said = _Error(type="server_error")
     code = str(said.code or "error_in_stream")
     is_passing = said.type in _PASSING_TYPES and code not in _FOR_GOOD and not is_of_the_model(code)
-    return Told(error_of(code, said.message or "", request_id=request_id), is_passing)
+    status = 401 if code in _NOT_LET_IN else None
+    return Told(error_of(code, said.message or "", status=status, request_id=request_id), is_passing)
 
 
 def failed_with(failure: Failure | None) -> TurnledgerError:

@@ -17,7 +17,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     connect: float = 5.0
     """Until there is a connection."""
     silence: float = 45.0
-    """Without a byte from the server, which says something every 20 seconds while a turn runs."""
+    """Without a byte from the server, which says something every 20 seconds while a turn runs or waits."""
     write: float = 30.0
     """Without a byte that the server takes."""
 

@@ -65,6 +65,8 @@ class Turn(Struct, frozen=True, kw_only=True, dict=True):
     committed_at: int = 0
     raw_input: tuple[Raw, ...] = field(name="input", default=())
     raw_output: tuple[Raw, ...] = field(name="output", default=())
+    hidden: tuple[int, ...] = ()
+    """The places of items that are not for the user's eyes, counted from 0 through `input` and `output`."""
     details: dict[str, Any] = {}
 
     @cached_property

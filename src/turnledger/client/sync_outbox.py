@@ -30,9 +30,9 @@ class UnsentMessages:
 
     def send_all(self) -> list[Sent]:
         """Send them again, those of one chat in their order, each under its idempotency_key, so that it
-        happens once; return what became of each. Leaves out what another program is about to send. What may
-        be too old to be known again is not sent, and told as OutcomeUnknown. Ends with the first that finds
-        no server, or is not let in: the others stay."""
+        happens once; return what became of each. Leaves out what is being sent, and in each chat what
+        comes behind one that stays. What may be too old to be known again is not sent, and told as
+        OutcomeUnknown. Ends with the first that finds no server, or is not let in: the others stay."""
         sent: list[Sent] = []
         after = 0
         while (unsent := self._file.claim(after)) is not None:

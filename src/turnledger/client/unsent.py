@@ -25,6 +25,7 @@ class Outbox(Struct, frozen=True, kw_only=True):
     """Seconds after the first try within which it is safe to send a message again. The server remembers its
     idempotency_key for a day after its end."""
     most_messages: int = 1_000
+    """Of this sender."""
     most_bytes: int = 64 * 1024 * 1024
 
     def __post_init__(self) -> None:

@@ -73,11 +73,19 @@ class Pause(Struct, frozen=True):
     seconds: float
 
 
+class Sending(Struct):
+    """A message on its way. Its stream may be left, or forgotten, without another step."""
+
+    is_over: bool = False
+    """Whether nobody sends it any more."""
+
+
 class Record(Struct, frozen=True):
     """Note, where that is wanted, that this is about to be sent under this idempotency_key."""
 
     idempotency_key: str
     request: Request
+    sending: Sending
 
 
 class Keep(Struct, frozen=True):

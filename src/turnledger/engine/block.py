@@ -15,7 +15,7 @@ from turnledger.engine.ports import Runner
 from turnledger.engine.process import Process
 from turnledger.engine.transaction import RunningTurn
 from turnledger.errors import InvalidInput, TurnReplayed
-from turnledger.model.ids import TurnId
+from turnledger.model.ids import ConversationId, TurnId
 from turnledger.model.turn import Turn
 
 
@@ -34,6 +34,11 @@ class TurnBlock:
     def id(self) -> TurnId:
         """The id that the turn will have; `chat.stop(id)` stops it while it waits, too."""
         return self._request.attempt
+
+    @property
+    def waits_in(self) -> ConversationId | None:
+        """The conversation in whose lane it waits at this moment; None if it does not."""
+        return self._process.bells.lane_of(self._request.attempt)
 
     def note_delivery(self, *, is_delivered: bool) -> None:
         """What became of the answer; see Ledger.delivered and Ledger.lost."""

@@ -82,6 +82,7 @@ class Bells:
 
     def __init__(self) -> None:
         self._waiters: dict[ConversationId, list[Waiter]] = {}
+        self._queued: dict[TurnId, ConversationId] = {}
 
     @contextmanager
     def enlist(
@@ -94,9 +95,13 @@ class Bells:
         outcome."""
         waiter = Waiter(conversation, place, attempt)
         self._waiters.setdefault(conversation, []).append(waiter)
+        if attempt is not None:
+            self._queued[attempt] = conversation
         try:
             yield waiter
         finally:
+            if attempt is not None:
+                del self._queued[attempt]
             self._waiters[conversation].remove(waiter)
             if not self._waiters[conversation]:
                 del self._waiters[conversation]
@@ -119,7 +124,11 @@ class Bells:
 
     def queued(self) -> list[TurnId]:
         """The attempts that wait in a lane."""
-        return [waiter.attempt for waiter in self._all() if waiter.attempt is not None]
+        return list(self._queued)
+
+    def lane_of(self, attempt: TurnId) -> ConversationId | None:
+        """The conversation in whose lane an attempt waits; None if it does not."""
+        return self._queued.get(attempt)
 
     def wake(self, attempt: TurnId | None) -> None:
         """The place of this one is gone, whoever is before it: somebody stopped it."""

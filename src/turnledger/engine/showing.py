@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -10,7 +10,7 @@ from turnledger.engine.line import flags_of, turn_at, turns_of
 from turnledger.engine.ports import Store, Tables
 from turnledger.engine.reading import InfoRequest, PageRequest, info
 from turnledger.model.conversation import Branch
-from turnledger.model.flags import Flags, FlagsOf, hidden_from_user, without_hidden
+from turnledger.model.flags import Flags, FlagsOf, gone_in, hidden_from_user, without_hidden
 from turnledger.model.ids import TurnId
 from turnledger.model.item import Item
 from turnledger.model.turn import Turn
@@ -54,6 +54,32 @@ def shown_to_user(turns: Sequence[Turn], flags: FlagsOf) -> list[Item]:
     if hidden:
         parts = without_hidden(parts, [hidden.get(turn.id, ()) for turn in turns])
     return [item for part in parts for item in part]
+
+
+class ReadTurns(Struct, frozen=True):
+    """Turns that were read through their conversation."""
+
+    owner: str
+    turns: tuple[TurnId, ...]
+
+
+async def flags_of_read(tables: Tables, request: ReadTurns) -> FlagsOf:
+    """The flags of these turns, where there are any. Whose they are was checked when they were read."""
+    if not await tables.flag_version(request.owner):
+        return {}
+    return await tables.flags(request.owner, request.turns)
+
+
+async def hidden_in(store: Store, owner: str, turns: Sequence[Turn], page: int) -> list[tuple[int, ...]]:
+    """Of each turn the places among its items that its user does not see, in order; read so many at once."""
+    hidden: dict[TurnId, Collection[int]] = {}
+    for start in range(0, len(turns), page):
+        read = ReadTurns(owner, tuple(turn.id for turn in turns[start : start + page]))
+        hidden |= hidden_from_user(await store.read(flags_of_read, read))
+    if not hidden:
+        return [()] * len(turns)
+    gone = gone_in([turn.items for turn in turns], [hidden.get(turn.id, ()) for turn in turns])
+    return [tuple(sorted(places)) for places in gone]
 
 
 async def whole_history(store: Store, page_before: Callable[[int | None], PageRequest]) -> list[Item]:

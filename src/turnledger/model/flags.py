@@ -3,7 +3,7 @@ of them takes its other half along, so that what is shown is well formed."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -66,14 +66,16 @@ def gone_in(parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
     ]
 
 
+def left_of(items: Iterable[Item], gone: Collection[int], first: int = 0) -> tuple[Item, ...]:
+    """The items of a stretch whose places are not among these, if that of the first one is `first`."""
+    return tuple(item for place, item in enumerate(items, first) if place not in gone)
+
+
 def without_hidden(
     parts: Sequence[tuple[Item, ...]], hidden: Sequence[Collection[int]]
 ) -> list[tuple[Item, ...]]:
     """The parts of a history without the places hidden in each, and without the halves of those."""
-    return [
-        tuple(item for place, item in enumerate(part) if place not in gone)
-        for part, gone in zip(parts, gone_in(parts, hidden), strict=True)
-    ]
+    return [left_of(part, gone) for part, gone in zip(parts, gone_in(parts, hidden), strict=True)]
 
 
 def _pairs(items: Sequence[Item]) -> list[tuple[int, int]]:

@@ -6,7 +6,7 @@ a stream that just ends looks to the official client like one that ended well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from turnledger.model.event import Event, TurnFinished
 from turnledger.server.chat_wire import DONE, as_events
@@ -14,7 +14,7 @@ from turnledger.server.errors import error_body, kind_of
 from turnledger.server.event_stream import error_event, event_bytes
 from turnledger.server.heartbeats import Heartbeats
 from turnledger.server.metrics import Metrics
-from turnledger.server.outlet import Outlet
+from turnledger.server.outlet import Headers, Outlet
 
 _JSON = (b"content-type", b"application/json")
 _STREAM = (b"content-type", b"text/event-stream; charset=utf-8")
@@ -85,8 +85,23 @@ class EventAnswer(Answer):
         self._heartbeats = heartbeats
         self._is_finished = False
 
+    def wait(self, place: Callable[[], Mapping[bytes, str] | None]) -> None:
+        """Begin with a sign of life if nothing else comes first, once there is a place to tell in headers."""
+
+        def headers() -> Headers | None:
+            told = place()
+            if told is None:
+                return None
+            return [*((name, value.encode("latin-1")) for name, value in told.items()), _STREAM]
+
+        self._heartbeats.join(self.outlet, headers)
+
     def _begin_stream(self) -> None:
-        super()._begin_stream()
+        if not self.outlet.has_begun:
+            super()._begin_stream()
+        else:  # while it waited
+            self._is_stream = True
+            self._metrics.stream_opened()
         self._heartbeats.join(self.outlet)
 
     def close(self) -> None:
@@ -95,14 +110,14 @@ class EventAnswer(Answer):
 
     def event(self, event: Event) -> None:
         """Answer with one more event."""
-        if not self.outlet.has_begun:
+        if not self._is_stream:
             self._begin_stream()
         self._is_finished = isinstance(event, TurnFinished)
         self.outlet.write(event_bytes(event))
 
     def end(self) -> None:
         """End a stream well, behind the last event."""
-        if not self.outlet.has_begun:
+        if not self._is_stream:
             self._begin_stream()
         self.is_good = True
         self.outlet.end()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, MutableMapping
+from collections.abc import Awaitable, MutableMapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,6 +19,7 @@ from turnledger.runners.chat_model import ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 from turnledger.server.answer import EventAnswer
 from turnledger.server.conversing import Conversing
+from turnledger.server.errors import Refused
 from turnledger.server.metrics import Metrics
 from turnledger.server.quotas import Place
 from turnledger.server.routes.chats import listed_shown, turn_shown, without_words
@@ -56,6 +57,31 @@ class _Events:
         self._early.clear()
 
 
+class _Waiting:
+    """Where a turn waits for others, for its client, who is told so after a while."""
+
+    def __init__(self, block: TurnBlock, asked: TurnRequest) -> None:
+        self._block = block
+        self._began = "branched" if asked.takes_a_place else "continued"
+
+    def place(self) -> dict[bytes, str] | None:
+        """The headers that tell it; None where it does not wait."""
+        conversation = self._block.waits_in
+        if conversation is None:
+            return None
+        return {
+            b"x-conversation-id": conversation,
+            b"x-conversation-state": self._began,
+            b"x-turn-id": self._block.id,
+        }
+
+
+def moved() -> Refused:
+    """What a client is told whose turn turned out to be another one than it was told of while it waited."""
+    message = "This turn is run for another request with the same Idempotency-Key. Ask again to follow it."
+    return Refused(503, "turn_moved", message)
+
+
 class ApiTurn(Conversing):
     """Used once, by the task that answers the request."""
 
@@ -74,6 +100,7 @@ class ApiTurn(Conversing):
         self._events = _Events(answer, service.metrics)
         self._began = ""
         self._chat: Listed | None = None
+        self._hidden: Sequence[int] = ()
         super().__init__(service, state, asked, answer, place)
         self.looks_again = not asked.stream
         self._runner = ChatRunner(
@@ -100,15 +127,27 @@ class ApiTurn(Conversing):
             **options,
         )
 
+    async def run(self) -> None:
+        if self._asked.stream:
+            self._answer.wait(_Waiting(self._block, self._asked).place)
+        await super().run()
+
     def _tell_place(self, conversation: ConversationId, state: str, turn: TurnId) -> None:
+        if turn != self._block.id and self._answer.outlet.has_begun:
+            raise moved()
         super()._tell_place(conversation, state, turn)
         self._began = state
         self._events.begin(self._began_at)
 
     async def _look_again(self) -> None:
-        """Read the chat as the commit left it: its title, how many turns it has, when it was last used."""
+        """Read the chat as the commit left it: its title, how many turns it has, when it was last used. What
+        was hidden of a question stays so when that is asked again."""
+        turn = self._running.turn if self._running is not None else None
         with suppress(TurnledgerError):  # somebody may have deleted it since; the turn was committed
-            self._chat = await (await self._chat_of(self._block.id)).summary()
+            chat = await self._chat_of(self._block.id)
+            self._chat = await chat.summary()
+            if turn is not None:
+                [self._hidden] = await chat.hidden([turn])
 
     def _chat_of(self, turn: TurnId) -> Awaitable[Chat]:
         return self._ledger.chat_of(turn, owner=self._principal.owner, within=self._principal.within)
@@ -121,7 +160,7 @@ class ApiTurn(Conversing):
             self._answer.end()
         else:
             chat = self._chat or Listed(running.conversation, running.turn.number, "", is_running=False)
-            self._tell_whole(running.turn, chat)
+            self._tell_whole(running.turn, chat, self._hidden)
 
     async def _follow(self, turn: TurnId) -> None:
         if self._asked.stream:
@@ -135,7 +174,8 @@ class ApiTurn(Conversing):
             await self._tell_events(turn.id)
             return
         chat = await self._chat_of(turn.id)
-        self._tell_whole(turn, await chat.summary())
+        [hidden] = await chat.hidden([turn])
+        self._tell_whole(turn, await chat.summary(), hidden)
 
     async def _tell_events(self, turn: TurnId) -> None:
         chat = await self._chat_of(turn)
@@ -144,9 +184,9 @@ class ApiTurn(Conversing):
             await self._answer.outlet.room()
         self._answer.end()
 
-    def _tell_whole(self, turn: Turn, chat: Listed) -> None:
+    def _tell_whole(self, turn: Turn, chat: Listed, hidden: Sequence[int]) -> None:
         told = {
-            "turn": turn_shown(turn),
+            "turn": turn_shown(turn, hidden),
             "chat": without_words(self._principal, listed_shown(chat)),
             "branch": turn.branch,
             "state": self._began,

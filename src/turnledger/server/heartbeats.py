@@ -7,7 +7,7 @@ stream more than what it tells.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from turnledger.server.outlet import Headers, Outlet
@@ -23,12 +23,12 @@ class Heartbeats:
 
     def __init__(self, every: float = EVERY) -> None:
         self._every = every
-        self._open: dict[Outlet, Headers] = {}
+        self._open: dict[Outlet, Headers | Callable[[], Headers | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def join(self, outlet: Outlet, headers: Headers = ()) -> None:
+    def join(self, outlet: Outlet, headers: Headers | Callable[[], Headers | None] = ()) -> None:
         """Keep a stream alive; `headers` are those of one that begins with a sign of life, if nothing else
-        comes first."""
+        comes first. What gives them may give none: then it does not begin yet."""
         self._open[outlet] = headers
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._every, self._tick)
@@ -54,5 +54,7 @@ class Heartbeats:
 
     def beat(self) -> None:
         """Tell all who were told nothing since the last beat."""
-        for outlet, headers in list(self._open.items()):
-            outlet.beat(SIGN, headers)
+        for outlet, given in list(self._open.items()):
+            headers = given() if callable(given) else given
+            if headers is not None:
+                outlet.beat(SIGN, headers)

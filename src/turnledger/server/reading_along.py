@@ -6,12 +6,11 @@ that failed, nothing that was hidden from the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from turnledger.chat import Chat
 from turnledger.model.conversation import NamedBy
-from turnledger.model.flags import hidden_from_user
 from turnledger.model.item import Item
 from turnledger.model.title import first_words
 
@@ -22,37 +21,36 @@ ROLES = ("user", "assistant")
 
 async def as_readers_see(chat: Chat, shown: Mapping[str, Any]) -> dict[str, Any]:
     """A chat as it is shown, without what is not for readers."""
-    turns = shown["turns"]
-    hidden = hidden_from_user(await chat.flags(*[turn["id"] for turn in turns])) if turns else {}
     withheld = {name: value for name, value in WITHHELD.items() if name in shown}
     if shown.get("named_by") == NamedBy.WORDS:
         withheld["title"] = await _words(chat)
     return {
         **shown,
         **withheld,
-        "turns": [_turn(turn, frozenset(hidden.get(turn["id"], ()))) for turn in turns],
+        "turns": [_turn(turn) for turn in shown["turns"]],
     }
 
 
 async def _words(chat: Chat) -> str | None:
     """The first words that readers see. A chat keeps its name when these are hidden, edited or taken back."""
     for turn in await chat.turns(before=2, limit=1):
-        hidden = hidden_from_user(await chat.flags(turn.id)).get(turn.id, ())
-        return first_words(_messages(enumerate(turn.input), frozenset(hidden)))
+        [hidden] = await chat.hidden([turn])
+        return first_words(_messages(enumerate(turn.input), hidden))
     return None
 
 
-def _turn(turn: Mapping[str, Any], hidden: frozenset[int]) -> dict[str, Any]:
-    said = len(turn["input"])
+def _turn(turn: Mapping[str, Any]) -> dict[str, Any]:
+    said, hidden = len(turn["input"]), turn["hidden"]
     return {
         **turn,
         "input": _messages(enumerate(turn["input"]), hidden),
         "output": _messages(enumerate(turn["output"], said), hidden),
+        "hidden": [],
         "details": {},
     }
 
 
-def _messages(items: Iterable[tuple[int, Item]], hidden: frozenset[int]) -> list[Item]:
+def _messages(items: Iterable[tuple[int, Item]], hidden: Collection[int]) -> list[Item]:
     return [item for place, item in items if place not in hidden and _is_said(item)]
 
 

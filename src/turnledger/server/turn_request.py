@@ -69,6 +69,11 @@ class TurnRequest(msgspec.Struct, frozen=True):
     def stream(self) -> bool:
         return bool(self.body.stream)
 
+    @property
+    def takes_a_place(self) -> bool:
+        """Whether it is about a turn that is there: an edit, or another answer."""
+        return _takes_a_place(self.body)
+
 
 _bodies = msgspec.json.Decoder(TurnBody)
 _looked_at = msgspec.json.Decoder(AskedOfModel)

@@ -7,56 +7,32 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from playwright.async_api import Page, async_playwright
 
 from tests.browser.chromium import installed
-from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.drivers.driver import RemoteDriver
 from tests.clients.typescript_package import built
 
 PAGE = b"<!doctype html><title>driver</title><script type=module src=/test/page.js></script>"
 
 
-class BrowserDriver(Driver):
+class BrowserDriver(RemoteDriver):
     """A page, as whoever opened it sees it."""
 
     name = "browser"
 
     def __init__(self, page: Page) -> None:
+        super().__init__()
         self._page = page
-        self._waiting: dict[int, tuple[asyncio.Future[Any], Tell]] = {}
 
     async def open(self, url: str) -> None:
-        await self._page.expose_function("reply", self._take)
+        await self._page.expose_function("reply", self._heard)
         await self._page.goto(url)
         await self._page.wait_for_function("window.command !== undefined")
 
-    async def do(self, command: Command, tell: Tell) -> Any:
-        said = {"id": command.id, "do": command.do, "on": command.on, "with": command.arguments}
-        if command.named is not None:
-            said["as"] = command.named
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[command.id] = reply, tell
-        try:
-            await self._page.evaluate("line => window.command(line)", msgspec.json.encode(said).decode())
-            return await reply
-        finally:
-            del self._waiting[command.id]
-
-    def _take(self, line: str) -> None:
-        said = msgspec.json.decode(line)
-        waiting = self._waiting.get(said["id"])
-        if waiting is None or waiting[0].done():
-            return
-        reply, tell = waiting
-        if "event" in said:
-            tell(said["event"])
-        elif "error" in said:
-            reply.set_exception(Refused(said["error"], said.get("events")))
-        else:
-            reply.set_result(said.get("ok"))
+    async def _say(self, line: bytes) -> None:
+        await self._page.evaluate("line => window.command(line)", line.decode())
 
     async def close(self) -> None:
         await self._page.close()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 Tell = Callable[[Any], None]
 """Called with each event as it comes."""
@@ -48,3 +51,45 @@ class Driver(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Close everything that was made."""
+
+
+class RemoteDriver(Driver):
+    """A driver that is elsewhere, and speaks the protocol of the README."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, tuple[asyncio.Future[Any], Tell]] = {}
+
+    @abstractmethod
+    async def _say(self, line: bytes) -> None:
+        """Have it carry out a command."""
+
+    async def do(self, command: Command, tell: Tell) -> Any:
+        said = {"id": command.id, "do": command.do, "on": command.on, "with": command.arguments}
+        if command.named is not None:
+            said["as"] = command.named
+        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._waiting[command.id] = reply, tell
+        try:
+            await self._say(msgspec.json.encode(said))
+            return await reply
+        finally:
+            del self._waiting[command.id]
+
+    def _heard(self, line: bytes | str) -> None:
+        """Take a line that it said."""
+        said = msgspec.json.decode(line)
+        reply, tell = self._waiting.get(said["id"], (None, None))
+        if reply is None or tell is None or reply.done():
+            return
+        if "event" in said:
+            tell(said["event"])
+        elif "error" in said:
+            reply.set_exception(Refused(said["error"], said.get("events")))
+        else:
+            reply.set_result(said.get("ok"))
+
+    def _lost(self) -> None:
+        """It will say nothing more."""
+        for reply, _ in self._waiting.values():
+            if not reply.done():
+                reply.set_exception(Refused({"code": "driver_broke", "message": "the driver has ended"}))

@@ -250,13 +250,17 @@ class AsyncDriver(PythonDriver):
         async for each in iterable:
             if take(each) is False:
                 break
-        if hasattr(iterable, "aclose"):
-            await iterable.aclose()
+        if hasattr(iterable, "close"):
+            await iterable.close()
 
     def _canceller(self, command: Command) -> Callable[[], None]:
         task = asyncio.current_task()
         assert task is not None
-        return lambda: task.cancel() and None  # type: ignore[func-returns-value]
+
+        def cancel() -> None:
+            task.cancel()
+
+        return cancel
 
     def _stream_canceller(self, command: Command, stream: Any) -> Callable[[], None]:
         return self._canceller(command)

@@ -3,79 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
-import msgspec
-
-from tests.clients.drivers.driver import Command, Driver, Refused, Tell
+from tests.clients.drivers.driver import RemoteDriver
 from tests.clients.typescript_package import built
 
 LONGEST_LINE = 64 * 1024 * 1024
 
 
-class ProcessDriver(Driver):
-    """A driver that is a program of its own, and speaks the protocol of the README."""
+class ProcessDriver(RemoteDriver):
+    """A driver that is a program of its own: a line each, on its standard input and output."""
 
     def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        super().__init__()
         self.name = name
         self._process = process
-        self._waiting: dict[int, tuple[asyncio.Future[Any], Tell]] = {}
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def started(cls, name: str, *command: str, env: Mapping[str, str] | None = None) -> ProcessDriver:
+    async def started(cls, name: str, *command: str) -> ProcessDriver:
         """Start the program."""
-        process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            env=env,
-            limit=LONGEST_LINE,
-        )
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, limit=LONGEST_LINE)
         return cls(name, process)
 
-    async def do(self, command: Command, tell: Tell) -> Any:
+    async def _say(self, line: bytes) -> None:
         assert self._process.stdin is not None
+        self._process.stdin.write(line + b"\n")
         if self._reading.done():
-            raise Refused({"code": "driver_broke", "message": "the process of the driver has ended"})
-        said: dict[str, Any] = {
-            "id": command.id,
-            "do": command.do,
-            "on": command.on,
-            "with": command.arguments,
-        }
-        if command.named is not None:
-            said["as"] = command.named
-        reply: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting[command.id] = reply, tell
-        self._process.stdin.write(msgspec.json.encode(said) + b"\n")
-        try:
-            return await reply
-        finally:
-            del self._waiting[command.id]
+            self._lost()
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            self._take(msgspec.json.decode(line))
-        for reply, _ in self._waiting.values():
-            if not reply.done():
-                reply.set_exception(
-                    Refused({"code": "driver_broke", "message": "the process of the driver ended"})
-                )
-
-    def _take(self, said: dict[str, Any]) -> None:
-        waiting = self._waiting.get(said["id"])
-        if waiting is None or waiting[0].done():
-            return
-        reply, tell = waiting
-        if "event" in said:
-            tell(said["event"])
-        elif "error" in said:
-            reply.set_exception(Refused(said["error"], said.get("events")))
-        else:
-            reply.set_result(said.get("ok"))
+            self._heard(line)
+        self._lost()
 
     async def close(self) -> None:
         assert self._process.stdin is not None

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import pty
-import struct
 import subprocess
 import sys
-import termios
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -17,9 +14,13 @@ import pyte
 
 ROWS = 60
 ONE_BY_ONE = """
-import json, os, sys
+import fcntl, json, os, struct, sys, termios
 from turnledger.cli.main import app
-for arguments in json.loads(sys.argv[1]):
+ours = dict(os.environ)
+for columns, env, arguments in json.loads(sys.argv[1]):
+    fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
+    os.environ.clear()
+    os.environ.update(ours | env)
     try:
         app(arguments, prog_name="turnledger")
     except SystemExit as end:
@@ -27,7 +28,15 @@ for arguments in json.loads(sys.argv[1]):
             stream.flush()
             os.write(stream.fileno(), b"\\0%d\\0" % (end.code or 0))
 """
-"""Starting a process takes longer than a command: one runs them all."""
+"""Starting a process takes longer than a command: one runs them all, each in a window of its own width."""
+
+
+class Ran(NamedTuple):
+    """A command, and the window it runs in."""
+
+    arguments: Sequence[str]
+    columns: int
+    env: Mapping[str, str]
 
 
 class Shown(NamedTuple):
@@ -42,24 +51,18 @@ class Shown(NamedTuple):
     code: int
 
 
-def shown(
-    commands: Sequence[Sequence[str]],
-    *,
-    columns: int,
-    env: Mapping[str, str] | None = None,
-    pipes: bool = False,
-) -> list[Shown]:
-    """Run `turnledger` with each of these arguments in a window so wide; with `pipes`, its standard output
-    goes into a pipe, and only the rest to the window."""
+def shown(commands: Sequence[Ran], *, pipes: bool = False) -> list[Shown]:
+    """Run `turnledger` with each of these; with `pipes`, its standard output goes into a pipe, and only the
+    rest to the window."""
     leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, columns, 0, 0))
     ours = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
+    told = json.dumps([(ran.columns, dict(ran.env), list(ran.arguments)) for ran in commands])
     process = subprocess.Popen(
-        [sys.executable, "-c", ONE_BY_ONE, json.dumps(commands)],
+        [sys.executable, "-c", ONE_BY_ONE, told],
         stdin=follower,
         stdout=subprocess.PIPE if pipes else follower,
         stderr=follower,
-        env={**ours, "TERM": "xterm-256color", **(env or {})},
+        env={**ours, "TERM": "xterm-256color"},
         start_new_session=True,
     )
     with process:
@@ -68,12 +71,11 @@ def shown(
         sent = _all_of(leader)
     os.close(leader)
     assert process.returncode == 0
-    if not pipes:
-        return [_shown(text, code, columns, "") for text, code in _parts(sent, marks=2)]
-    texts = [text.decode() for text, _ in _parts(piped, marks=1)]
+    parts = _parts(sent, marks=1 if pipes else 2)
+    texts = [text.decode() for text, _ in _parts(piped, marks=1)] if pipes else [""] * len(parts)
     return [
-        _shown(text, code, columns, piped)
-        for (text, code), piped in zip(_parts(sent, marks=1), texts, strict=True)
+        _shown(text, code, ran.columns, piped)
+        for ran, (text, code), piped in zip(commands, parts, texts, strict=True)
     ]
 
 

@@ -48,3 +48,8 @@ def test_anything_else_is_told_with_what_is_understood(text: str) -> None:
 
 def test_a_time_is_told_in_utc() -> None:
     assert date_of(NOW) == "2027-01-15 08:00"
+
+
+@pytest.mark.parametrize("time", [2**53, -(2**53), 10**30])
+def test_a_time_that_no_calendar_has_is_told_as_it_is(time: int) -> None:
+    assert date_of(time) == f"{time} ms"

@@ -102,6 +102,21 @@ def test_ctrl_c_before_anything_is_done_is_no_mistake_of_ours() -> None:
     assert (done.returncode, done.stderr) == (INTERRUPTED, b"")
 
 
+def test_what_is_opened_never_takes_the_place_of_a_stream_that_was_closed(tmp_path: Path) -> None:
+    code = f"""
+import sys, turnledger.cli as c
+def run():
+    print("nowhere")
+    print("nowhere", file=sys.stderr)
+    with open("{tmp_path}/number", "w") as file:
+        file.write(str(file.fileno()))
+c._run = run
+c.main()
+"""
+    done = subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", code], timeout=60)
+    assert (done.returncode, int((tmp_path / "number").read_text()) > 2) == (0, True)
+
+
 def test_nowhere_to_write_is_told_or_does_not_matter(url: str) -> None:
     say(url, "k", ("Hello", "Hi."))
     command = f'"{sys.executable}" -m turnledger chats list --store {url}'

@@ -35,6 +35,20 @@ def test_help_waits_for_nothing_that_it_does_not_need() -> None:
     assert [name for name in SLOW if name in loaded] == []
 
 
+def test_ctrl_c_before_a_command_runs_is_quiet() -> None:
+    code = """
+import sys
+class Interrupted:
+    @property
+    def app(self):
+        raise KeyboardInterrupt
+sys.modules["turnledger.cli.main"] = Interrupted()
+from turnledger.cli import main
+main()"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
 @pytest.mark.parametrize("command", [(), ("chats",), ("tokens",)])
 def test_each_command_says_what_it_is_for(command: tuple[str, ...]) -> None:
     done = run(app, [*command, "--help"], prog_name="turnledger")

@@ -44,3 +44,4 @@ def test_what_can_be_printed_is_left_alone() -> None:
 
 def test_rows_are_whole_and_below_each_other() -> None:
     assert aligned([("A", "BB"), ("long", "\x1b"), ("", "x")]) == ["A     BB", "long  \\x1b", "      x"]
+    assert aligned([("A", "B"), ("漢字", "x"), ("é", "y")]) == ["A     B", "漢字  x", "é     y"]

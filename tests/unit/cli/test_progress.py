@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
 
 import pytest
@@ -94,3 +95,17 @@ def test_where_the_end_is_not_known_it_says_how_much_is_done(monkeypatch: pytest
         progress.advance(2_000)
     assert "2.0 kB" in terminal.getvalue()
     assert "?" not in terminal.getvalue().replace("\x1b[?", "")
+
+
+@pytest.mark.parametrize("columns", [34, 40, 80])
+def test_a_bar_is_one_line_also_when_ctrl_c_is_written_behind_it(
+    monkeypatch: pytest.MonkeyPatch, columns: int
+) -> None:
+    clock, terminal = Clock(), looked_at(monkeypatch)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with Progress("Importing", 67_100_000, in_bytes=True, clock=clock) as progress:
+        clock.now = PATIENCE
+        progress.advance(24_100_000)
+    bar, _ = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()).split("\n")
+    assert "24.1/67.1 MB" in bar
+    assert max(map(len, bar.split("\r"))) <= columns - len("^C")

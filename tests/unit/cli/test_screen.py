@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.unit.cli.pseudo_terminal import Shown, shown
+from tests.unit.cli.pseudo_terminal import Ran, Shown, shown
 from tests.unit.cli.test_chats import asked, say
 from turnledger import Ledger
 
@@ -21,6 +21,13 @@ JSON = (*SHOW_HOSTILE, "--json")
 EXPORT, MARKDOWN = ("chats", "export", "hostile"), ("chats", "export", "hostile", "--format", "markdown")
 COMMANDS = (LIST, SEARCH, SHOW, SHOW_HOSTILE, TOKENS, WRONG, JSON, EXPORT, MARKDOWN)
 COLOURED = (LIST, SEARCH, SHOW)
+PIPED = [((40, ()), COMMANDS)]
+WINDOWS = [
+    *(((columns, ()), COMMANDS) for columns in (20, 40, 120)),
+    *(((80, (setting,)), COLOURED) for setting in (("TERM", "xterm"), ("TERM", "dumb"), ("NO_COLOR", "1"))),
+    ((40, (("TERM", "dumb"),)), (LIST,)),
+]
+"""Width and environment of each window, and what is run there."""
 
 Look = Callable[..., Shown]
 
@@ -43,15 +50,16 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="module")
 def look(url: str) -> Look:
-    """What a command shows in a window so wide; all commands are run when the first is asked for."""
-    seen: dict[tuple[object, ...], list[Shown]] = {}
+    """What a command shows in a window so wide. All run in one process, when the first is asked for; those
+    that write into a pipe in another."""
+    seen: dict[tuple[object, bool], Shown] = {}
 
     def look(command: tuple[str, ...], columns: int, *, pipes: bool = False, **env: str) -> Shown:
-        window = (columns, pipes, *env.items())
-        if window not in seen:
-            every = [[*each, "--store", url] for each in (COLOURED if env else COMMANDS)]
-            seen[window] = shown(every, columns=columns, pipes=pipes, env=env)
-        return seen[window][COMMANDS.index(command)]
+        if not any(was_piped is pipes for _, was_piped in seen):
+            wanted = [(each, *window) for window, every in (PIPED if pipes else WINDOWS) for each in every]
+            ran = [Ran([*each, "--store", url], width, dict(env)) for each, width, env in wanted]
+            seen.update(zip(((each, pipes) for each in wanted), shown(ran, pipes=pipes), strict=True))
+        return seen[(command, columns, tuple(env.items())), pipes]
 
     return look
 
@@ -128,6 +136,10 @@ def test_who_wants_no_colours_gets_none(look: Look) -> None:
         assert not COLOURS.search(look(command, 80, NO_COLOR="1").sent)
         assert b"\x1b" not in look(command, 80, TERM="dumb").sent
     assert b"\x1b[1mrains" in look(SEARCH, 80, NO_COLOR="1").sent
+
+
+def test_a_terminal_that_can_do_nothing_else_has_a_width(look: Look) -> None:
+    assert look(LIST, 40, TERM="dumb").lines == look(LIST, 40).lines
 
 
 @pytest.mark.parametrize("columns", [40, 120])

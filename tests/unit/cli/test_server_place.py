@@ -12,18 +12,33 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.test_chats import UNKNOWN, say
+from tests.unit.cli.test_chats import UNKNOWN, asked, say
 from tests.unit.server.processes import started
+from turnledger import Ledger
 from turnledger.cli.main import app
 from turnledger.model.token_text import is_token_text
 
 
+async def hide_some(ledger: Ledger) -> None:
+    """A call is answered in the next turn; its result is hidden, and something that was said."""
+    chat = await ledger.conversation(conversation_key="hidden")
+    async with chat.turn("Look") as turn:
+        await turn.add({"type": "function_call", "call_id": "c", "name": "look", "arguments": "{}"})
+    async with chat.turn([{"type": "function_call_output", "call_id": "c", "output": "a secret"}]) as result:
+        result.emit("Seen.")
+    async with chat.turn("Psst") as said:
+        said.emit("What?")
+    await chat.flag(result.id, 0, to_user=False)
+    await chat.flag(said.id, 0, to_user=False)
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A store with three chats."""
+    """A store with four chats."""
     url = f"sqlite:///{tmp_path_factory.mktemp('served')}/mine.db"
     say(url, "weather", ("How is the weather in Rome?", "It rains in Rome."))
     say(url, "order", ("Where is my order?", "On its way."), ("Since when?", "\x1b[2JSince yesterday."))
+    asked(url, hide_some)
     say(url, "long", *((f"question {number}", "Yes.") for number in range(60)))
     return url
 
@@ -54,6 +69,9 @@ def same(store: str, server: str, *arguments: str) -> Result:
         ("list", "--pinned"),
         ("list", "--tag", "none", "--scope", "none"),
         ("show", "order"),
+        ("show", "hidden"),
+        ("show", "hidden", "--json"),
+        ("show", "hidden", "--turns", "2"),
         ("show", "long", "--turns", "55"),
         ("show", "long", "--turns", "55", "--json"),
         ("show", "nobody"),
@@ -72,11 +90,17 @@ def test_a_server_tells_what_its_store_has(store: str, server: str, arguments: t
     assert same(store, server, "chats", *arguments).output
 
 
+def test_what_is_hidden_is_not_shown_at_a_server_either(server: str) -> None:
+    shown = run("chats", "show", "hidden", "--server", server).stdout
+    assert ("Look" in shown, "Seen." in shown, "What?" in shown) == (True, True, True)
+    assert ("a secret" in shown, "look(" in shown, "Psst" in shown) == (False, False, False)
+
+
 def test_a_list_is_gone_on_with_at_a_server(store: str, server: str) -> None:
     first = same(store, server, "chats", "list", "--limit", "2")
     cursor = first.stderr.split("--cursor ")[1].strip()
     rest = same(store, server, "chats", "list", "--limit", "2", "--cursor", cursor)
-    assert len(rest.stdout.splitlines()) == 2
+    assert len(rest.stdout.splitlines()) == 3
     told = json.loads(run("chats", "search", "question", "rome", "--json", "--server", server).stdout)
     assert told["next"] is None
 

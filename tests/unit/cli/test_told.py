@@ -14,7 +14,7 @@ from turnledger.server.routes import chats, deleting, search, tokens
         (told.ChatTold, chats.CHAT_INFO, ()),
         (told.ListedChat, chats.LISTED_CHAT, ()),
         (told.ChatShown, chats.CHAT, ("attempts",)),
-        (told.TurnTold, chats.TURN, ()),
+        (told.TurnTold, chats.TURN, ("hidden",)),  # what is hidden is not in a turn that is told
         (told.HitTold, search.HIT, ()),
         (told.HitPage, search.HITS, ()),
         (told.DeletedChat, deleting.DELETED, ()),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -12,7 +14,8 @@ import pytest
 
 from tests.unit.client.scripted_server import CHAT, ScriptedServer, is_away, loses_the_answer
 from turnledger.client import Answer, AsyncClient, AsyncUnsentMessages, Retries, UnsentMessages
-from turnledger.errors import InvalidInput, ServerUnavailable
+from turnledger.client.outbox_file import OutboxFile
+from turnledger.errors import InvalidInput, NotAStore, ServerUnavailable
 
 
 @pytest.fixture
@@ -51,6 +54,44 @@ async def test_what_was_not_answered_is_sent_later_once(tmp_path: Path) -> None:
         assert (len(answers), all(isinstance(answer, Answer) for answer in answers)) == (2, True)
         assert await client.outbox.pending() == []
     assert len(server.turns) == 2
+
+
+async def test_what_was_not_read_to_its_end_can_be_sent_again_at_once(tmp_path: Path) -> None:
+    server = ScriptedServer()
+    async with client_of(server, tmp_path) as client:
+        await (await client.chats.open(CHAT).send("closed", stream=True)).close()
+        [(unsent, answer)] = await client.outbox.send_all()
+        assert (unsent.asked["input"], isinstance(answer, Answer)) == ("closed", True)
+
+
+async def test_the_loop_never_waits_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop, threads = threading.get_ident(), set[int]()
+
+    @contextmanager
+    def using(self: OutboxFile) -> Iterator[sqlite3.Connection]:
+        threads.add(threading.get_ident())
+        with whole(self) as db:
+            yield db
+
+    def close(self: OutboxFile) -> None:
+        threads.add(threading.get_ident())
+        closing(self)
+
+    whole, closing = OutboxFile._using, OutboxFile.close
+    monkeypatch.setattr(OutboxFile, "_using", using)
+    monkeypatch.setattr(OutboxFile, "close", close)
+    async with client_of(ScriptedServer(), tmp_path) as client:
+        assert (await client.chats.open(CHAT).send("Hello")).text == "Yes."
+        assert (await client.outbox.pending(), await client.outbox.send_all()) == ([], [])
+    assert len(threads) > 0
+    assert loop not in threads
+
+
+async def test_what_is_wrong_with_the_file_is_told_before_anything_is_said(tmp_path: Path) -> None:
+    (tmp_path / "unsent.db").write_bytes(b"# Notes\n" * 1000)
+    with pytest.raises(NotAStore):
+        async with client_of(ScriptedServer(), tmp_path):
+            raise AssertionError("it is not entered")
 
 
 async def test_one_can_be_forgotten(tmp_path: Path) -> None:

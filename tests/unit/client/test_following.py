@@ -245,6 +245,23 @@ def test_an_error_in_the_stream_that_stays_is_raised() -> None:
         assert script.noted[-1].startswith("keep k")
 
 
+def test_a_turn_that_another_request_runs_after_all_is_asked_for_again() -> None:
+    script = Script(
+        begun(error_event("turn_moved")),
+        refused(404, "turn_not_found"),
+        begun(*WHOLE, turn=OTHER_TURN),
+    )
+    following = asked(script)
+    assert followed(script, following) == ["started", "Hello", " there", "completed"]
+    assert (following.turn, script.asked[2]) == (OTHER_TURN, ASKED)
+
+
+def test_a_turn_whose_wait_ends_is_told_so_and_not_asked_for_again() -> None:
+    script = Script(begun(error_event("wait_ended", "invalid_request_error")))
+    with pytest.raises(errors.WaitEnded):
+        followed(script, asked(script))
+
+
 def test_a_turn_that_was_lost_with_its_store_is_asked_for_again() -> None:
     script = Script(
         begun(started(), text(2, "He"), end=CUT),

@@ -9,18 +9,28 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 
 from turnledger.client.outbox_claim import Claimant
-from turnledger.client.outbox_file import CLAIM_MS, SKEW_MS, OutboxFile, place_of
+from turnledger.client.outbox_file import (
+    CLAIM_MS,
+    INHERITED,
+    SKEW_MS,
+    OutboxFile,
+    open_file,
+    place_of,
+    prepare,
+)
 from turnledger.client.unsent import Outbox
 from turnledger.errors import (
     InvalidInput,
     NotAStore,
+    StoreCorrupt,
     StoreFull,
+    StoreReadOnly,
     StoreTooNew,
     StoreUnavailable,
 )
@@ -204,6 +214,44 @@ def test_messages_to_one_chat_keep_their_order(path: Path, clock: Clock) -> None
     assert claimed(other) == ["a2"]
 
 
+def test_behind_a_message_that_stays_the_others_of_its_chat_do(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    for key, chat in [("a1", "conv_a"), ("b1", "conv_b"), ("a2", "conv_a"), ("b2", "conv_b")]:
+        file.record(key, body(chat=chat), HEADERS)
+        file.keep(key, may_have_arrived=True)
+    found, after = [], 0
+    while (unsent := file.claim(after)) is not None:
+        found.append(unsent.idempotency_key)
+        after = unsent.id
+        if unsent.idempotency_key == "a1":
+            file.keep("a1", may_have_arrived=True)  # the server had no room for it
+        else:
+            file.done(unsent.idempotency_key)
+    assert found == ["a1", "b1", "b2"]
+
+
+def test_a_message_that_was_passed_over_is_not_overtaken_either(path: Path, clock: Clock) -> None:
+    one, other = opened(path, clock), opened(path, clock)
+    for key, chat in [("a1", "conv_a"), ("a2", "conv_a"), ("b1", "conv_b"), ("a3", "conv_a")]:
+        one.record(key, body(chat=chat), HEADERS)
+        one.keep(key, may_have_arrived=True)
+    assert one.claim(0).idempotency_key == "a1"
+    passed = other.claim(0)
+    assert passed.idempotency_key == "b1"
+    one.done("a1")
+    assert other.claim(passed.id) is None
+
+
+def test_what_may_be_too_old_holds_nothing_up(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("old", body(), HEADERS)
+    file.keep("old", may_have_arrived=True)
+    clock.now += DAY_MS
+    file.record("new", body(), HEADERS)
+    file.keep("new", may_have_arrived=True)
+    assert claimed(file) == ["old", "new"]
+
+
 def test_a_place_is_the_same_however_the_body_is_written() -> None:
     assert place_of(b'{"chat":"c","input":"a"}') == place_of(b'{"input":[1], "scope":null,"chat":"c"}')
     assert place_of(b'{"conversation_key":"c"}') != place_of(b'{"chat":"c"}')
@@ -258,6 +306,7 @@ def test_it_has_room_for_so_many_messages_and_bytes(path: Path, clock: Clock) ->
     file.record("a", body(), HEADERS)  # it is there already
     file.done("a")
     file.record("c", body(), HEADERS)
+    opened(path, clock, most_messages=2, sender="ada").record("e", body(), HEADERS)  # who has room of her own
     with pytest.raises(StoreFull):
         opened(path, clock, most_bytes=200).record("d", body("x" * 200), HEADERS)
     assert keys(file) == ["b", "c"]
@@ -272,6 +321,85 @@ def test_a_file_of_another_program_is_left_alone(path: Path, clock: Clock) -> No
     with pytest.raises(NotAStore):
         opened(path, clock)
     assert path.read_bytes() == b"# Notes\n" * 1000
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no modes")
+def test_of_a_file_of_another_program_not_even_the_mode_is_changed(path: Path, clock: Clock) -> None:
+    path.write_bytes(b"# Notes\n" * 1000)
+    path.chmod(0o664)
+    with pytest.raises(NotAStore):
+        opened(path, clock)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o664
+
+
+class Overtaken(sqlite3.Connection):
+    """Another program makes the file just after this one has looked whether it is made."""
+
+    is_overtaken = False
+
+    def execute(self, sql: str, *values: object) -> sqlite3.Cursor:  # type: ignore[override]
+        if "user_version" in sql and not self.is_overtaken:
+            self.is_overtaken = True
+            other = sqlite3.connect(self.path, timeout=0, isolation_level=None)
+            with closing(other), suppress(sqlite3.OperationalError):  # it waits, then
+                prepare(other, self.path)
+        return super().execute(sql, *values)  # type: ignore[arg-type]
+
+    path: Path
+
+
+def test_two_programs_that_make_it_at_once_share_it(path: Path, clock: Clock) -> None:
+    with closing(sqlite3.connect(path, factory=Overtaken, isolation_level=None)) as db:
+        db.path = path
+        prepare(db, path)
+        assert db.is_overtaken
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    assert keys(file) == ["k"]
+
+
+WRITING = """
+import sqlite3, sys
+try:
+    sqlite3.connect(sys.argv[1], timeout=0, isolation_level=None).execute("BEGIN IMMEDIATE")
+except sqlite3.OperationalError as problem:
+    print(problem)
+"""
+
+
+def test_another_client_of_the_program_does_not_take_the_lock_away(path: Path, clock: Clock) -> None:
+    """Whoever closes a file takes all locks from it that his process has there."""
+    file = opened(path, clock)
+    with file._writing():
+        open_file(path).close()
+        command = [sys.executable, "-c", WRITING, str(path)]
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert told.stdout == "database is locked\n"
+
+
+def test_a_file_that_cannot_be_written_is_told_at_once(
+    path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened(path, clock).close()
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(StoreReadOnly, match="may not be written"):
+        opened(path, clock)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="nothing is forked there")
+def test_a_child_leaves_the_connection_alone_that_it_inherits(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    first = file._opened
+    file._process = -1  # as a child sees it: that of its parent
+    file.record("child", body(), HEADERS)
+    second = file._opened
+    assert (second is not first, keys(file)) == (True, ["k", "child"])
+    file._process = -1
+    file.close()
+    assert INHERITED[-2:] == [first, second]  # else they would be closed with their last reference
+    for each in INHERITED[-2:]:
+        each.close()
 
 
 def test_a_file_of_a_newer_version_is_left_alone(path: Path, clock: Clock) -> None:
@@ -298,6 +426,25 @@ def test_a_closed_one_opens_again(path: Path, clock: Clock) -> None:
     file.record("k", body(), HEADERS)
     file.close()
     assert keys(file) == ["k"]
+
+
+def test_a_file_that_was_taken_away_is_made_anew(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("lost", body(), HEADERS)
+    path.unlink()
+    file.record("k", body(), HEADERS)
+    assert keys(file) == keys(opened(path, clock)) == ["k"]
+
+
+def test_a_damaged_file_is_told(path: Path, clock: Clock) -> None:
+    file = opened(path, clock)
+    file.record("k", body(), HEADERS)
+    file.close()
+    damaged = bytearray(path.read_bytes())
+    damaged[4096:8192] = b"\xff" * 4096
+    path.write_bytes(damaged)
+    with pytest.raises(StoreCorrupt):
+        file.pending()
 
 
 def test_threads_share_it(path: Path, clock: Clock) -> None:

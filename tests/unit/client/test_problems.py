@@ -11,7 +11,8 @@ from turnledger.client.problems import DAY, OF_THE_PROCESS, error_of, failed_wit
 from turnledger.client.wire import Reply
 from turnledger.errors import TurnledgerError
 from turnledger.model.attempt import Failure
-from turnledger.server.errors import KINDS, error_body, kind_of
+from turnledger.server.admission import missing, why_not
+from turnledger.server.errors import KINDS, Refused, error_body, kind_of
 
 
 def tree(kind: type[TurnledgerError] = TurnledgerError) -> list[type[TurnledgerError]]:
@@ -139,9 +140,16 @@ def test_nobody_is_sent_away_for_longer_than_a_day(said: str, seconds: float) ->
     assert told_by(refused(503, "shutting_down", retry_after=said)).retry_after == seconds
 
 
-@pytest.mark.parametrize("code", ["token_revoked", "token_expired", "invalid_token"])
-def test_who_is_let_in_no_more_is_told_so_by_the_same_error_within_a_stream(code: str) -> None:
-    told = told_in_stream(refused(401, code).body, "req_1")
-    assert isinstance(told.error, errors.NotAdmitted)
-    assert type(told.error) is type(told_by(refused(401, code)).error)
-    assert (told.error.code, told.error.status, told.is_passing) == (code, None, False)
+@pytest.mark.parametrize("problem", [missing(), why_not(None)])
+def test_who_is_shown_the_door_of_a_stream_is_told_as_at_the_door(problem: Refused) -> None:
+    """A stream has no status any more."""
+    error = told_in_stream(error_body(problem), "req_1").error
+    assert (type(error), error.status, error.code) == (errors.NotAdmitted, 401, problem.code)
+
+
+@pytest.mark.parametrize("code", ["token_revoked", "token_expired"])
+def test_nor_is_a_token_that_has_ended_a_word_without_a_class(code: str) -> None:
+    body = (
+        b'{"error":{"message":"No.","type":"invalid_request_error","param":null,"code":"%s"}}' % code.encode()
+    )
+    assert isinstance(told_in_stream(body, None).error, errors.NotAdmitted)

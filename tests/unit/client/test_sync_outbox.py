@@ -22,6 +22,7 @@ from turnledger.errors import (
     StoreFull,
     TurnledgerError,
 )
+from turnledger.model.event import TurnFinished
 
 
 @pytest.fixture
@@ -139,6 +140,78 @@ def test_they_are_sent_in_order_until_there_is_no_server(
     told = client.outbox.send_all()
     assert [type(each).__name__ for _, each in told] == ["Answer", "ConversationDeleted", "ServerUnavailable"]
     assert (server.heard, inputs(client)) == (["one", "two", "three"], ["three", "four"])
+
+
+def test_what_was_not_read_to_its_end_can_be_sent_again_at_once(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    chat = client.chats.open(CHAT)
+    chat.send("closed", stream=True).close()
+    for _ in chat.send("left alone", stream=True):
+        break
+    reading = chat.send("still read", stream=True)
+    assert [unsent.asked["input"] for unsent, _ in client.outbox.send_all()] == ["closed", "left alone"]
+    assert [type(event).__name__ for event in reading][-1] == "TurnFinished"
+    assert inputs(client) == []
+
+
+def test_with_the_last_event_of_a_stream_its_end_is_known(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    for event in client.chats.open(CHAT).send("Hello", stream=True):
+        if isinstance(event, TurnFinished):
+            assert inputs(client) == []
+            break
+    else:
+        raise AssertionError("there is no last event")
+    assert inputs(client) == []
+
+
+def test_a_message_whose_token_ended_while_it_was_answered_stays(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    told = b'event: error\ndata: {"error":{"message":"No.","type":"t","code":"token_expired"}}\n\n'
+
+    def shows_the_door(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers=server.answer(request).headers, stream=httpx2.ByteStream(told))
+
+    client = open_client()
+    server.troubles = [shows_the_door]
+    with pytest.raises(NotAdmitted):
+        client.chats.open(CHAT).send("Hello")
+    assert inputs(client) == ["Hello"]
+
+
+def test_behind_a_message_that_found_no_room_the_others_of_its_chat_wait(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    other = CHAT[:-1] + "9"
+    for chat, text in [(CHAT, "one"), (CHAT, "two"), (other, "elsewhere")]:
+        server.troubles = [is_away]
+        with pytest.raises(ServerUnavailable):
+            client.chats.open(chat).send(text)
+    server.heard.clear()
+    server.troubles = [refuses(429, "queue_full")]
+    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["QueueFull", "Answer"]
+    assert (server.heard, inputs(client)) == (["one", "elsewhere"], ["one", "two"])
+
+
+def test_a_message_that_is_not_allowed_any_more_does_not_hold_up_other_chats(
+    server: ScriptedServer, open_client: Callable[..., Client]
+) -> None:
+    client = open_client()
+    for chat in (CHAT, CHAT[:-1] + "9"):
+        server.troubles = [is_away]
+        with pytest.raises(ServerUnavailable):
+            client.chats.open(chat).send(chat)
+    server.troubles = [refuses(403, "model_not_allowed")]
+    assert [type(each).__name__ for _, each in client.outbox.send_all()] == ["NotAdmitted", "Answer"]
+    server.troubles = [refuses(401, "token_expired")]
+    assert len(client.outbox.send_all()) == 1
+    assert inputs(client) == [CHAT]
 
 
 def test_what_may_be_too_old_is_told_and_not_sent(

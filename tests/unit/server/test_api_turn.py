@@ -18,6 +18,7 @@ from turnledger import Ledger
 from turnledger.runners.chat_model import Asked
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
+from turnledger.server.heartbeats import SIGN
 from turnledger.server.models import Found, Models
 from turnledger.server.settings import Settings
 
@@ -44,9 +45,10 @@ class Place:
         async with asyncio.timeout(10):
             return await ask(self.app, path, method="POST", headers=[*fixed, *named], parts=(sent,))
 
-    async def once(self, body: Any, left: asyncio.Event) -> Reply:
-        """Ask for a turn under one key, as a client that leaves when it is told to."""
-        sent, reply = msgspec.json.encode(body), Reply()
+    async def once(self, body: Any, left: asyncio.Event, reply: Reply | None = None) -> Reply:
+        """Ask for a turn under one key, as a client that leaves when it is told to. A reply that is given is
+        filled as it comes."""
+        sent, reply = msgspec.json.encode(body), reply or Reply()
         parts: list[Message] = [{"type": "http.request", "body": sent}]
         headers = [HOST, JSON, (b"content-length", b"%d" % len(sent)), (b"idempotency-key", b"once")]
 
@@ -185,6 +187,23 @@ async def test_an_edit_and_another_answer_go_to_branches_of_their_own() -> None:
         siblings = await place.get(f"/api/chats/{first['chat']['id']}/turns/{edited['turn']['id']}/siblings")
         assert len(siblings["data"]) == 4
         assert [each["is_current"] for each in siblings["data"]] == [False, False, False, True]
+
+
+async def test_a_turn_tells_wherever_it_is_shown_what_is_hidden_of_it() -> None:
+    async with serving() as place:
+        once = {"Idempotency-Key": "once"}
+        first = (await place.turn("One", once, conversation_key="k")).json
+        id, chat = first["turn"]["id"], f"/api/chats/{first['chat']['id']}"
+        assert first["turn"]["hidden"] == []
+        await (await place.ledger.conversation(first["chat"]["id"])).flag(id, 0, to_user=False)
+        [again] = (await place.turn("One", once, conversation_key="k"),)
+        assert again.json["turn"] == {**first["turn"], "hidden": [0]}
+        assert (await place.get(f"/api/turns/{id}"))["turn"] == again.json["turn"]
+        assert (await place.get(chat))["turns"] == [again.json["turn"]]
+        asked_again = (await place.turn(conversation_key="k", regenerates=True)).json
+        assert asked_again["turn"]["hidden"] == [0]
+        siblings = await place.get(f"{chat}/turns/{asked_again['turn']['id']}/siblings")
+        assert [each["turn"]["hidden"] for each in siblings["data"]] == [[0], [0]]
 
 
 @pytest.mark.parametrize(
@@ -384,3 +403,65 @@ async def test_two_requests_with_one_key_in_the_queue_are_one_turn(leaves: bool,
         assert (reply.status, reply.header(b"x-turn-id")) == (200, turns[1].encode()), reply.body
     assert second.body == late.body if stream else second.json["turn"] == late.json["turn"]
     assert (first.status, late.header(b"idempotency-replayed")) == (0 if leaves else 200, b"true")
+
+
+@asynccontextmanager
+async def queued_behind_another(
+    place: Place, *replies: Reply, **said: Any
+) -> AsyncIterator[list[asyncio.Task[Reply]]]:
+    """Requests that wait for a turn, which ends with the block, and were told nothing for a while."""
+    body = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True, **said}
+    async with place.ledger.turn("Before", conversation_key="k") as before:
+        asked = [asyncio.create_task(place.once(body, asyncio.Event(), reply)) for reply in replies]
+        while place.ledger.at_work().waiting < len(replies):
+            await asyncio.sleep(0)
+        for _ in range(2):
+            place.app.service.heartbeats.beat()
+        yield asked
+        before.emit("Yes.")
+
+
+async def test_a_client_whose_turn_waits_for_others_is_told_where_and_that_it_does() -> None:
+    reply = Reply()
+    async with serving() as place, asyncio.timeout(10):
+        async with queued_behind_another(place, reply) as asked:
+            assert (reply.status, reply.body) == (200, SIGN)
+            id = (reply.header(b"x-turn-id") or b"").decode()
+            standing = await place.get(f"/api/turns/{id}")
+        await asyncio.gather(*asked)
+        chat = await place.ledger.conversation(conversation_key="k")
+        [_, turn] = await chat.turns()
+        assert place.app.service.heartbeats._open == {}
+    assert (standing["state"], standing["chat"]["id"]) == ("queued", chat.id)
+    assert (turn.id, reply.header(b"x-conversation-id")) == (id, chat.id.encode())
+    assert reply.header(b"x-conversation-state") == b"continued"
+    assert [kind for kind, _ in events_of(reply)][:1] == ["turn.started"]
+    assert [kind for kind, _ in events_of(reply)][-1:] == ["turn.finished"]
+
+
+async def test_what_ends_its_wait_stands_in_the_stream_then() -> None:
+    reply = Reply()
+    async with serving() as place, asyncio.timeout(10), queued_behind_another(place, reply) as asked:
+        chat = await place.ledger.conversation(conversation_key="k")
+        await chat.stop((reply.header(b"x-turn-id") or b"").decode())
+        await asyncio.gather(*asked)
+        assert (reply.status, reply.body.count(b"event: error")) == (200, 1)
+        assert b'"code":"turn_stopped"' in reply.body
+
+
+async def test_of_two_with_one_key_that_wait_one_is_told_to_ask_again() -> None:
+    replies = [Reply(), Reply()]
+    said = {"model": "demo", "input": "Hi", "conversation_key": "k", "stream": True}
+    async with serving() as place, asyncio.timeout(10):
+        async with queued_behind_another(place, *replies) as asked:
+            pass
+        await asyncio.gather(*asked)
+        again = await place.once(said, asyncio.Event())
+        chat = await place.ledger.conversation(conversation_key="k")
+        [_, turn] = await chat.turns()
+    [moved] = [reply for reply in replies if b"event: error" in reply.body]
+    [told] = [reply for reply in replies if reply is not moved]
+    assert b'"type":"server_error"' in moved.body
+    assert b'"code":"turn_moved"' in moved.body
+    assert told.header(b"x-turn-id") == again.header(b"x-turn-id") == turn.id.encode()
+    assert events_of(told) == events_of(again)

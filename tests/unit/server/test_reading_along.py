@@ -27,14 +27,21 @@ async def test_what_was_said_and_nothing_else() -> None:
         async with chat.turn("q2") as hidden:
             hidden.emit("a2")
         await chat.flag(hidden.id, 0, to_user=False)
+        turns = await chat.turns()
         given: dict[str, Any] = {
             "title": "t",
             "conversation_key": "mine",
             "metadata": {"note": "mine"},
             "attempts": [1],
             "turns": [
-                {"id": each.id, "input": each.input, "output": each.output, "details": {"model": "m"}}
-                for each in await chat.turns()
+                {
+                    "id": each.id,
+                    "input": each.input,
+                    "output": each.output,
+                    "hidden": places,
+                    "details": {"model": "m"},
+                }
+                for each, places in zip(turns, await chat.hidden(turns), strict=True)
             ],
         }
         shown = await as_readers_see(chat, given)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from turnledger.cli import INTERRUPTED
 from turnledger.cli.completing import chats_beginning_with
-from turnledger.cli.failures import INTERRUPTED
 from turnledger.cli.place import API_KEY
 from turnledger.cli.printing import say
 from turnledger.errors import InvalidInput, NotAdmitted, TurnStopped

@@ -25,6 +25,7 @@ COMMANDS = (
     Command("open", "go on with a chat: pick it, or by its number in /list", "[N|ID]"),
     Command("list", "the last chats, or those in which these words stand", "[WORDS]"),
     Command("history", "print the chat from its beginning"),
+    Command("info", "which chat it is, and time and tokens of the last answer, or of turn N", "[N]"),
     Command("again", "have the last answer made anew", also=("regenerate",)),
     Command("edit", "change what you said, last or in turn N", "[N]"),
     Command("prev", "the version before, of turn N or of the last with several", "[N]", ("<", "‹")),

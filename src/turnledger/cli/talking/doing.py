@@ -12,7 +12,7 @@ from rich.text import Text
 from turnledger.cli.talking.age import age_of
 from turnledger.cli.talking.commands import COMMANDS, KEYS, Given, typed_for
 from turnledger.cli.talking.harmless import on_one_line
-from turnledger.cli.talking.items import DIM
+from turnledger.cli.talking.items import DIM, about
 from turnledger.cli.talking.picker import title_of
 from turnledger.cli.talking.place import SeenChat, SeenTurn, Version, Wish
 from turnledger.cli.talking.prompt import within
@@ -98,7 +98,9 @@ class Doing:
                 title.append_text(Text("\n").append_text(_marked(chat)))
             table.add_row(str(number), title, age_of(chat.touched_at, self._talker.now()))
         self._screen.say(table)
-        self._say("/open N goes on with one, /open lets you pick.")
+        self._say(
+            "/open N goes on with one" + (", /open lets you pick." if self._screen.can_rewrite else ".")
+        )
 
     async def _open(self, name: str) -> None:
         if not name:
@@ -111,7 +113,10 @@ class Doing:
             await self._go_to(name)
 
     async def pick(self, words: str) -> None:
-        """Have a chat picked, and go on with it."""
+        """Have a chat picked, and go on with it; where nothing can be written anew, list them."""
+        if not self._screen.can_rewrite:
+            await self._list(words)
+            return
         chat = await self._person.pick(words)
         if chat is not None:
             await self._go_to(chat.id)
@@ -121,6 +126,16 @@ class Doing:
 
     async def _history(self, rest: str) -> None:
         await self._talker.show_from(1)
+
+    async def _info(self, rest: str) -> None:
+        turn = await self._turn(rest)
+        chat = (await self._talker.talk.look(limit=1)).chat
+        marks = ", pinned" if chat.is_pinned else ""
+        self._say(title_of(chat), "bold")
+        self._say(
+            f"{chat.id}, {counted(chat.turns, 'turn')}, {age_of(chat.touched_at, self._talker.now())}{marks}"
+        )
+        self._say(f"Turn {turn.number}: {about(turn)}")
 
     # Other turns.
 

@@ -25,10 +25,20 @@ _ENDS = {
     "content_filter": "The answer was cut by a filter.",
 }
 
+_USED = (
+    (("prompt_tokens", "input_tokens"), "tokens read"),
+    (("completion_tokens", "output_tokens"), "tokens written"),
+)
+"""What a model may tell of what it used, by its names, and how it is called here."""
+
 
 def told_item(item: Item) -> Text | None:
-    """A call of a tool or its result, on one line; None for all others."""
+    """A call of a tool or its result, or what a model says of its thoughts, on one line; None for all
+    others."""
     fields = item.fields
+    if item.is_reasoning:
+        thought = _parts(fields.get("summary")) or _parts(fields.get("content"))
+        return Text(f"∴ {_short(thought)}", DIM) if thought.strip() else None
     if item.is_call:
         called = f"{fields.get('name')}({fields.get('arguments', fields.get('input', ''))})"
         return Text(f"⚙ {_short(called)}", DIM)
@@ -70,6 +80,24 @@ def notes(turn: SeenTurn) -> Iterator[Text]:
     reason = turn.details.get("finish_reason")
     if isinstance(reason, str) and reason in _ENDS:
         yield Text(f"■ {_ENDS[reason]}", "yellow")
+
+
+def about(turn: SeenTurn) -> str:
+    """Who answered, how long that took, and what was used, as far as that was told."""
+    told = [f"{turn.took_ms / 1000:.1f} s"]
+    model, usage = turn.details.get("model"), turn.details.get("usage")
+    if isinstance(model, str):
+        told.insert(0, on_one_line(model))
+    used: dict[str, object] = usage if isinstance(usage, dict) else {}
+    for names, done in _USED:
+        told += [f"{used[name]} {done}" for name in names if isinstance(used.get(name), int)][:1]
+    return ", ".join(told)
+
+
+def _parts(parts: object) -> str:
+    """The text of the parts of an item."""
+    texts = [part.get("text") for part in parts if isinstance(part, dict)] if isinstance(parts, list) else []
+    return " ".join(text for text in texts if isinstance(text, str))
 
 
 def _blocks(text: str) -> Iterator[Block]:

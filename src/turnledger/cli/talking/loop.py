@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 
 from prompt_toolkit.application import get_app, in_terminal
 from prompt_toolkit.history import History
@@ -19,7 +19,12 @@ from turnledger.cli.talking.picker import Picker, title_of
 from turnledger.cli.talking.place import SeenChat
 from turnledger.cli.talking.prompt import CommandCompleter, Prompt, fitted
 from turnledger.cli.talking.talker import PATIENCE, Talker, problem_line
-from turnledger.errors import TurnledgerError
+from turnledger.errors import ConversationDeleted, TurnledgerError
+
+TICK = 0.25
+"""Seconds from one look at a command to the next."""
+LONG = 4
+"""Looks at one that says nothing, after which it is told that it is waited for."""
 
 
 class ChatLoop:
@@ -32,6 +37,7 @@ class ChatLoop:
         self._prompt = Prompt(history, completer, self._toolbar)
         self._doing = Doing(talker, self)
         self._is_prompting = False
+        self._is_asking = False
 
     async def run(self) -> None:
         """Prompt, answer, and so on. Returns when the person leaves."""
@@ -75,13 +81,23 @@ class ChatLoop:
     async def _acted(self, typed: str | None) -> bool:
         """Do what was typed, unless Ctrl-C is pressed while nothing comes of it; return whether to go on."""
         acting = asyncio.create_task(self._act(typed), name="turnledger command")
-        while not acting.done():
-            pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
-            await asyncio.wait((acting, pressing), return_when=asyncio.FIRST_COMPLETED)
-            if pressing.done() and not self._talker.is_following:
-                acting.cancel()
-            pressing.cancel()
-            await asyncio.wait((pressing,))
+        quiet = 0
+        try:
+            while not acting.done():
+                pressing = asyncio.create_task(self._presses.next(), name="turnledger Ctrl-C")
+                await asyncio.wait((acting, pressing), timeout=TICK, return_when=asyncio.FIRST_COMPLETED)
+                if pressing.done() and not self._talker.is_following:
+                    acting.cancel()
+                pressing.cancel()
+                await asyncio.wait((pressing,))
+                quiet = 0 if self._is_asking or self._talker.is_following else quiet + 1
+                if quiet >= LONG and not acting.done():
+                    waited = f"waiting, {int(quiet * TICK)} s, Ctrl-C leaves off"
+                    self._talker.screen.blocks((), None, waited)
+        finally:
+            acting.cancel()  # if the program is told to end: while there is still a place to leave it in
+            await asyncio.wait((acting,))
+            self._talker.screen.settle()
         if acting.cancelled():
             self._talker.screen.say(Text("Left off.", DIM))
             return True
@@ -105,12 +121,19 @@ class ChatLoop:
         with suppress(TurnledgerError):  # then it is seen at the next prompt
             async for chat in self._talker.place.changes():
                 if self._is_prompting and chat == self._talker.talk.id:
-                    await self._show_news()
+                    with suppress(TurnledgerError, TimeoutError):
+                        await self._show_news()
 
     async def _show_news(self) -> None:
         talker, is_shown = self._talker, False
         while self._is_prompting and not is_shown:
-            look = await talker.look_around()
+            try:
+                look = await talker.look_around()
+            except ConversationDeleted as problem:
+                async with in_terminal():
+                    talker.screen.say(problem_line(problem))
+                    talker.screen.blank()
+                return
             if look is None:
                 return
             if talker.has_news(look):
@@ -127,12 +150,16 @@ class ChatLoop:
 
     async def pick(self, words: str) -> SeenChat | None:
         """Have a chat picked from a list."""
-        return await Picker(self._talker.place.chats, words, self._talker.now).pick()
+        place = self._talker.place
+        picker = Picker(lambda sought, most: place.chats(sought, limit=most), words, self._talker.now)
+        with self._asking():
+            return await picker.pick()
 
     async def edit(self, label: str, text: str) -> str | None:
         """Have a text changed; None if it was left."""
         try:
-            return await self._prompt.ask(lambda: label, text)
+            with self._asking():
+                return await self._prompt.ask(lambda: label, text)
         except (KeyboardInterrupt, EOFError):
             return None
         finally:
@@ -140,7 +167,18 @@ class ChatLoop:
 
     async def confirm(self, question: str) -> bool:
         """Whether the person says yes."""
-        return await self._prompt.confirm(question)
+        with self._asking():
+            return await self._prompt.confirm(question)
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Have nothing on the screen that changes but what is asked there."""
+        self._talker.screen.settle()
+        self._is_asking = True
+        try:
+            yield
+        finally:
+            self._is_asking = False
 
     def _behind(self, command: str) -> Sequence[str]:
         return self._talker.models if command == "model" else ()

@@ -48,10 +48,15 @@ NARROWEST = 16
 INDENT = 5
 """Columns that a list or a quote takes at most."""
 
+DEEPEST = 18
+"""Lists and quotes within each other that are shown as such."""
+
 _LISTS = ("bullet_list_open", "ordered_list_open")
 
 parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
 parser.disable("reference")  # a line that names an address would not be shown
+splitter = MarkdownIt("commonmark", {"html": False}).enable("table").disable(["reference", "inline"])
+"""Finds the same blocks, and does not look into them: that would take most of the time."""
 
 
 class Block(Struct, frozen=True):
@@ -82,7 +87,9 @@ class Markdown(rich_markdown.Markdown):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         deepest = max((token.level for token in self.parsed), default=0)
-        if len(self._text) > LARGEST or options.max_width - INDENT * deepest // 2 < NARROWEST:
+        is_wide = options.max_width - INDENT * deepest // 2 >= NARROWEST
+        # What is nested as deep as the parser goes may go on below, and that it leaves out.
+        if len(self._text) > LARGEST or not is_wide or deepest >= DEEPEST:
             yield Text(self._text.strip("\n"))
             return
         yield from super().__rich_console__(console, options)
@@ -153,7 +160,7 @@ Markdown.elements = {
 
 def blocks_of(text: str) -> list[Block]:
     """The blocks of a text; items of a list are blocks of their own, so that a long one need not be held."""
-    lines, begun = text.split("\n"), list(_beginnings(parser.parse(text)))
+    lines, begun = text.split("\n"), list(_beginnings(splitter.parse(text)))
     if not begun:
         return []
     ends = [line for line, *_ in begun[1:]] + [len(lines)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 from turnledger.cli.talking.place import (
     Heard,
@@ -29,8 +29,9 @@ from turnledger.client import (
     Turn,
     TurnRestarted,
 )
-from turnledger.errors import ConversationNotFound, ModelError, TurnledgerError
+from turnledger.errors import ConversationNotFound, ModelError, ServerUnavailable, TurnledgerError
 from turnledger.model.attempt import AttemptState, OnStop
+from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 
 PATIENCE = 2.0
@@ -54,7 +55,7 @@ class OnServer:
         self._looking = looking
         self.scope = scope
         self._name = name
-        self._empty: list[AsyncChat] = []
+        self._unused: set[AsyncChat] = set()
 
     @property
     def name(self) -> str:
@@ -88,14 +89,30 @@ class OnServer:
     async def make(self) -> AsyncChat:
         """A chat whose first turn is about to be asked for."""
         chat = await self.client.chats.create(scope=self.scope)
-        self._empty.append(chat)
+        self._unused.add(chat)
         return chat
+
+    @asynccontextmanager
+    async def using(self, chat: AsyncChat) -> AsyncIterator[None]:
+        """Have a turn in it. From then on the chat stays, whatever becomes of this program, unless it is
+        known that nothing came of the first one."""
+        is_first = chat in self._unused
+        self._unused.discard(chat)
+        try:
+            yield
+        except ServerUnavailable:
+            raise  # it may be answered nevertheless
+        except TurnledgerError:
+            if is_first:
+                self._unused.add(chat)
+            raise
 
     async def close(self) -> None:
         with suppress(TurnledgerError, TimeoutError):  # it is only tidying
             async with asyncio.timeout(PATIENCE):
-                for chat in self._empty:
-                    if not (await chat.info()).turn_count:
+                for chat in self._unused:
+                    info = await chat.info()
+                    if not info.turn_count and not info.is_running:  # nor has anybody else used it
                         await chat.delete(purge=True)
         await self._looking.close()
         await self.client.close()
@@ -105,7 +122,7 @@ class ServedTalk:
     """One chat on a server."""
 
     def __init__(self, place: OnServer, chat: AsyncChat | None) -> None:
-        self._place = place
+        self.place = place
         self._chat = chat
 
     @property
@@ -127,7 +144,7 @@ class ServedTalk:
     async def begun(self) -> AsyncChat:
         """The chat, which is made for its first turn."""
         if self._chat is None:
-            self._chat = await self._place.make()
+            self._chat = await self.place.make()
         return self._chat
 
     async def look(self, *, before: int | None = None, limit: int = 50) -> Seen:
@@ -152,7 +169,7 @@ class ServedTalk:
         await self._there.undo(turn)
 
     async def fork(self, turn: str | None, title: str) -> ServedTalk:
-        return ServedTalk(self._place, await self._there.fork(turn, title))
+        return ServedTalk(self.place, await self._there.fork(turn, title))
 
     async def rename(self, title: str) -> None:
         await self._there.rename(title)
@@ -177,6 +194,8 @@ class _Streamed(ABC):
 
     def __init__(self) -> None:
         self._events: AsyncTurnStream | None = None
+        self.is_asked = False
+        self._is_unwanted = False
 
     @property
     def turn(self) -> str | None:
@@ -187,12 +206,19 @@ class _Streamed(ABC):
         """Its events, from the first."""
 
     async def __aiter__(self) -> AsyncIterator[Heard]:
+        # Nothing comes of this while it waits for others.
         async with await self._begun() as self._events:
             async for event in self._events:
+                if self._is_unwanted:
+                    self._is_unwanted = False
+                    with suppress(TurnledgerError):  # then it goes on, and can be stopped once more
+                        await self._events.stop(OnStop.DISCARD.value)
                 yield Restarted() if isinstance(event, TurnRestarted) else event
 
     async def stop(self) -> None:
-        if self._events is not None:
+        if self._events is None or self._events.turn_id is None:
+            self._is_unwanted = True  # it waits for others: what has not begun cannot be named
+        else:
             await self._events.stop(OnStop.KEEP.value)
 
     async def leave(self) -> bool:
@@ -209,8 +235,14 @@ class Asked(_Streamed):
         self._talk = talk
         self._wish = wish
 
+    async def __aiter__(self) -> AsyncIterator[Heard]:
+        async with self._talk.place.using(await self._talk.begun()):
+            async for event in super().__aiter__():
+                yield event
+
     async def _begun(self) -> AsyncTurnStream:
         chat, wish = await self._talk.begun(), self._wish
+        self.is_asked = True
         model, key = wish.model, wish.idempotency_key
         if wish.regenerates is not None:
             return await chat.regenerate(wish.regenerates, stream=True, model=model, idempotency_key=key)
@@ -224,6 +256,7 @@ class Followed(_Streamed):
 
     def __init__(self, chat: AsyncChat, turn: str) -> None:
         super().__init__()
+        self.is_asked = True
         self._chat = chat
         self._turn = turn
 
@@ -253,11 +286,13 @@ def seen_chat(info: ChatInfo) -> SeenChat:
 
 
 def seen_turn(turn: Turn) -> SeenTurn:
+    asked = left_of(turn.input, turn.hidden)
     return SeenTurn(
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
-        asked=text_of(turn.input),
-        output=(*without_messages(turn.input), *turn.output),
+        asked=text_of(asked),
+        output=(*without_messages(asked), *left_of(turn.output, turn.hidden, len(turn.input))),
         details=turn.details,
+        took_ms=turn.committed_at - turn.created_at,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable
 from contextlib import suppress
 
 from turnledger.chat import Chat
@@ -26,7 +26,7 @@ from turnledger.errors import ConversationNotFound, TurnledgerError, TurnNotFoun
 from turnledger.ledger import OWNER, Ledger
 from turnledger.model.attempt import AttemptState, OnStop
 from turnledger.model.event import Event
-from turnledger.model.flags import hidden_from_user, without_hidden
+from turnledger.model.flags import left_of
 from turnledger.model.ids import ConversationId
 from turnledger.model.item import Item
 from turnledger.model.listing import Listed
@@ -138,8 +138,9 @@ class StoredTalk:
         return Seen(seen_chat(summary), summary.conversation.branch, shown, running)
 
     async def versions(self, turn: str) -> list[Version]:
-        found = await self._there.siblings(turn)
-        return [Version(seen_turn(each.turn, each.turn.items), each.branch) for each in found]
+        chat = self._there
+        found = await chat.siblings(turn)
+        return [Version((await seen_turns(chat, [each.turn]))[0], each.branch) for each in found]
 
     async def branches(self) -> list[SeenBranch]:
         return [
@@ -186,6 +187,10 @@ class Followed:
         self._turn = turn
 
     @property
+    def is_asked(self) -> bool:
+        return True
+
+    @property
     def turn(self) -> str:
         return self._turn
 
@@ -213,6 +218,10 @@ class RunningHere:
         self._turn: str = self._block.id
 
     @property
+    def is_asked(self) -> bool:
+        return self._running is not None
+
+    @property
     def turn(self) -> str:
         return self._turn
 
@@ -231,6 +240,8 @@ class RunningHere:
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         self._running = asyncio.create_task(self._run(), name="turnledger turn")
+        # However it ends: one that is cancelled at once never runs.
+        self._running.add_done_callback(lambda _: self._events.put_nowait(None))
         while (event := await self._events.get()) is not None:
             yield event
         if self._running.cancelled():
@@ -252,9 +263,6 @@ class RunningHere:
             self._turn = replayed.turn.id
             async for event in chat.events(replayed.turn.id):
                 self._events.put_nowait(event)
-        finally:
-            # Once the task is done: how it ended is looked at then.
-            asyncio.get_running_loop().call_soon(self._events.put_nowait, None)
 
     def _have_named(self, running: RunningTurn) -> None:
         if self._place.naming is not None and running.turn is not None and running.turn.number == 1:
@@ -293,25 +301,20 @@ def seen_chat(listed: Listed, found: str = "", marks: Iterable[tuple[int, int]] 
 
 async def seen_turns(chat: Chat, turns: list[Turn]) -> list[SeenTurn]:
     """The turns without what is hidden from their owner."""
-    parts: list[tuple[Item, ...]] = [turn.items for turn in turns]
-    hidden = hidden_from_user(await chat.flags(*(turn.id for turn in turns))) if turns else {}
-    if hidden:
-        parts = without_hidden(parts, [hidden.get(turn.id, ()) for turn in turns])
-    return [seen_turn(turn, items) for turn, items in zip(turns, parts, strict=True)]
+    return [seen_turn(*each) for each in zip(turns, await chat.hidden(turns), strict=True)]
 
 
-def seen_turn(turn: Turn, items: tuple[Item, ...]) -> SeenTurn:
-    """A turn, of which these items are seen."""
-    given = set(map(id, turn.input))  # equal ones may be given and done
-    asked = [item for item in items if id(item) in given]
-    done = tuple(item for item in items if id(item) not in given)
+def seen_turn(turn: Turn, hidden: Collection[int]) -> SeenTurn:
+    """A turn without the items at these places."""
+    asked = left_of(turn.input, hidden)
     return SeenTurn(
         id=turn.id,
         number=turn.number,
         kind=turn.kind,
         asked=text_of(asked),
-        output=(*without_messages(asked), *done),
+        output=(*without_messages(asked), *left_of(turn.output, hidden, len(turn.input))),
         details=dict(turn.details),
+        took_ms=turn.committed_at - turn.created_at,
     )
 
 

@@ -20,9 +20,14 @@ from turnledger.cli.talking.place import SeenChat
 from turnledger.cli.talking.prompt import fitted, within
 from turnledger.errors import TurnledgerError
 
-Search = Callable[[str], Awaitable[list[SeenChat]]]
+Search = Callable[[str, int], Awaitable[list[SeenChat]]]
+"""Finds so many chats in which these words stand."""
 
 MOST_ROWS = 12
+PAGE = 50
+"""Chats that are looked for at first; who goes down to the last has as many more each time."""
+MOST = 1_000
+"""Chats that a person can go through; searching finds the others."""
 TYPING = 0.12
 """Seconds without a key before what was typed is looked for."""
 STYLE = Style.from_dict(
@@ -43,6 +48,9 @@ class Picker:
         self._now = now
         self._chats: Sequence[SeenChat] = ()
         self._chosen = 0
+        self._wanted = PAGE
+        self._found_by: str | None = None  # what was typed when they were looked for
+        self._is_entered = False
         self._hint = "looking…"
         self._looking: asyncio.Task[None] | None = None
         self._words = Buffer(multiline=False, on_text_changed=self._typed)
@@ -115,6 +123,9 @@ class Picker:
         def move(by: int) -> Callable[[KeyPressEvent], None]:
             def moved(event: KeyPressEvent) -> None:
                 self._chosen = max(0, min(len(self._chats) - 1, self._chosen + by))
+                if by > 0 and self._is_at_end and not self._is_looking:
+                    self._wanted += PAGE
+                    self._look(0)
 
             return moved
 
@@ -126,7 +137,9 @@ class Picker:
 
         @bindings.add("enter")
         def _(event: KeyPressEvent) -> None:
-            if self._chosen < len(self._chats):
+            # Who types quickly means what will be found, not what is still shown.
+            self._is_entered = self._found_by != self._words.text
+            if not self._is_entered and self._chosen < len(self._chats):
                 event.app.exit(result=self._chats[self._chosen])
 
         @bindings.add("escape", eager=True)
@@ -137,8 +150,18 @@ class Picker:
 
         return bindings
 
+    @property
+    def _is_at_end(self) -> bool:
+        """Whether the last one is near, and there may be more."""
+        return len(self._chats) >= self._wanted < MOST and self._chosen >= len(self._chats) - MOST_ROWS
+
+    @property
+    def _is_looking(self) -> bool:
+        return self._looking is not None and not self._looking.done()
+
     def _typed(self, buffer: Buffer) -> None:
         if self._looking is not None:  # else it is not shown yet
+            self._wanted, self._chosen = PAGE, 0
             self._look(TYPING)
 
     def _look(self, pause: float) -> None:
@@ -149,11 +172,15 @@ class Picker:
     async def _find(self, words: str, pause: float) -> None:
         await asyncio.sleep(pause)
         try:
-            self._chats = await self._search(words)
+            self._chats = await self._search(words, self._wanted)
             self._hint = "" if self._chats else "Nothing was found." if words else "There are no chats yet."
         except TurnledgerError as problem:
             self._hint = f"{problem.code}: {on_one_line(str(problem))}"
-        self._chosen = 0
+        self._found_by = words
+        self._chosen = max(0, min(len(self._chats) - 1, self._chosen))
+        if self._is_entered and self._chats:
+            self._application.exit(result=self._chats[self._chosen])
+        self._is_entered = False
         self._application.invalidate()
 
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import TextIO
 from uuid import uuid4
 
-from turnledger.cli.talking.harmless import uncontrolled
+from turnledger.cli.talking.harmless import harmless, uncontrolled
 from turnledger.cli.talking.interrupts import noted_presses
 from turnledger.cli.talking.place import Answering, Heard, Restarted, Talk, Wish
 from turnledger.errors import NoNewInput, TurnledgerError, TurnStopped
@@ -41,7 +41,7 @@ async def run_piped(talk: Talk, model: str, text: str, out: TextIO) -> None:
 async def _stop(answering: Answering, hearing: asyncio.Task[None]) -> None:
     """Have the turn end; where that cannot be had, leave it to itself."""
     try:
-        if answering.turn is not None:
+        if answering.is_asked:
             await answering.stop()
             return
     except TurnledgerError:
@@ -52,6 +52,9 @@ async def _stop(answering: Answering, hearing: asyncio.Task[None]) -> None:
 class _Writing:
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        # Who reads a terminal is misled by more than what controls it.
+        self._cleaned = harmless if out.isatty() else uncontrolled
+        self._half = ""  # of a line's end
         self._is_at_start = True
         self._has_told = False
         self.state: AttemptState | None = None
@@ -83,7 +86,10 @@ class _Writing:
             self.state = event.state
 
     def _write(self, text: str) -> None:
+        text, self._half = self._half + text, ""
+        if text.endswith("\r"):
+            text, self._half = text[:-1], "\r"
         if text:
-            self._out.write(uncontrolled(text))
+            self._out.write(self._cleaned(text))
             self._out.flush()
             self._is_at_start = text.endswith("\n")

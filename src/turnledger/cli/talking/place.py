@@ -38,6 +38,8 @@ class SeenTurn(Struct, frozen=True, kw_only=True):
     output: tuple[Item, ...]
     """All else, in order: results that came with it, and what was done in answer."""
     details: dict[str, Any] = {}
+    took_ms: int = 0
+    """From when it was asked for to its end."""
 
 
 class RunningNow(Struct, frozen=True):
@@ -97,10 +99,16 @@ class Answering(Protocol):
         """The id of the turn; None until it is known."""
         ...
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether it was asked for already, so that it happens unless it is stopped."""
+        ...
+
     def __aiter__(self) -> AsyncIterator[Heard]: ...
 
     async def stop(self) -> None:
-        """Have it end now, and stay as far as it got. Returns when that is decided."""
+        """Have it end now, and stay as far as it got. Returns when that is decided; of one that waits for
+        others, at once: nothing comes of it, which who iterates is told by TurnStopped."""
         ...
 
     async def leave(self) -> bool:

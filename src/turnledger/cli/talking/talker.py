@@ -269,7 +269,8 @@ class Talker:
         self._say_why(told)
         if wish.replaces is not None:
             self.edits[wish.replaces] = wish.text
-            self.screen.say(Text("Nothing has changed. /edit has your text again.", DIM))
+            kept = _SAID_ONCE if _may_be_there(told) else "Nothing has changed."
+            self.screen.say(Text(f"{kept} /edit has your text again.", DIM))
         elif wish.regenerates is None:
             self.unsent = typed_for(wish.text)
             self.screen.say(Text(_whether_kept(told), DIM))
@@ -288,10 +289,16 @@ class Talker:
             self.screen.say(Text("■ Stopped.", "yellow"))
 
 
+_SAID_ONCE = "Sent as it is, it is still said once."
+
+
+def _may_be_there(told: Told) -> bool:
+    return told.may_go_on or isinstance(told.problem, ServerUnavailable)
+
+
 def _whether_kept(told: Told) -> str:
-    if told.may_go_on or isinstance(told.problem, ServerUnavailable):
-        return "Your text is in the prompt again; sent as it is, it is still said once."
-    return "Nothing of it is kept. Your text is in the prompt again."
+    kept = _SAID_ONCE if _may_be_there(told) else "Nothing of it is kept."
+    return f"{kept} Your text is in the prompt again."
 
 
 def problem_line(problem: TurnledgerError) -> Text:

@@ -73,8 +73,8 @@ class Telling:
                 await asyncio.wait((hearing, pressing), timeout=pause, return_when=asyncio.FIRST_COMPLETED)
                 if not pressing.done() or hearing.done():
                     continue
-                if stopping is not None or answering.turn is None:
-                    break  # it does not stop, or has not begun: it is left to itself
+                if stopping is not None or not answering.is_asked:
+                    break  # it does not stop, or nobody knows of it: it is left to itself
                 self._is_stopping = True
                 stopping = asyncio.create_task(self._stop(answering), name="turnledger stop")
                 pressing = asyncio.create_task(presses.next(), name="turnledger Ctrl-C")

@@ -112,7 +112,8 @@ def endpoints(service: Service) -> list[Endpoint]:
             content={200: {"application/json": TOLD, "text/event-stream": {}}},
             answers={
                 200: "The turn as committed; or a stream of its events, as `/api/turns/{turn}/events` tells"
-                " them.",
+                " them. It begins with comments while the turn waits for others; what ends that wait is an"
+                " event called `error` then.",
                 404: "No such chat, turn or model.",
                 409: "The chat is busy, is not kept here, or the turn was stopped.",
                 410: "The chat was deleted or has expired.",

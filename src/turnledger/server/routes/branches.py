@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -215,7 +215,9 @@ class BranchRoutes:
         chat = await self._chat(request, request.state.principal)
         turn = request.path_params["turn"]
         found = await chat.siblings(turn, limit=limit)
-        return _told({"data": [sibling_shown(each, turn) for each in found]})
+        # Each by itself: none of them goes on where another ends.
+        hidden = [(await chat.hidden([each.turn]))[0] for each in found]
+        return _told({"data": [sibling_shown(*each, turn) for each in zip(found, hidden, strict=True)]})
 
     async def _asked(self, request: Request, decoder: msgspec.json.Decoder[Body]) -> tuple[Body, Principal]:
         """What the body says, and who asks: it may have taken its time, in which his token may have ended."""
@@ -257,10 +259,10 @@ def branch_shown(line: Line) -> dict[str, Any]:
     }
 
 
-def sibling_shown(sibling: Sibling, asked_for: str) -> dict[str, Any]:
+def sibling_shown(sibling: Sibling, hidden: Sequence[int], asked_for: str) -> dict[str, Any]:
     """A turn at the place of another, and the branch that shows it."""
     turn = sibling.turn
-    return {"turn": turn_shown(turn), "branch": sibling.branch, "is_current": turn.id == asked_for}
+    return {"turn": turn_shown(turn, hidden), "branch": sibling.branch, "is_current": turn.id == asked_for}
 
 
 async def _moved(who: Principal, chat: Chat, shown: Branch) -> Response:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -50,6 +51,11 @@ TURN = an_object(
         "committed_at": TIME,
         "input": ITEMS,
         "output": ITEMS,
+        "hidden": {
+            **a_list({"type": "integer", "minimum": 0}),
+            "description": "The places of items that are not for the user's eyes, counted from 0 through"
+            " `input` and then `output`.",
+        },
         "details": {"type": "object"},
     }
 )
@@ -119,9 +125,10 @@ def endpoints(service: Service) -> list[Endpoint]:
         )
         aside = await chat.attempts(limit=limit, most_bytes=PAGE_BYTES)
         listed = await chat.summary()
+        hidden = await chat.hidden(turns)
         shown = {
             **listed_shown(listed),
-            "turns": [turn_shown(turn) for turn in turns],
+            "turns": [turn_shown(*each) for each in zip(turns, hidden, strict=True)],
             "before": turns[0].number if turns and turns[0].number > 1 else None,
             "attempts": [aside_shown(each) for each in aside],
         }
@@ -201,8 +208,8 @@ def etag_of(conversation: Conversation) -> str:
     return f'"{conversation.revision}"'
 
 
-def turn_shown(turn: Turn) -> dict[str, Any]:
-    """A committed turn, its items as they are stored."""
+def turn_shown(turn: Turn, hidden: Sequence[int] = ()) -> dict[str, Any]:
+    """A committed turn, its items as they are stored, and which of them its user does not see."""
     return {
         "id": turn.id,
         "number": turn.number,
@@ -212,6 +219,7 @@ def turn_shown(turn: Turn) -> dict[str, Any]:
         "committed_at": turn.committed_at,
         "input": turn.input,
         "output": turn.output,
+        "hidden": hidden,
         "details": turn.details,
     }
 

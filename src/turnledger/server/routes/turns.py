@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -68,7 +70,9 @@ class TurnRoutes:
         who: Principal = request.state.principal
         turn = request.path_params["turn"]
         chat = await self._service.ledger.chat_of(turn, owner=who.owner, within=who.within)
-        return Response(standing_body(await chat.standing(turn)), media_type=_JSON)
+        standing = await chat.standing(turn)
+        [hidden] = await chat.hidden([standing.turn]) if standing.turn is not None else [()]
+        return Response(standing_body(standing, hidden), media_type=_JSON)
 
     async def stop(self, request: Request) -> Response:
         """Stop a turn."""
@@ -171,12 +175,12 @@ def _following(service: Service) -> Endpoint:
     )
 
 
-def standing_body(standing: Standing) -> bytes:
+def standing_body(standing: Standing, hidden: Sequence[int]) -> bytes:
     """Where a turn stands, as it is told."""
     turn = standing.turn
     return encode(
         {
-            "turn": turn_shown(turn) if turn is not None else None,
+            "turn": turn_shown(turn, hidden) if turn is not None else None,
             "state": standing.state,
             "failure": standing.failure,
             "chat": listed_shown(standing.chat),

@@ -100,6 +100,20 @@ class Flagged(Contract):
         assert [item.text for item in await chat.history()] == ["q", "a"]
         assert await chat.flags(turn.id) == {turn.id: {1: Flags(to_model=False)}}
 
+    async def test_turns_as_they_were_read_tell_what_is_hidden_of_them(self, stage: Stage) -> None:
+        here, there = await stage.processes()
+        chat = await here.chat()
+        first, second = await played(chat), await played(chat, ["a"])
+        assert await chat.hidden(await chat.turns()) == [(), ()]
+        await chat.flag(first, 3, to_user=False)  # a result: its call goes with it
+        await chat.flag(first, 0, to_model=False)
+        await chat.flag(second, to_user=False)
+        fork = await (await there.chat(chat)).fork(second)
+        read = await fork.turns()
+        await fork.undo()
+        assert await fork.hidden(read) == await chat.hidden(read) == [(1, 2, 3), (0, 1)]
+        assert await chat.hidden([]) == []
+
     async def test_what_is_hidden_from_the_user_is_not_in_the_history(self, stage: Stage) -> None:
         here, there = await stage.processes()
         chat = await here.chat()

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from turnledger.cli.talking.place import Place, Talk, Wish
-from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable
+from turnledger.cli.talking.place import Answering, Heard, Place, Talk, Wish
+from turnledger.errors import ConversationNotFound, InvalidId, ModelUnavailable, TurnStopped
 from turnledger.model.attempt import AttemptState
 from turnledger.model.event import TextDelta, TurnFinished
 from turnledger.model.turn import TurnKind
@@ -20,8 +20,12 @@ def wish(text: str, key: str = "", model: str = "demo", **more: str) -> Wish:
     return Wish(model=model, text=text, idempotency_key=key or text, **more)  # type: ignore[arg-type]
 
 
+async def heard(answering: Answering) -> list[Heard]:
+    return [event async for event in answering]
+
+
 async def told(talk: Talk, asked: Wish) -> str:
-    events = [event async for event in talk.ask(asked)]
+    events = await heard(talk.ask(asked))
     assert isinstance(events[-1], TurnFinished)
     return "".join(event.text for event in events if isinstance(event, TextDelta))
 
@@ -82,6 +86,25 @@ class PlaceContract:
         (turn,) = (await talk.look()).turns
         assert turn.kind is TurnKind.INTERRUPTED
         assert "".join(item.text for item in turn.output) == "You said"
+
+    async def test_a_turn_that_waits_for_another_is_stopped_before_it_says_anything(
+        self, place: Place
+    ) -> None:
+        talk = place.new()
+        await told(talk, wish("Hello"))
+        first, waiting = talk.ask(wish("Stall", model=STALLING)), talk.ask(wish("Waits", model=STALLING))
+        running = asyncio.ensure_future(heard(first))
+        while (await talk.look()).running is None:
+            await asyncio.sleep(0)
+        stopped = asyncio.ensure_future(heard(waiting))
+        while not waiting.is_asked:
+            await asyncio.sleep(0)
+        await waiting.stop()
+        await first.stop()
+        await asyncio.wait((running,))
+        with pytest.raises(TurnStopped):
+            await stopped
+        assert "Waits" not in [turn.asked for turn in (await talk.look()).turns]
 
     async def test_versions_branches_and_forks(self, place: Place) -> None:
         talk = place.new()

@@ -139,6 +139,21 @@ async def test_chats_are_listed_and_opened_by_number_or_picked(terminal: Termina
     assert await terminal.do("/list nowhere") == ["Nothing was found."]
 
 
+async def test_where_nothing_can_be_written_anew_a_list_is_all_there_is_to_pick_from(
+    terminal: Terminal,
+) -> None:
+    terminal.talker.screen.can_rewrite = False
+    assert (await terminal.do("/open"))[-1] == "/open N goes on with one."
+
+
+async def test_what_is_known_of_a_chat_and_its_turns(terminal: Terminal) -> None:
+    told = await terminal.do("/info")
+    assert told[0] == "One"
+    assert told[1].startswith(f"{terminal.talker.talk.id}, 2 turns, ")
+    assert told[2].startswith("Turn 2: small, ")
+    assert (await terminal.do("/info 1"))[2].startswith("Turn 1: small, ")
+
+
 async def test_what_is_said_of_a_chat(terminal: Terminal) -> None:
     await terminal.do("/rename The order of May")
     await terminal.do("/pin")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from tests.unit.cli.talking.paper import Paper
-from turnledger.cli.talking.items import LONGEST, show_turn, told_item
+from turnledger.cli.talking.items import LONGEST, about, show_turn, told_item
 from turnledger.cli.talking.place import SeenTurn
 from turnledger.model.item import Item, message
 from turnledger.model.turn import TurnKind
@@ -34,6 +36,27 @@ def test_a_long_call_is_cut_and_other_items_are_not_shown() -> None:
     assert len(told.plain) <= LONGEST + 2
     assert told.plain.endswith("…")
     assert told_item(Item.of({"type": "reasoning", "summary": []})) is None
+
+
+def test_thoughts_are_a_line_that_commands_nothing() -> None:
+    thought = {
+        "type": "reasoning",
+        "summary": [{"type": "summary_text", "text": "First\n\x1b[2J"}, {"text": "then"}],
+    }
+    told = told_item(Item.of(thought))
+    assert told is not None
+    assert told.plain == "∴ First \\x1b[2J then"
+
+
+def test_time_and_tokens_are_told_by_whatever_names_they_have() -> None:
+    answered = replace(turn("Hi"), took_ms=1234)
+    assert about(answered) == "1.2 s"
+    chat = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
+    assert about(replace(answered, details={"model": "m\x1b", "usage": chat})) == (
+        "m\\x1b, 1.2 s, 10 tokens read, 20 tokens written"
+    )
+    responses = {"input_tokens": 1, "output_tokens": "many"}
+    assert about(replace(answered, details={"usage": responses})) == "1.2 s, 1 tokens read"
 
 
 def test_how_it_ended_is_said_where_it_did_not_end_well() -> None:

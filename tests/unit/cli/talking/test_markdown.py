@@ -8,7 +8,7 @@ import re
 import pytest
 
 from tests.unit.cli.talking.paper import COLOURS, Paper
-from turnledger.cli.talking.markdown import LARGEST, Block, blocks_of
+from turnledger.cli.talking.markdown import LARGEST, Block, blocks_of, parser, splitter
 
 MARKS = [
     "# ", "## ", "> ", "- ", "* ", "1. ", "999. ", "    ", "```\n", "~~~py\n", "`", "**", "_", "~~", "|",
@@ -94,8 +94,22 @@ def test_no_escape_but_colours_leaves_for_a_terminal_whatever_is_said() -> None:
         assert [word for word in words if word not in letters] == [], text
 
 
+def test_blocks_are_found_without_looking_into_them() -> None:
+    chance = random.Random(8)
+    for _ in range(50):
+        text = "".join(chance.choice(MARKS) * chance.randint(0, 2) + "word" for _ in range(12))
+        found = splitter.parse(text)
+        assert [(token.type, token.map) for token in found] == [
+            (token.type, token.map) for token in parser.parse(text)
+        ], text
+        assert not any(token.children for token in found)
+
+
 def test_what_is_nested_too_deep_or_too_large_is_shown_as_it_is() -> None:
     assert shown("> " * 15 + "deep", 30) == ["> > > > > > > > > > > > > > >", "deep"]
+    for mark in ("> ", "- ", "1. "):
+        for depth in (8, 9, 10, 18, 19, 20, 21, 1000):
+            assert "deep" in " ".join(shown(mark * depth + "deep", 300)), (mark, depth)
     large = "*word* " * (LARGEST // 7 + 1)
     paper = Paper(70, 10)
     paper.screen.blocks([Block(large)])

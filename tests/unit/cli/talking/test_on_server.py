@@ -17,7 +17,7 @@ pytestmark = pytest.mark.anyio
 
 @pytest.fixture
 async def place() -> AsyncIterator[OnServer]:
-    with serving(["You said", Gate()]) as served:
+    with serving(["You said", Gate()], ["You said", Gate()]) as served:
         place = open_server(served.url, None, None)
         yield place
         await place.close()
@@ -44,6 +44,24 @@ async def test_a_chat_in_which_nothing_was_answered_is_not_left_behind(served: S
     left = open_server(served.url, None, None)
     assert [chat.id for chat in await left.chats()] == [used.id]
     await left.close()
+
+
+async def test_a_chat_stays_whose_first_turn_is_left_or_taken_back(served: Served) -> None:
+    place = open_server(served.url, None, None)
+    left, undone = place.new(), place.new()
+    answering = left.ask(wish("/stall", "k"))
+    events = aiter(answering)
+    await anext(events)
+    await answering.leave()
+    await told(undone, wish("Hello"))
+    await undone.undo((await undone.look()).turns[0].id)
+    await place.close()
+    later = open_server(served.url, None, None)
+    assert {chat.id for chat in await later.chats()} == {left.id, undone.id}
+    talk = await later.open(str(left.id))
+    assert answering.turn is not None
+    await talk.follow(answering.turn).stop()
+    await later.close()
 
 
 async def test_chats_of_one_scope(served: Served) -> None:

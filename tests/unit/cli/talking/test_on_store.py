@@ -51,6 +51,8 @@ async def test_what_is_hidden_from_people_is_not_shown(place: OnStore) -> None:
     await (await place.ledger.conversation(talk.id)).flag(turn.id, 1, to_user=False)
     (turn,) = (await talk.look()).turns
     assert (turn.asked, turn.output) == ("A secret", ())
+    (version,) = await talk.versions(turn.id)
+    assert version.turn == turn
 
 
 async def test_results_that_came_with_a_turn_are_seen(place: OnStore) -> None:

@@ -25,6 +25,7 @@ class Scripted:
     def __init__(self, *told: Heard | TurnledgerError, turn: str | None = "turn_1") -> None:
         self._told = told
         self.turn = turn
+        self.is_asked = turn is not None
         self.stops = 0
         self.is_left = False
         self.cannot_stop: TurnledgerError | None = None
@@ -108,7 +109,7 @@ async def test_one_that_does_not_stop_is_left_at_the_second_press() -> None:
     assert (told.state, told.may_go_on, told.is_there) == (None, True, False)
 
 
-async def test_one_that_has_not_begun_is_left_at_once() -> None:
+async def test_one_that_was_not_asked_for_is_left_at_once() -> None:
     paper, answering = Paper(), Scripted(turn=None)
     presses = Presses()
     following = asyncio.ensure_future(Telling(paper.screen).follow(answering, presses))
