@@ -83,7 +83,7 @@ export class Chat {
     const { id, conversationKey = null, scope = null } = name;
     this.#goesByKey = id === undefined;
     if (this.#goesByKey && !conversationKey) {
-      throw errorOf("invalid_input", "Name the chat: its id, or a conversationKey.");
+      throw errorOf("invalid_input", "Name the chat: by id or conversationKey.");
     }
     this.#wire = wire;
     this.#id = id === undefined ? null : idOf("conv", id);

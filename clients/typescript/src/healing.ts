@@ -186,7 +186,8 @@ export function explained(problem: unknown, followed: Followed): unknown {
       problem.message += " The turn may still be running: send it again with the same idempotencyKey.";
     }
     // Refused for good: that is an end, too, if it is the turn that was refused, and not who asks for it.
-    if (!isRetryable && /^(4(?!0[13])|5)/.test(`${status}`)) followed.isFinished = true;
+    const isRefused = !isRetryable && problem.details.error && /^(4(?!0[13])|5)/.test(`${status}`);
+    if (isRefused) followed.isFinished = true;
   }
   return problem;
 }

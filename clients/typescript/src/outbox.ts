@@ -58,7 +58,7 @@ export class Outbox implements Recorder {
       this.#last = Math.max(this.#options.now(), this.#last + 1);
       this.#storage.setItem(name, JSON.stringify({ ...unsent, recordedAt: this.#last }));
     } catch (problem) {
-      throw errorOf("store_full", `There is no room for another unsent message: ${String(problem)}`);
+      throw errorOf("store_full", `No room for another message: ${String(problem)}`);
     }
   }
 
@@ -98,7 +98,7 @@ export class Outbox implements Recorder {
   async #send(client: Client, unsent: Unsent, options: { signal?: AbortSignal }): Promise<Answer> {
     if (this.#isSafe(unsent)) return client.resend(unsent, options).answer();
     const message =
-      "This message is older than servers remember: it may have been answered. Look at its chat, then forget it.";
+      "Older than servers remember: it may have been answered. Look at its chat, then forget it.";
     throw errorOf("outcome_unknown", message, { idempotencyKey: unsent.idempotencyKey });
   }
 

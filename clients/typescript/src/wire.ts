@@ -326,7 +326,8 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
   const facts = {
     status,
     requestId: headers.get("x-request-id"),
-    retryAfter: seconds >= 0 ? seconds * 1000 : null,
+    // Nobody is sent away for longer than a day: timers of weeks would be over at once.
+    retryAfter: seconds >= 0 ? Math.min(seconds * 1e3, 864e5) : null,
     isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
   const isAway = /50[234]/.test(`${status}`);

@@ -228,3 +228,22 @@ test("a storage that throws is an error of the tree; what is no message in it is
   await assert.rejects(chat.send("Hi"), errors.StoreError);
   server.done();
 });
+
+test("a message that no server has heard stays: who is not let in, or something between answers", async () => {
+  for (const answer of [
+    error(401, "token_expired"),
+    error(403, "not_allowed"),
+    { status: 302, headers: { location: "http://portal.test" } },
+    { status: 407, pieces: ["<html>"] },
+    { status: 200, headers: { "content-type": "text/html" }, pieces: ["<html>"] },
+  ]) {
+    const outbox = new Outbox(new Memory(), "ann");
+    const server = new ScriptedServer(answer);
+    await assert.rejects(server.client({ ...ONCE, outbox }).chats.open(CHAT).send("Hi"), errors.RequestFailed);
+    assert.equal(outbox.pending().length, 1, JSON.stringify(answer));
+  }
+  const outbox = new Outbox(new Memory(), "ann");
+  const server = new ScriptedServer(error(409, "conversation_busy"));
+  await assert.rejects(server.client({ ...ONCE, outbox }).chats.open(CHAT).send("Hi"), errors.ConversationBusy);
+  assert.equal(outbox.pending().length, 0);
+});

@@ -235,3 +235,10 @@ test("options that are undefined are left out, and a silence may be endless", as
   const patient = new Client("http://server.test", { fetch, timeouts: { silence: Infinity }, retries: { times: 0 } });
   assert.deepEqual(await patient.models(), []);
 });
+
+test("nobody is sent away for longer than a day", async () => {
+  for (const long of ["1e30", "Infinity"]) {
+    const sent = new ScriptedServer(error(503, "shutting_down", { "retry-after": long }));
+    await assert.rejects(sent.client().chats.open(CHAT).info(), { retryAfter: 86_400_000 });
+  }
+});

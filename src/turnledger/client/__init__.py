@@ -7,17 +7,14 @@ for event in chat.send("Hello", stream=True):
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-try:
-    import httpx2 as _httpx2  # noqa: F401
-except ModuleNotFoundError as missing:
-    if missing.name != "httpx2":
-        raise
+if find_spec("httpx2") is None:  # which is loaded with the first client
     raise ModuleNotFoundError(
         "turnledger.client needs one more package, httpx2. Install it with: pip install 'turnledger[client]'",
         name="httpx2",
-    ) from None
+    )
 
 from turnledger.client.pages import AsyncPages, Pages
 from turnledger.client.retrying import Pacing, Retries, Timeouts

@@ -63,7 +63,7 @@ def idempotency_key_of(options: AskOptions) -> str:
         return str(uuid.uuid4())
     if not given.strip():
         raise InvalidInput("An idempotency_key is a text that is not blank. Leave it out to have one made.")
-    return given
+    return sendable(given)
 
 
 def check(options: AskOptions) -> None:
@@ -104,6 +104,15 @@ def whole(request: Request) -> Request:
     assert request.body is not None  # noqa: S101 - it asks for a turn
     body = {**_fields.decode(request.body), "stream": False}
     return replace(request, headers={**request.headers, "accept": JSON_TYPE}, body=msgspec.json.encode(body))
+
+
+def sendable(text: str) -> str:
+    """The same text. Raises InvalidInput for one that no address and no header can have."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as problem:
+        raise InvalidInput(f"That text cannot be sent: it is no UTF-8, as {problem.reason}.") from None
+    return text
 
 
 def body_of(values: Mapping[str, Any]) -> bytes:

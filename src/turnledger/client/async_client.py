@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Self
-
-import httpx2
+from typing import TYPE_CHECKING, Self
 
 from turnledger.client.access_core import AccessCore
 from turnledger.client.async_access import AsyncShares, AsyncTokens
@@ -21,9 +19,11 @@ from turnledger.client.outbox import OutboxLike, recording
 from turnledger.client.pages import AsyncPages
 from turnledger.client.retrying import Pacing, Retries, Timeouts
 from turnledger.client.shapes import Change, ChatInfo, Hit, Model
-from turnledger.client.transport import Address
 from turnledger.errors import InvalidInput
 from turnledger.model.transfer_report import ImportReport
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 class AsyncClient:
@@ -45,6 +45,8 @@ class AsyncClient:
         """`http` is an httpx2.AsyncClient of your own, for proxies and certificates; it stays yours.
         `outbox` is the path of a file that remembers what was not sent to its end, also if the program
         crashes; see Outbox. It is opened where the block is entered, or with the first message."""
+        from turnledger.client.transport import Address  # which loads httpx2
+
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts())
         self._file = recording(outbox, self._address.base_url, api_key, opens=False)

@@ -7,13 +7,12 @@ import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
-import httpx2
-
+from turnledger.client.answers import Whole, head_of, is_stream
+from turnledger.client.problems import closed
 from turnledger.client.retrying import Pacing
-from turnledger.client.transport import PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
     READ,
     Broken,
@@ -33,6 +32,11 @@ from turnledger.client.wire import (
 )
 from turnledger.errors import TurnledgerError
 
+if TYPE_CHECKING:
+    import httpx2
+
+    from turnledger.client.transport import Address
+
 Result = TypeVar("Result")
 Given = TypeVar("Given")
 
@@ -48,13 +52,14 @@ class AsyncWire:
         note: Note | None = None,
     ) -> None:
         """`note` records what is sent; it may block."""
-        self._address = address
+        self.address = address
         self._sleep = pacing.sleep
         self._note = note
-        self._http = http or httpx2.AsyncClient(**address.http_options)
+        self._http = http or address.async_client()
         self._is_own = http is None
         self._closing = asyncio.Event()
         self._streams: WeakSet[AsyncStream[Any]] = WeakSet()
+        self._abandoned: set[asyncio.Task[None]] = set()
 
     async def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -81,14 +86,12 @@ class AsyncWire:
     async def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
         """Send a request; the response is left to be read where it is good."""
         try:
-            response = await self._http.send(self._build(request), stream=True)
+            response = await self._send(request)
             if is_stream(response):
-                return reply_of(response), response
-            try:
-                return reply_of(response, await response.aread()), None
-            finally:
-                await response.aclose()
-        except PROBLEMS as problem:
+                return head_of(response), response
+            outcome = await _whole(response)
+            return outcome if isinstance(outcome, Broken) else (outcome, None)
+        except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
             self._check_open()  # what httpx2 says of it, if it was closed in between
@@ -110,6 +113,17 @@ class AsyncWire:
         """Have a stream closed with the client."""
         self._streams.add(stream)
 
+    def abandon(self, response: httpx2.Response, loop: asyncio.AbstractEventLoop) -> None:
+        """Let go of what nobody can read any more. It is called by what collects garbage, in any thread."""
+
+        def close() -> None:
+            task = loop.create_task(response.aclose())
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
+
+        with suppress(RuntimeError):  # the loop is closed, and its connections with it
+            loop.call_soon_threadsafe(close)
+
     async def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
         self._closing.set()
@@ -124,34 +138,39 @@ class AsyncWire:
 
     async def _exchange(self, request: Request) -> Reply | Broken:
         try:
-            response = await self._http.send(self._build(request))
-            return reply_of(response, response.content)
-        except PROBLEMS as problem:
+            return await _whole(await self._send(request))
+        except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
             self._check_open()  # what httpx2 says of it, if it was closed in between
             raise
 
+    async def _send(self, request: Request) -> httpx2.Response:
+        # Whoever is somewhere else is not the one who was named: he is told nothing.
+        return await self._http.send(self._build(request), stream=True, follow_redirects=False)
+
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()
-        arguments = self._address.arguments(request)
+        arguments = self.address.arguments(request)
         if request.pieces is not None:
             arguments["content"] = _awaited(request.pieces())
         return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
         self._check_open()
-        return broken_by(problem)
+        return self.address.broken_by(problem)
 
 
 class AsyncStream(Generic[Given]):
     """Something that is told piece by piece: iterate it. One task at a time reads; leave the block, or
     close it, to let go of its connection."""
 
+    _response: httpx2.Response | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+
     def __init__(self, wire: AsyncWire, steps: Doing[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._response: httpx2.Response | None = None
         self._chunks: AsyncIterator[bytes] = _nothing()
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
@@ -159,6 +178,10 @@ class AsyncStream(Generic[Given]):
         self._closing = asyncio.Event()
         self._is_busy = False
         wire.enrol(self)
+
+    def __del__(self) -> None:
+        if self._response is not None and self._loop is not None:
+            self._wire.abandon(self._response, self._loop)
 
     def __aiter__(self) -> Self:
         return self
@@ -213,6 +236,8 @@ class AsyncStream(Generic[Given]):
             else:
                 await self._advance(None)
             return
+        if self._is_busy:
+            raise RuntimeError("Another task reads this stream; one at a time may.")
         self._is_busy = True
         try:
             outcome = await self._do(step)
@@ -256,6 +281,7 @@ class AsyncStream(Generic[Given]):
             return opened
         reply, self._response = opened
         if self._response is not None:
+            self._loop = asyncio.get_running_loop()
             is_plain = "content-encoding" not in reply.headers
             self._chunks = self._response.aiter_raw() if is_plain else self._response.aiter_bytes()
         return reply
@@ -263,14 +289,26 @@ class AsyncStream(Generic[Given]):
     async def _read(self) -> bytes | Broken:
         try:
             return await anext(self._chunks, b"")
-        except PROBLEMS as problem:
-            return broken_by(problem)
+        except self._wire.address.problems as problem:
+            return self._wire.address.broken_by(problem)
 
     async def _let_go(self) -> None:
         response, self._response = self._response, None
         if response is not None:
             self._chunks = _nothing()
             await response.aclose()
+
+
+async def _whole(response: httpx2.Response) -> Reply | Broken:
+    """Read all of an answer, and let go of its connection."""
+    whole = Whole(response)
+    try:
+        async for piece in response.aiter_bytes():
+            if not whole.add(piece):
+                break
+    finally:
+        await response.aclose()
+    return whole.outcome
 
 
 async def _awaited(pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -34,6 +34,7 @@ from turnledger.client.shapes import (
 )
 from turnledger.client.wire import JSON_TYPE, Doing, Request
 from turnledger.errors import (
+    BranchNotFound,
     ConversationNotFound,
     ConversationUnavailable,
     InvalidInput,
@@ -261,9 +262,20 @@ class ChatCore:
         return page.chat
 
     def turns_page(self, cursor: str | None, limit: int, *, branch: str | None) -> Doing[Page[Turn]]:
-        """Turns from the newest backwards."""
-        page = yield from self.read(None if cursor is None else int(cursor), limit, branch)
-        following = None if page.before is None else str(page.before)
+        """Turns from the newest backwards. Where no branch is named it is that of the first page, whatever
+        the chat shows by then: the cursor tells it."""
+        number, _, first = (cursor or "").partition(" ")
+        before = int(number) if number else None
+        try:
+            page = yield from self.read(before, limit, branch or first or None)
+        except BranchNotFound:
+            if not first:
+                raise
+            # It is gone; or this is a reader by a link, who sees what the chat shows, and names no branch.
+            page, first = (yield from self.read(before, limit)), ""
+        else:
+            first = first or (page.chat.branch or "" if cursor is None and branch is None else "")
+        following = None if page.before is None else f"{page.before} {first}".rstrip()
         return Page(tuple(reversed(page.turns)), following)
 
     def branches_page(self, cursor: str | None, limit: int) -> Doing[Page[Branch]]:

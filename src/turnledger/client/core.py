@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from turnledger.client.asking import AskOptions, body_of
+from turnledger.client.asking import AskOptions, body_of, sendable
 from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
 from turnledger.client.importing import Source, import_chats
@@ -192,7 +192,7 @@ def query_of(values: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
 def _word(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    return str(value)
+    return sendable(str(value))
 
 
 def _or_any(flag: bool | None) -> str:

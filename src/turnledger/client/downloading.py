@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from turnledger.client.problems import told_by
 from turnledger.client.retrying import Trying
-from turnledger.client.wire import READ, Broken, Doing, Give, Open, Pause, Reply, Request
+from turnledger.client.wire import MOST_BYTES, READ, Broken, Doing, Give, Open, Pause, Reply, Request
 from turnledger.errors import RequestFailed, ServerUnavailable
 
 FILES = ("application/x-ndjson", "text/markdown")
@@ -48,19 +48,21 @@ def _check(opened: Reply) -> None:
 
 
 def _lines() -> Doing[tuple[Broken | None, int]]:
-    count, rest = 0, list[bytes]()
+    count, rest = 0, bytearray()
     while True:
         chunk: bytes | Broken = yield READ
         if isinstance(chunk, Broken):
             return chunk, count
         if not chunk:
             if rest:
-                yield Give([b"".join(rest)])
+                yield Give([bytes(rest)])
             return None, count
         if b"\n" not in chunk:
-            rest.append(chunk)
+            rest += chunk
+            if len(rest) > MOST_BYTES:
+                raise RequestFailed("The server sends a line without end. Check the address.")
             continue
-        lines = b"".join((*rest, chunk)).splitlines(keepends=True)
-        rest = [] if lines[-1].endswith(b"\n") else [lines.pop()]
+        lines = (bytes(rest) + chunk).splitlines(keepends=True)
+        rest = bytearray() if lines[-1].endswith(b"\n") else bytearray(lines.pop())
         count += len(lines)
         yield Give(lines)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import TypeAlias
 
+from turnledger.client.wire import MOST_BYTES
+from turnledger.errors import RequestFailed
+
 SentEvent: TypeAlias = tuple[bytes, bytes, bytes]
 """The id of an event, its kind and its data. A block that has no more than an id is one, too."""
 
@@ -20,10 +23,12 @@ class EventParser:
         self._pieces: list[bytes] = []
         self._last = b""
         """The last byte of the pieces."""
+        self._length = 0
+        """Of the pieces."""
         self._is_in_line_end = False
 
     def feed(self, chunk: bytes) -> list[SentEvent]:
-        """The events that this piece completes."""
+        """The events that this piece completes. Raises RequestFailed for one without end."""
         if not self._pieces and not self._is_in_line_end and (match := _ONE_EVENT.fullmatch(chunk)):
             id, kind, data = match.groups()
             return [(id, kind, data)]
@@ -33,16 +38,22 @@ class EventParser:
         if pieces or chunk[-2:] != b"\n\n":
             if b"\n\n" not in (self._last + chunk if pieces else chunk):
                 if chunk:
-                    pieces.append(chunk)
-                    self._last = chunk[-1:]
+                    self._hold(chunk)
                 return []
             whole = b"".join((*pieces, chunk))
             pieces.clear()
+            self._length = 0
             chunk, _, rest = whole.rpartition(b"\n\n")
             if rest:
-                pieces.append(rest)
-                self._last = rest[-1:]
+                self._hold(rest)
         return [event for block in chunk.split(b"\n\n") if (event := _event_of(block)) is not None]
+
+    def _hold(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+        self._last = piece[-1:]
+        self._length += len(piece)
+        if self._length > MOST_BYTES:
+            raise RequestFailed("The server sends an event without end. Check the address.")
 
     def _with_plain_line_ends(self, chunk: bytes) -> bytes:
         if self._is_in_line_end and chunk.startswith(b"\n"):

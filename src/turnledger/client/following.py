@@ -14,7 +14,15 @@ from typing import Any
 import msgspec
 
 from turnledger.client.event_parser import EventParser, SentEvent
-from turnledger.client.problems import OF_THE_PROCESS, Told, failed_with, like, told_by, told_in_stream
+from turnledger.client.problems import (
+    OF_THE_PROCESS,
+    Told,
+    failed_with,
+    is_of_a_stranger,
+    like,
+    told_by,
+    told_in_stream,
+)
 from turnledger.client.retrying import Retries, Trying
 from turnledger.client.shapes import TurnRestarted
 from turnledger.client.wire import (
@@ -47,6 +55,9 @@ from turnledger.model.ids import ConversationId, TurnId
 
 _events = msgspec.json.Decoder[Event](Event)
 FORBIDDEN = 403
+_MOST_DIGITS = 19
+"""No turn has as many events as would fill the number of one."""
+_GARBLED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_SERVER = "What answers at this address is no Turnledger server. Check the address."
 _PROCESS_FAILED = "the process that ran the turn ended"
 
@@ -127,7 +138,8 @@ class Following:
             yield from self._until_known()
         except TurnledgerError as problem:
             # Of what cannot be reached, or was told to come back, the end is not known.
-            if self._is_given_up or _is_elsewhere(problem):
+            is_unheard = isinstance(problem, NotAdmitted | TokenRefused) or is_of_a_stranger(problem)
+            if self._is_given_up or is_unheard:
                 yield Keep(idempotency_key, self._was_answered or self._may_have_arrived)
             else:
                 yield from self._forgotten()
@@ -293,7 +305,7 @@ class Following:
                 return told_in_stream(data, self._request_id)
             if not data:
                 continue
-            number = int(id) if id.isdigit() else 0
+            number = int(id) if id.isdigit() and len(id) < _MOST_DIGITS else 0
             if number <= self._last:
                 if kind == b"turn.finished" and self._last > self._after:
                     return self._told_too_much(data, given)
@@ -305,7 +317,7 @@ class Following:
             except msgspec.ValidationError:
                 self._last = number  # a kind of event that this client does not know yet
                 continue
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except _GARBLED:
                 return Broken("an event in the stream is garbled")
             if type(event) is TextDelta:
                 self._texts.append(event.text)
@@ -338,7 +350,7 @@ class Following:
         was kept. That is told from the beginning, or if nothing was kept it is asked for again."""
         try:
             event = _events.decode(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except _GARBLED:
             return Broken("an event in the stream is garbled")
         if type(event) is TurnFinished and self._ended(event) is None:
             self.finished = self._error = None  # once more, behind what comes before it
@@ -364,12 +376,3 @@ class Following:
         # A turn that died with its process told more than was written down: reading on finds nothing there.
         self._asks = self._request is not None
         return Broken("the stream ended before the turn did")
-
-
-def _is_elsewhere(problem: TurnledgerError) -> bool:
-    """Whether it is not the turn that was refused: who asks was not let in, or no Turnledger server spoke."""
-    if isinstance(problem, NotAdmitted | TokenRefused):
-        return True
-    if problem.status is None:
-        return problem.code == RequestFailed.code
-    return problem.status < 400

@@ -9,13 +9,15 @@ from turnledger.client.problems import Told, told_by, told_in_stream
 from turnledger.client.retrying import Retries, Trying
 from turnledger.client.shapes import Change, decoded
 from turnledger.client.wire import READ, Broken, Doing, Give, Open, Pause, Reply, Request
-from turnledger.errors import RequestFailed, ServerUnavailable
+from turnledger.errors import InvalidInput, RequestFailed, ServerUnavailable
 
 
 class Listening:
     """One listener. It goes on behind the last change that it heard, whatever breaks."""
 
     def __init__(self, trying: Trying, retries: Retries, after: str | None) -> None:
+        if after is not None and not _is_header(after):
+            raise InvalidInput("after is the position of a change, or as_of of a page, as it was told.")
         self.position = after
         self._trying = trying
         self._retries = retries
@@ -70,8 +72,8 @@ class Listening:
 
     def _change_of(self, event: SentEvent) -> Change | None:
         id, _, data = event
-        if id:
-            self.position = id.decode("ascii", "replace")
+        if id and _is_header(told := id.decode("utf-8", "replace")):
+            self.position = told
         if not data:
             return None  # it only says how far everything was told
         return replace(decoded(Change, data), position=self.position or "")
@@ -83,7 +85,12 @@ class Listening:
         if seconds is not None:
             return seconds
         if self._has_heard and self._retries.times and not is_hopeless:
-            return max(self._retries.most, asked or 0.0)  # who listens waits for the server to come back
+            return self._trying.longest(asked)  # who listens waits for the server to come back
         if isinstance(trouble, Told):
             raise trouble.error
         raise ServerUnavailable(f"The server was not heard: {trouble.reason}. Check that it runs there.")
+
+
+def _is_header(position: str) -> bool:
+    """Whether it can be sent as one."""
+    return position.isascii() and position.isprintable()

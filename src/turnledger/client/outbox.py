@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
 from turnledger.client.following import FORBIDDEN, Following
+from turnledger.client.problems import is_of_a_stranger
 from turnledger.client.shapes import Answer
 from turnledger.client.unsent import Outbox, Unsent
 from turnledger.client.wire import Request
@@ -61,7 +62,8 @@ def is_end(problem: TurnledgerError) -> bool:
     chat only, or with one model."""
     if isinstance(problem, NotAdmitted):
         return problem.status != FORBIDDEN
-    return isinstance(problem, ServerUnavailable) or problem.code == "client_closed"
+    is_unheard = isinstance(problem, ServerUnavailable) or is_of_a_stranger(problem)
+    return is_unheard or problem.code == "client_closed"
 
 
 def there_is_none() -> InvalidInput:

@@ -12,6 +12,7 @@ from turnledger.client.wire import Reply
 from turnledger.errors import RequestFailed, TurnledgerError
 from turnledger.model.attempt import Failure
 
+DAY = 86400.0
 RETRYABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 OF_THE_MODEL = frozenset({errors.MalformedAnswer.code, errors.TurnFailed.code, errors.EmptyTurn.code})
 _FOR_GOOD = frozenset(
@@ -20,6 +21,8 @@ _FOR_GOOD = frozenset(
 """What a server tells without a status, in a stream, and no repetition mends."""
 _NOT_LET_IN = frozenset({"missing_token", "invalid_token", "token_revoked", "token_expired"})
 """What a server tells in a stream to who is shown the door."""
+_NO_WORD = "status_"
+"""How the codes begin of answers that have none."""
 _PASSING_TYPES = frozenset({"server_error", "rate_limit_error"})
 OF_THE_PROCESS = frozenset(
     {
@@ -123,7 +126,7 @@ def told_by(reply: Reply) -> Told:
         said = _bodies.decode(reply.body).error
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         said = _Error()
-    code = str(said.code or f"status_{reply.status}")
+    code = str(said.code or f"{_NO_WORD}{reply.status}")
     message = said.message or (
         f"The server answered with status {reply.status}, in no words of Turnledger. "
         "Check the address, and what stands between."
@@ -168,6 +171,19 @@ def like(told: TurnledgerError, error: TurnledgerError) -> TurnledgerError:
     return error
 
 
+def is_of_a_stranger(problem: TurnledgerError) -> bool:
+    """Whether it was told in no words of Turnledger's: something stands between, and no server has heard what
+    was asked."""
+    return problem.code == RequestFailed.code or problem.code.startswith(_NO_WORD)
+
+
+def closed() -> TurnledgerError:
+    """What is raised where the client was closed."""
+    error = RequestFailed("The client was closed. What it had asked for may still be running.")
+    error.code = "client_closed"  # type: ignore[misc]
+    return error
+
+
 def is_of_the_model(code: str) -> bool:
     """Whether it says that the model gave no whole answer: asking again costs, and is for the caller."""
     return code.startswith("model_") or code in OF_THE_MODEL
@@ -175,6 +191,6 @@ def is_of_the_model(code: str) -> bool:
 
 def _seconds(retry_after: str | None) -> float | None:
     try:
-        return max(0.0, float(retry_after)) if retry_after else None
+        return min(max(0.0, float(retry_after)), DAY) if retry_after else None
     except ValueError:
         return None  # a date: nothing that speaks Turnledger sends one

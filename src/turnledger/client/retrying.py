@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import random
+import os
 import time
 from collections.abc import Awaitable, Callable
 
@@ -22,7 +22,7 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     """Without a byte that the server takes."""
 
     def __post_init__(self) -> None:
-        if min(self.connect, self.silence, self.write) <= 0:
+        if not all(seconds > 0 for seconds in (self.connect, self.silence, self.write)):
             raise InvalidInput("Timeouts are seconds above zero.")
 
 
@@ -39,15 +39,20 @@ class Retries(Struct, frozen=True, kw_only=True):
     """Seconds from the first failure after which no repetition is begun."""
 
     def __post_init__(self) -> None:
-        if self.times < 0 or min(self.first, self.most, self.patience) < 0:
+        if not all(each >= 0 for each in (self.times, self.first, self.most, self.patience)):
             raise InvalidInput("Retries are counts and seconds, none below zero.")
+
+
+def _chance() -> float:
+    """A number from 0 up to 1. To load `random` takes longer than to ask the system now and then."""
+    return int.from_bytes(os.urandom(6)) / 2**48
 
 
 class Pacing(Struct, frozen=True, kw_only=True):
     """Where time and chance come from. Tests give their own, and never wait."""
 
     now: Callable[[], float] = time.monotonic
-    chance: Callable[[], float] = random.random
+    chance: Callable[[], float] = _chance
     sleep: Callable[[float], Awaitable[None] | None] | None = None
     """None: wait until the time is over, or the client is closed."""
 
@@ -72,8 +77,18 @@ class Trying:
         if self.failed > self._retries.times:
             return None
         longest = min(self._retries.most, self._retries.first * 2.0 ** min(self.failed - 1, 30))
-        # Clients that lost one server at once shall not come back all at once.
-        seconds = longest * (0.5 + self._pacing.chance() / 2)
-        if asked is not None:
-            seconds = max(asked, seconds)
+        seconds = self._scattered(longest, asked)
         return None if now - self._since + seconds > self._retries.patience else seconds
+
+    def longest(self, asked: float | None = None) -> float:
+        """How long to wait each time, for who does not give up."""
+        return self._scattered(self._retries.most, asked)
+
+    def _scattered(self, seconds: float, asked: float | None) -> float:
+        """Clients that lost one server at once, or were told the same time by it, shall not come back all at
+        once: shorter than planned by chance, longer than was asked for."""
+        chance = self._pacing.chance()
+        seconds *= 0.5 + chance / 2
+        if asked is None:
+            return seconds
+        return max(seconds, asked + min(asked / 2, self._retries.most) * (1 - chance))

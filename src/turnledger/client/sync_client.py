@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Self
-
-import httpx2
+from typing import TYPE_CHECKING, Self
 
 from turnledger.client.access_core import AccessCore
 from turnledger.client.chat_core import ChatCore
@@ -20,9 +18,11 @@ from turnledger.client.sync_access import Shares, Tokens
 from turnledger.client.sync_chat import Chat
 from turnledger.client.sync_outbox import UnsentMessages
 from turnledger.client.sync_wire import Stream, SyncWire
-from turnledger.client.transport import Address
 from turnledger.errors import InvalidInput
 from turnledger.model.transfer_report import ImportReport
+
+if TYPE_CHECKING:
+    import httpx2
 
 
 class Client:
@@ -44,6 +44,8 @@ class Client:
         """`http` is an httpx2.Client of your own, for proxies and certificates; it stays yours.
         `outbox` is the path of a file that remembers what was not sent to its end, also if the program
         crashes; see Outbox."""
+        from turnledger.client.transport import Address  # which loads httpx2
+
         pacing = pacing or Pacing()
         self._address = Address(base_url, api_key, timeouts or Timeouts())
         self._file = recording(outbox, self._address.base_url, api_key)

@@ -7,13 +7,12 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakSet
 
-import httpx2
-
+from turnledger.client.answers import Whole, head_of, is_stream
+from turnledger.client.problems import closed
 from turnledger.client.retrying import Pacing
-from turnledger.client.transport import PROBLEMS, Address, broken_by, closed, is_stream, reply_of
 from turnledger.client.wire import (
     READ,
     Broken,
@@ -33,6 +32,11 @@ from turnledger.client.wire import (
 )
 from turnledger.errors import TurnledgerError
 
+if TYPE_CHECKING:
+    import httpx2
+
+    from turnledger.client.transport import Address
+
 Result = TypeVar("Result")
 Given = TypeVar("Given")
 
@@ -44,14 +48,15 @@ class SyncWire:
         self, address: Address, pacing: Pacing, http: httpx2.Client | None = None, note: Note | None = None
     ) -> None:
         """`note` records what is sent."""
-        self._address = address
+        self.address = address
         self._sleep = pacing.sleep
         self._note = note
-        self._http = http or httpx2.Client(**address.http_options)
+        self._http = http or address.client()
         self._is_own = http is None
         self._waking = threading.Condition()
         self._is_closed = False
         self._streams: WeakSet[Stream[Any]] = WeakSet()
+        self._abandoned: deque[httpx2.Response] = deque()
 
     def run(self, doing: Doing[Result]) -> Result:
         """Do something that gives nothing on its way."""
@@ -78,14 +83,12 @@ class SyncWire:
     def open(self, request: Request) -> tuple[Reply, httpx2.Response | None] | Broken:
         """Send a request; the response is left to be read where it is good."""
         try:
-            response = self._http.send(self._build(request), stream=True)
+            response = self._send(request)
             if is_stream(response):
-                return reply_of(response), response
-            try:
-                return reply_of(response, response.read()), None
-            finally:
-                response.close()
-        except PROBLEMS as problem:
+                return head_of(response), response
+            outcome = _whole(response)
+            return outcome if isinstance(outcome, Broken) else (outcome, None)
+        except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
             self._check_open()  # what httpx2 says of it, if it was closed in between
@@ -110,8 +113,15 @@ class SyncWire:
         with self._waking:
             self._streams.add(stream)
 
+    def abandon(self, response: httpx2.Response) -> None:
+        """Let go of what nobody can read any more. Nothing is locked here, as it is called by what collects
+        garbage, within whatever holds locks: it is over for the server now, and closed with the next use."""
+        _hang_up(response)
+        self._abandoned.append(response)
+
     def close(self) -> None:
         """Wake all who wait or read, and close the connections."""
+        self._close_abandoned()
         with self._waking:
             self._is_closed = True
             self._waking.notify_all()
@@ -127,41 +137,57 @@ class SyncWire:
 
     def _exchange(self, request: Request) -> Reply | Broken:
         try:
-            response = self._http.send(self._build(request))
-            return reply_of(response, response.content)
-        except PROBLEMS as problem:
+            return _whole(self._send(request))
+        except self.address.problems as problem:
             return self._broken(problem)
         except RuntimeError:
             self._check_open()  # what httpx2 says of it, if it was closed in between
             raise
 
+    def _close_abandoned(self) -> None:
+        with suppress(IndexError):
+            while True:
+                self._abandoned.popleft().close()
+
+    def _send(self, request: Request) -> httpx2.Response:
+        # Whoever is somewhere else is not the one who was named: he is told nothing.
+        return self._http.send(self._build(request), stream=True, follow_redirects=False)
+
     def _build(self, request: Request) -> httpx2.Request:
         self._check_open()
-        arguments = self._address.arguments(request)
+        if self._abandoned:
+            self._close_abandoned()
+        arguments = self.address.arguments(request)
         if request.pieces is not None:
             arguments["content"] = request.pieces()
         return self._http.build_request(**arguments)
 
     def _broken(self, problem: Exception) -> Broken:
         self._check_open()
-        return broken_by(problem)
+        return self.address.broken_by(problem)
 
 
 class Stream(Generic[Given]):
-    """Something that is told piece by piece: iterate it. One thread at a time reads; leave the block, or
-    close it, to let go of its connection."""
+    """Something that is told piece by piece: iterate it. Leave the block, or close it, to let go of its
+    connection. Threads that read the same one get each piece once between them."""
+
+    _response: httpx2.Response | None = None
 
     def __init__(self, wire: SyncWire, steps: Doing[None]) -> None:
         self._wire = wire
         self._steps = steps
-        self._response: httpx2.Response | None = None
         self._chunks: Iterator[bytes] = iter(())
         self._given: deque[Given] = deque()
         self._step: Step | None = next(steps)
         self._error: BaseException | None = None
         self._is_closed = False
-        self._is_busy = False
+        self._in_it = threading.Lock()
+        """Held by who takes a step, or closes."""
         wire.enrol(self)
+
+    def __del__(self) -> None:
+        if self._response is not None:
+            self._wire.abandon(self._response)
 
     def __iter__(self) -> Self:
         return self
@@ -171,7 +197,10 @@ class Stream(Generic[Given]):
             if self._step is None:
                 self._end()
             self._go()
-        return self._given.popleft()
+        try:
+            return self._given.popleft()
+        except IndexError:  # another thread has closed it, or has taken this one
+            return self.__next__()
 
     def __enter__(self) -> Self:
         return self
@@ -182,15 +211,18 @@ class Stream(Generic[Given]):
     def close(self) -> None:
         """Read no more, from any thread. What was asked for goes on, unless it was asked for otherwise."""
         self._is_closed = True
-        if self._is_busy:
-            # Another thread is in it, and lets go of everything itself once it is woken.
+        if not self._in_it.acquire(blocking=False):
+            # Another thread is in it, and closes it once it is woken.
             self._wire.wake()
-            _wake_reader(self._response)
+            _hang_up(self._response)
             return
-        self._step = None
-        self._given.clear()
-        self._steps.close()
-        self._let_go()
+        try:
+            self._step = None
+            self._given.clear()
+            self._steps.close()
+            self._let_go()
+        finally:
+            self._in_it.release()
 
     def _fail(self, error: TurnledgerError) -> None:
         """Close it, and have its reader told why, if there was more to read."""
@@ -208,35 +240,33 @@ class Stream(Generic[Given]):
 
     def _go(self) -> None:
         """Run the step that is next."""
-        step = self._step
-        if isinstance(step, Give):
-            self._given.extend(step.given)
-            if step.then_read:
-                self._step = READ
-            else:
-                self._advance(None)
-            return
-        self._is_busy = True
         try:
-            outcome = self._do(step)
+            with self._in_it:
+                step = self._step
+                if isinstance(step, Give):
+                    self._given.extend(step.given)
+                    if step.then_read:
+                        self._step = READ
+                    else:
+                        self._advance(None)
+                elif step is not None:
+                    outcome = self._do(step)
+                    if not self._is_closed:
+                        self._advance(outcome)
         except BaseException:
-            self._is_busy = False
             self.close()
             raise
-        self._is_busy = False
         if self._is_closed:
-            self.close()
-        else:
-            self._advance(outcome)
+            self.close()  # who closed it found this thread in it
 
-    def _do(self, step: Step | None) -> Any:
+    def _do(self, step: Step) -> Any:
         if step is READ:
             return self._read()
         if isinstance(step, Open):
             return self._open(step.request)
         if isinstance(step, Pause):
             return self._wire.pause(step.seconds, lambda: self._is_closed)
-        return None if step is None else self._wire.do(step)
+        return self._wire.do(step)
 
     def _advance(self, outcome: Any) -> None:
         try:
@@ -266,8 +296,8 @@ class Stream(Generic[Given]):
     def _read(self) -> bytes | Broken:
         try:
             return next(self._chunks, b"")
-        except PROBLEMS as problem:
-            return broken_by(problem)
+        except self._wire.address.problems as problem:
+            return self._wire.address.broken_by(problem)
 
     def _let_go(self) -> None:
         response, self._response = self._response, None
@@ -276,9 +306,24 @@ class Stream(Generic[Given]):
             response.close()
 
 
-def _wake_reader(response: httpx2.Response | None) -> None:
-    """End the reading of another thread: to close what it waits for would not wake it."""
-    stream = None if response is None else response.extensions.get("network_stream")
+def _whole(response: httpx2.Response) -> Reply | Broken:
+    """Read all of an answer, and let go of its connection."""
+    whole = Whole(response)
+    try:
+        for piece in response.iter_bytes():
+            if not whole.add(piece):
+                break
+    finally:
+        response.close()
+    return whole.outcome
+
+
+def _hang_up(response: httpx2.Response | None) -> None:
+    """End the connection for who waits at it: to close it would not wake another thread. One that was read to
+    its end is left alone: its connection may be that of another request by now."""
+    if response is None or response.is_closed:
+        return
+    stream = response.extensions.get("network_stream")
     connection = None if stream is None else stream.get_extra_info("socket")
     if connection is not None:
         with suppress(OSError):

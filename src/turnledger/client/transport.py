@@ -1,16 +1,19 @@
-"""What both edges tell httpx2, and hear from it, alike."""
+"""What both edges tell httpx2, and hear from it, alike.
+
+To load httpx2 takes as long as all else of a client, so this is loaded with the first one that is made. The
+edges reach it by the Address that they are given.
+"""
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
 from typing import Any
 
 import httpx2
 
 from turnledger.client.retrying import Timeouts
-from turnledger.client.wire import Broken, Reply, Request
-from turnledger.errors import InvalidInput, RequestFailed, TurnledgerError
+from turnledger.client.wire import Broken, Request
+from turnledger.errors import InvalidInput
 
 _NEVER_LEFT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.UnsupportedProtocol)
 _HOPELESS = (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.TooManyRedirects)
@@ -23,6 +26,8 @@ drop them."""
 
 class Address:
     """Where the server is, and what every request to it carries."""
+
+    problems = PROBLEMS
 
     def __init__(self, base_url: str, api_key: str | None, timeouts: Timeouts) -> None:
         self.base_url = _checked(base_url)
@@ -61,6 +66,19 @@ class Address:
             arguments["content"] = request.body
         return arguments
 
+    @staticmethod
+    def broken_by(problem: Exception) -> Broken:
+        """What is left of a request that httpx2 gave up."""
+        return broken_by(problem)
+
+    def client(self) -> httpx2.Client:
+        """Connections to it, for threads."""
+        return httpx2.Client(**self.http_options)
+
+    def async_client(self) -> httpx2.AsyncClient:
+        """Connections to it, for tasks."""
+        return httpx2.AsyncClient(**self.http_options)
+
 
 def _checked(base_url: str) -> str:
     try:
@@ -82,16 +100,6 @@ def _checked_api_key(api_key: str) -> str:
     return api_key
 
 
-def reply_of(response: httpx2.Response, body: bytes = b"") -> Reply:
-    headers: Mapping[str, str] = response.headers
-    return Reply(response.status_code, headers, body)
-
-
-def is_stream(response: httpx2.Response) -> bool:
-    """Whether the body is left to be read piece by piece."""
-    return response.status_code == 200
-
-
 def broken_by(problem: Exception) -> Broken:
     """What is left of a request that httpx2 gave up."""
     words = str(problem) or type(problem).__name__
@@ -109,10 +117,3 @@ def _is_untrusted(problem: BaseException | None) -> bool:
             return True
         problem = problem.__cause__ or problem.__context__
     return False
-
-
-def closed() -> TurnledgerError:
-    """What is raised where the client was closed."""
-    error = RequestFailed("The client was closed. What it had asked for may still be running.")
-    error.code = "client_closed"  # type: ignore[misc]
-    return error

@@ -111,4 +111,6 @@ Note: TypeAlias = Callable[[Record | Keep | Forget], None]
 """Does what these say."""
 
 READ = Read()
+MOST_BYTES = 256 * 1024 * 1024
+"""Of an answer, an event or a line: many times what a server lets into a turn. What has more has no end."""
 JSON_TYPE = "application/json"

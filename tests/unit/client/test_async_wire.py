@@ -62,3 +62,25 @@ async def test_a_cancelled_reader_lets_go_of_its_connection() -> None:
             with pytest.raises(asyncio.CancelledError):
                 await sending
             assert await asyncio.to_thread(server.left.wait, WAIT)
+
+
+async def test_a_stream_that_nobody_read_and_nobody_has_any_more_lets_go_of_its_connection() -> None:
+    with loopback(*WHOLE[:2], holds=True) as server:
+        async with AsyncClient(server.url, model="demo") as client:
+            await client.chats.open(CHAT).send("Hi", stream=True)
+            assert await asyncio.to_thread(server.left.wait, WAIT)
+            assert not client._wire._http._transport._pool.connections  # type: ignore[attr-defined]
+
+
+async def test_a_task_that_reads_what_another_one_reads_does_it_no_harm() -> None:
+    with loopback(*WHOLE[:2], holds=True) as server:
+        async with AsyncClient(server.url, model="demo") as client:
+            stream = await client.chats.open(CHAT).send("Hi", stream=True)
+            assert [(await anext(stream)).number for _ in range(2)] == [1, 2]  # type: ignore[union-attr]
+            reading = asyncio.ensure_future(anext(stream, None))
+            await asyncio.sleep(0)
+            with pytest.raises(RuntimeError, match="Another task"):
+                await anext(stream)
+            assert not reading.done()
+            await stream.close()
+            assert await reading is None

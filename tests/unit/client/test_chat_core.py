@@ -32,6 +32,8 @@ COMMITTED = {"id": TURN, "number": 1, "kind": "completed", "parent": None, "inpu
 WHOLE = (started(), text(2, "Hello"), finished(3))
 FOUND = told({"data": [INFO], "next": None})
 
+OTHER_BRANCH = "branch_01890000000070008000000000000009"
+
 
 def chat(script: Script, id: str | None = CHAT, **named: Any) -> ChatCore:
     client = ClientCore("demo", script.retries, script.pacing)
@@ -174,6 +176,34 @@ def test_pages_of_turns_go_backwards() -> None:
     assert ([turn.number for turn in last], last.next) == ([1], None)
     assert dict(script.asked[0].query) == {"limit": "2", "branch": BRANCH}
     assert dict(script.asked[1].query) == {"before": "2", "limit": "2"}
+
+
+def test_pages_of_turns_stay_on_the_branch_of_the_first() -> None:
+    script = Script(
+        told({**INFO, "turns": [{**COMMITTED, "number": 2}], "before": 2, "attempts": []}),
+        told({**INFO, "branch": OTHER_BRANCH, "turns": [COMMITTED], "before": None, "attempts": []}),
+    )
+    this = chat(script)
+    first = script.play(this.turns_page(None, 1, branch=None))
+    script.play(this.turns_page(first.next, 1, branch=None))
+    assert dict(script.asked[0].query) == {"limit": "1"}
+    assert dict(script.asked[1].query) == {"before": "2", "limit": "1", "branch": BRANCH}
+
+
+def test_pages_of_turns_go_on_where_the_branch_is_not_for_who_reads() -> None:
+    turns = [{**COMMITTED, "number": 2}]
+    script = Script(
+        refused(404, "branch_not_found"),
+        told({**INFO, "turns": turns, "before": 2, "attempts": []}),
+        told({**INFO, "turns": [COMMITTED], "before": None, "attempts": []}),
+    )
+    this = chat(script)
+    second = script.play(this.turns_page(f"3 {BRANCH}", 1, branch=None))
+    script.play(this.turns_page(second.next, 1, branch=None))
+    assert [dict(asked.query).get("branch") for asked in script.asked] == [BRANCH, None, None]
+    with pytest.raises(errors.BranchNotFound):
+        named = Script(refused(404, "branch_not_found"))
+        named.play(chat(named).turns_page("3", 1, branch=BRANCH))
 
 
 def test_what_is_not_in_the_history_is_read_beside_it() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.unit.client.scripted import CHAT, CUT, INFO, TURN, Script, refused, told
 from turnledger import errors
+from turnledger.client.chat_core import ChatCore
 from turnledger.client.core import ClientCore
 
 
@@ -126,3 +127,13 @@ def test_of_several_models_one_must_be_named() -> None:
 def test_lookups_are_repeated() -> None:
     script = Script(CUT, refused(503, "shutting_down"), models("demo"))
     assert [model.id for model in script.play(core(script).models())] == ["demo"]
+
+
+def test_text_that_cannot_be_sent_is_refused_here() -> None:
+    """Half of a pair of UTF-16: it comes from JavaScript, or from names of files."""
+    script = Script()
+    core = ClientCore("demo", script.retries, script.pacing)
+    with pytest.raises(errors.InvalidInput, match="UTF-8"):
+        script.play(core.search_page(None, 5, q="\ud800", scope=None))
+    with pytest.raises(errors.InvalidInput, match="UTF-8"):
+        ChatCore(core, CHAT).send("Hi", {"idempotency_key": "\ud800"})

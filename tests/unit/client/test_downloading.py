@@ -6,6 +6,7 @@ import pytest
 
 from tests.unit.client.scripted import CUT, Script, Streamed, file, refused
 from turnledger import errors
+from turnledger.client import downloading
 from turnledger.client.downloading import download
 from turnledger.client.wire import Request
 
@@ -59,3 +60,11 @@ def test_in_the_end_it_is_given_up() -> None:
         lines(Script(*[CUT] * 5))
     with pytest.raises(errors.ServerUnavailable):
         lines(Script(*[refused(503, "shutting_down")] * 5))
+
+
+def test_a_line_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(downloading, "MOST_BYTES", 1000)
+    script = Script(file(b"one\n", *[b"x" * 400] * 3))
+    with pytest.raises(errors.RequestFailed, match="without end"):
+        lines(script)
+    assert script.given == [b"one\n"]

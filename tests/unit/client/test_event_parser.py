@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from turnledger.client import event_parser
 from turnledger.client.event_parser import EventParser, SentEvent
+from turnledger.errors import RequestFailed
 
 STREAM = (
     b"id: 1\nevent: turn.started\ndata: {}\n\n"
@@ -58,3 +60,17 @@ def test_a_long_event_in_many_pieces_is_joined_once() -> None:
     assert all(held is piece for held in parser._pieces[1:])  # joined for each of them, it would be quadratic
     ((_, _, data),) = parser.feed(b"\n\n")
     assert len(data) == 1_000_000
+
+
+def test_an_event_without_end_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(event_parser, "MOST_BYTES", 1000)
+    parser = EventParser()
+    whole = b"data: " + b"x" * 90 + b"\n\n"
+    assert (
+        len([event for _ in range(50) for event in parser.feed(whole[:50]) + parser.feed(whole[50:])]) == 50
+    )
+    parser.feed(b"data: ")
+    for _ in range(9):
+        parser.feed(b"x" * 100)
+    with pytest.raises(RequestFailed, match="without end"):
+        parser.feed(b"x" * 100)

@@ -443,6 +443,10 @@ def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() ->
     assert paths(script) == ["POST", "GET 2", "POST", "POST"]
 
 
+LOGIN_PAGE = Streamed({"content-type": "text/html"}, [b"<html>"])
+"""Of something that stands between: what it refuses, no server has heard."""
+
+
 @pytest.mark.parametrize(
     ("answers", "notes"),
     [
@@ -455,8 +459,9 @@ def test_who_may_run_turns_and_not_read_them_hears_the_rest_by_asking_again() ->
         ((refused(503, "store_unavailable"),) * 5, ["record k", "keep k as tried"]),
         ((refused(429, "queue_full"),) * 5, ["record k", "keep k as tried"]),
         ((refused(401, "token_expired"),), ["record k", "keep k as tried"]),
-        ((Streamed({"content-type": "text/html"}, [b"<p>Log in</p>"]),), ["record k", "keep k as tried"]),
-        ((Reply(302, {"location": "/login"}, b""),), ["record k", "keep k as tried"]),
+        ((LOGIN_PAGE,), ["record k", "keep k as tried"]),
+        ((Reply(302, {"location": "http://portal.example/"}),), ["record k", "keep k as tried"]),
+        ((Reply(407, {}, b"<html>"),), ["record k", "keep k as tried"]),
     ],
 )
 def test_what_is_sent_is_noted_until_its_end_is_known(answers: tuple[Any, ...], notes: list[str]) -> None:
@@ -562,3 +567,16 @@ def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> 
     following.stop_when_begun(stop)
     assert followed(script, following) == ["started", "kept"]
     assert stopped == [TURN]
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        b"id: 2\nevent: item.done\ndata: %s\n\n" % (b'{"type":"item.done","item":' + b"[" * 100_000),
+        b"id: " + b"9" * 5000 + b"\nevent: text.delta\ndata: {}\n\n",
+    ],
+    ids=["deep", "long"],
+)
+def test_nonsense_in_a_stream_is_as_good_as_a_cut(nonsense: bytes) -> None:
+    script = Script(begun(WHOLE[0], nonsense), begun(*WHOLE))
+    assert followed(script) == TOLD

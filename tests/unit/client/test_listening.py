@@ -9,7 +9,7 @@ import pytest
 from tests.unit.client.scripted import CHAT, CUT, UNREACHED, Script, error_event, reading, refused
 from turnledger import errors
 from turnledger.client.listening import Listening
-from turnledger.client.retrying import Retries
+from turnledger.client.retrying import Pacing, Retries
 
 GONE = refused(410, "gone_for_good")
 
@@ -85,3 +85,22 @@ def test_without_retries_the_first_break_is_the_end() -> None:
     script = Script(reading(change("a", "start"), end=CUT), retries=Retries(times=0))
     with pytest.raises(errors.ServerUnavailable):
         script.play(Listening(script.trying(), script.retries, None).steps())
+
+
+def test_those_who_wait_for_one_server_do_not_come_all_at_once() -> None:
+    script = Script(reading(change("a", "start"), end=CUT), *[UNREACHED] * 9, GONE, retries=Retries(times=3))
+    script.pacing = Pacing(now=lambda: 0.0, chance=lambda: 0.5)
+    assert heard(script) == [("start", "a")]
+    assert script.pauses[-5:] == [3.75] * 5
+
+
+def test_a_position_that_no_header_can_have_is_none() -> None:
+    script = Script(reading(change("a", "start"), b'id: \xff\ndata: {"type":"start"}\n\n', end=CUT), GONE)
+    heard(script)
+    assert positions(script) == [None, "a"]
+
+
+@pytest.mark.parametrize("after", ["ä", "a\nb"])
+def test_one_cannot_begin_behind_it_either(after: str) -> None:
+    with pytest.raises(errors.InvalidInput, match="position"):
+        Listening(Script().trying(), Retries(), after)

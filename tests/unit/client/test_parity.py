@@ -98,6 +98,17 @@ def test_the_client_loads_nothing_of_a_server() -> None:
     assert ours == {"client", "errors", "model"}
 
 
+def test_httpx2_is_loaded_with_the_first_client() -> None:
+    code = """
+import sys
+from turnledger.client import Client
+assert not {"httpx2", "ssl", "random"} & {*sys.modules}, [*sys.modules]
+Client().close()
+assert "httpx2" in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_without_its_extra_it_names_the_remedy() -> None:
     code = "import sys; sys.modules['httpx2'] = None; import turnledger.client"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr

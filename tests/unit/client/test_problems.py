@@ -7,7 +7,7 @@ import pytest
 
 from tests.unit.client.scripted import refused
 from turnledger import errors
-from turnledger.client.problems import OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream
+from turnledger.client.problems import DAY, OF_THE_PROCESS, error_of, failed_with, told_by, told_in_stream
 from turnledger.client.wire import Reply
 from turnledger.errors import TurnledgerError
 from turnledger.model.attempt import Failure
@@ -131,6 +131,13 @@ def test_failures_of_the_process_and_of_the_model_are_told_apart() -> None:
 def test_codes_may_be_numbers() -> None:
     reply = Reply(400, {}, msgspec.json.encode({"error": {"message": "No.", "code": 17}}))
     assert told_by(reply).error.code == "17"
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("7", 7.0), ("0.5", 0.5), ("-1", 0.0), ("inf", DAY), ("1e300", DAY), ("nan", 0.0)]
+)
+def test_nobody_is_sent_away_for_longer_than_a_day(said: str, seconds: float) -> None:
+    assert told_by(refused(503, "shutting_down", retry_after=said)).retry_after == seconds
 
 
 @pytest.mark.parametrize("problem", [missing(), why_not(None)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import nan
+
 import pytest
 
 from turnledger.client.retrying import Pacing, Retries, Timeouts, Trying
@@ -45,6 +47,18 @@ def test_what_the_server_asks_for_is_waited() -> None:
     assert trying().pause(0.0) == 1.0
 
 
+def test_those_who_are_told_the_same_time_do_not_come_back_at_the_same_time() -> None:
+    assert trying(chance=0.5).pause(4.0) == 5.0
+    assert trying(chance=0.0).pause(4.0) == 6.0
+    assert trying(chance=0.0).pause(80.0) == 86.0
+
+
+def test_who_waits_for_ever_waits_as_long_as_the_longest_pause_and_comes_by_chance() -> None:
+    assert trying().longest() == 6.0
+    assert trying(chance=0.0).longest() == 3.0
+    assert trying().longest(40.0) == 40.0
+
+
 def test_patience_ends_before_a_pause_that_would_outlast_it() -> None:
     now = Now()
     counted = trying(now=now, patience=10.0)
@@ -67,7 +81,7 @@ def test_without_retries_there_is_one_try() -> None:
     assert trying(times=0).pause() is None
 
 
-@pytest.mark.parametrize("wrong", [{"times": -1}, {"first": -0.1}, {"patience": -1.0}])
+@pytest.mark.parametrize("wrong", [{"times": -1}, {"first": -0.1}, {"patience": -1.0}, {"most": nan}])
 def test_retries_below_zero_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InvalidInput):
         Retries(**wrong)  # type: ignore[arg-type]
@@ -76,3 +90,5 @@ def test_retries_below_zero_are_refused(wrong: dict[str, float]) -> None:
 def test_timeouts_are_above_zero() -> None:
     with pytest.raises(InvalidInput):
         Timeouts(silence=0)
+    with pytest.raises(InvalidInput):
+        Timeouts(connect=nan)

@@ -7,10 +7,11 @@ import ssl
 import httpx2
 import pytest
 
+from turnledger.client import Client
 from turnledger.client.retrying import Timeouts
 from turnledger.client.transport import PROBLEMS, Address, broken_by
 from turnledger.client.wire import Request
-from turnledger.errors import InvalidInput
+from turnledger.errors import InvalidInput, RequestFailed
 
 
 def address(base_url: str) -> Address:
@@ -86,3 +87,19 @@ def test_a_request_carries_what_was_said() -> None:
 def test_a_port_that_there_is_not_is_refused_at_once(port: int) -> None:
     with pytest.raises(InvalidInput, match="port"):
         address(f"http://127.0.0.1:{port}")
+
+
+def test_a_server_that_points_elsewhere_is_not_followed() -> None:
+    asked: list[str] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(request.url.host)
+        return httpx2.Response(307, headers={"location": "http://elsewhere.example/api/turns"})
+
+    with httpx2.Client(transport=httpx2.MockTransport(answer), follow_redirects=True) as http:
+        client = Client(http=http, api_key="tl_secret", model="demo")
+        with pytest.raises(RequestFailed, match="307"):
+            client.chats.open(conversation_key="x").send("Between us.")
+        with pytest.raises(RequestFailed, match="307"):
+            client.models()
+    assert set(asked) == {"127.0.0.1"}
