@@ -71,7 +71,10 @@ def _request_read(connection: socket.socket) -> bool:
     lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     missing = int(lengths[0].split(b":")[1]) - len(body) if lengths else 0
     while missing > 0:
-        missing -= len(connection.recv(missing))
+        received = connection.recv(missing)
+        if not received:
+            return False  # the client left between head and body
+        missing -= len(received)
     return True
 
 
