@@ -98,8 +98,13 @@ class Window:
         """Type a line, and Enter once it is there: keys before a prompt would be pressed into the void."""
         self.type(text)
         self.until(lambda: text[-20:] in self.last_input, text)
+        before = self.everything.count(text)
         self.type(ENTER)
-        self.until(lambda: text[-20:] not in self.last_input, f"{text}, and Enter")
+        # What fails may be in the prompt again before anybody has looked.
+        self.until(
+            lambda: text[-20:] not in self.last_input or self.everything.count(text) > before,
+            f"{text}, and Enter",
+        )
 
     def send_signal(self, number: signal.Signals) -> None:
         """Tell the program something from outside."""
@@ -180,13 +185,15 @@ class Window:
 
     def _read(self, patience: float) -> bool:
         """Take what has been printed; False if nothing more comes."""
-        ready, _, _ = select.select([self._terminal], [], [], patience)
-        if not ready:
-            return False
-        try:
-            data = os.read(self._terminal, 65_536)
-        except OSError:  # the program has ended
-            return False
+        data = b""
+        # All that is there at once: looking at the screen takes longer than reading.
+        while select.select([self._terminal], [], [], 0 if data else patience)[0]:
+            try:
+                data += (piece := os.read(self._terminal, 65_536))
+            except OSError:  # the program has ended
+                break
+            if not piece:
+                break
         self.raw += data
         self._stream.feed(data)
         return bool(data)

@@ -212,7 +212,7 @@ def test_a_running_turn_can_do_this() -> None:
 
 
 def test_a_turn_that_is_asked_for_can_do_this() -> None:
-    assert public(TurnBlock) == {"id", "note_delivery", "run"}
+    assert public(TurnBlock) == {"id", "note_delivery", "run", "waits_in"}
 
 
 @pytest.mark.parametrize("kind", [Ledger, Chat, RunningTurn, Tokens, Transfer, TurnBlock])

@@ -88,6 +88,9 @@ class ServerPlace:
         info, read, before = page.chat, list(page.turns), page.before
         while before is not None and len(read) < turns:
             page = await found.read(before=before, limit=min(PAGE, turns - len(read)))
+            if page.turns and page.turns[-1].id != read[0].parent:
+                # Somebody has turned to another branch. Not everybody may name the one that was shown before.
+                return await self.show(chat, scope=scope, turns=turns)
             read, before = [*page.turns, *read], page.before
         shown = turns_told(read, [turn.hidden for turn in read])
         return reshaped(info, ChatShown, turns=shown, before=before)

@@ -76,16 +76,18 @@ class StorePlace:
     async def show(self, chat: str, *, scope: str, turns: int) -> ChatShown:
         """Of each turn, the items that its owner sees."""
         found = await self._chat(chat, scope)
+        told = listed(await found.summary())
         read: list[Turn] = []
         while len(read) < turns:
-            before = read[0].number if read else None
-            page = await found.turns(before=before, limit=min(PAGE, turns - len(read)))
+            before, limit = read[0].number if read else None, min(PAGE, turns - len(read))
+            # Of one branch, also if somebody turns to another one meanwhile.
+            page = await found.turns(before=before, limit=limit, branch=told.branch)
             if not page:
                 break
             read = [*page, *read]
         shown = turns_told(read, await found.hidden(read))
         more = read[0].number if read and read[0].number > 1 else None
-        return reshaped(listed(await found.summary()), ChatShown, turns=shown, before=more)
+        return reshaped(told, ChatShown, turns=shown, before=more)
 
     async def update(self, chat: str, *, scope: str, **changes: Any) -> ListedChat:
         found = await self._chat(chat, scope)

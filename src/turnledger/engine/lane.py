@@ -101,7 +101,7 @@ class Bells:
             yield waiter
         finally:
             if attempt is not None:
-                del self._queued[attempt]
+                self._queued.pop(attempt, None)
             self._waiters[conversation].remove(waiter)
             if not self._waiters[conversation]:
                 del self._waiters[conversation]

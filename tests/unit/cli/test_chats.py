@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from turnledger import Ledger
+from turnledger import Chat, Ledger
 from turnledger.cli.main import app
 from turnledger.model.item import Item
 
@@ -86,6 +86,41 @@ def test_more_turns_than_a_page_come_in_order(url: str) -> None:
     shown = run("show", "k", "--turns", "110", "--store", url).stdout
     said = [line for line in shown.splitlines() if "user:" in line]
     assert said == [f"  user: question {number}" for number in range(10, 120)]
+
+
+def test_what_is_shown_is_of_one_branch(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(url, "k", *((f"question {number}", "Yes.") for number in range(5)))
+    meanwhile(monkeypatch, Chat, "turns", lambda: edit(url, "k", 2))
+    monkeypatch.setattr("turnledger.cli.store_place.PAGE", 2)
+    turns = json.loads(run("show", "k", "--json", "--store", url).stdout)["turns"]
+    assert [turn["parent"] for turn in turns[1:]] == [turn["id"] for turn in turns[:-1]]
+    assert len(turns) == 5
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, kind: type, name: str, do: Callable[[], None]) -> None:
+    """Have something done by somebody else as soon as this was asked for the first time."""
+    asked, done = getattr(kind, name), list[None]()
+
+    async def asks(*arguments: Any, **wish: Any) -> Any:
+        answer = await asked(*arguments, **wish)
+        if not done:
+            done.append(None)  # who does it may ask for the same
+            await asyncio.to_thread(do)
+        return answer
+
+    monkeypatch.setattr(kind, name, asks)
+
+
+def edit(url: str, conversation_key: str, number: int) -> None:
+    """Have a turn asked otherwise, on a branch of its own, which is the one that is shown."""
+
+    async def ask(ledger: Ledger) -> None:
+        chat = await ledger.conversation(conversation_key=conversation_key)
+        [edited] = await chat.turns(before=number + 1, limit=1)
+        async with chat.edit(edited.id, "Otherwise") as turn:
+            turn.emit("Well.")
+
+    asked(url, ask)
 
 
 def test_calls_and_results_are_shown_and_what_is_hidden_is_not(url: str) -> None:

@@ -12,10 +12,11 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from tests.unit.cli.test_chats import UNKNOWN, asked, say
+from tests.unit.cli.test_chats import UNKNOWN, asked, edit, meanwhile, say
 from tests.unit.server.processes import started
 from turnledger import Ledger
 from turnledger.cli.main import app
+from turnledger.client import AsyncChat
 from turnledger.model.token_text import is_token_text
 
 
@@ -94,6 +95,16 @@ def test_what_is_hidden_is_not_shown_at_a_server_either(server: str) -> None:
     shown = run("chats", "show", "hidden", "--server", server).stdout
     assert ("Look" in shown, "Seen." in shown, "What?" in shown) == (True, True, True)
     assert ("a secret" in shown, "look(" in shown, "Psst" in shown) == (False, False, False)
+
+
+def test_what_is_shown_is_of_one_branch(store: str, server: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    say(store, "turned", *((f"question {number}", "Yes.") for number in range(5)))
+    meanwhile(monkeypatch, AsyncChat, "read", lambda: edit(store, "turned", 2))
+    monkeypatch.setattr("turnledger.cli.server_place.PAGE", 2)
+    turns = json.loads(run("chats", "show", "turned", "--json", "--server", server).stdout)["turns"]
+    assert [turn["parent"] for turn in turns[1:]] == [turn["id"] for turn in turns[:-1]]
+    assert turns[-1]["input"][0]["content"][0]["text"] == "Otherwise"
+    assert run("chats", "delete", "turned", "--purge", "--server", server).exit_code == 0
 
 
 def test_a_list_is_gone_on_with_at_a_server(store: str, server: str) -> None:

@@ -236,3 +236,11 @@ def test_where_nobody_ever_waited_no_ticket_is_looked_for() -> None:
         queue_before(tables_with(ticket(1)), branch(), some_id(TurnId, 2), front=False, dead={}, now=0)
     )
     assert (found, own) == ([], None)
+
+
+def test_who_waits_in_a_lane_is_known_by_where() -> None:
+    bells, attempt = Bells(), some_id(TurnId, 1)
+    with bells.enlist(CONVERSATION), bells.enlist(CONVERSATION, (True, 1), attempt):
+        assert (bells.queued(), bells.lane_of(attempt)) == ([attempt], CONVERSATION)
+        assert bells.lane_of(some_id(TurnId, 2)) is None
+    assert (bells.queued(), bells.lane_of(attempt)) == ([], None)

@@ -9,12 +9,13 @@ from typing import Protocol
 from rich.table import Table
 from rich.text import Text
 
+from turnledger.cli.output_file import writing_to
 from turnledger.cli.talking.age import age_of
 from turnledger.cli.talking.commands import COMMANDS, KEYS, Given, typed_for
 from turnledger.cli.talking.harmless import on_one_line
 from turnledger.cli.talking.items import DIM, about
 from turnledger.cli.talking.picker import title_of
-from turnledger.cli.talking.place import SeenChat, SeenTurn, Version, Wish
+from turnledger.cli.talking.place import SeenBranch, SeenChat, SeenTurn, Version, Wish
 from turnledger.cli.talking.prompt import within
 from turnledger.cli.talking.talker import Talker, counted
 from turnledger.errors import InvalidInput
@@ -44,6 +45,7 @@ class Doing:
         self._person = person
         self._listed: Sequence[SeenChat] = ()
         self._lines: Sequence[str] = ()
+        self._lines_of: str | None = None  # the chat that they are lines of
 
     async def do(self, given: Given) -> bool:
         """Do it; return whether to go on. Raises what is to be told on one line."""
@@ -177,8 +179,7 @@ class Doing:
         self._say("/prev and /next move between them.")
 
     async def _branches(self, rest: str) -> None:
-        found = await self._talker.talk.branches()
-        self._lines = [each.id for each in found]
+        found = await self._numbered()
         for number, each in enumerate(found, 1):
             sign = "›" if each.is_current else " "
             about = f"{counted(each.length, 'turn')}: {each.preview or '(nothing)'}"
@@ -186,9 +187,15 @@ class Doing:
         if len(found) > 1:
             self._say("/switch N goes on with one.")
 
+    async def _numbered(self) -> list[SeenBranch]:
+        """The lines of the chat, to be named by their numbers from now on."""
+        found = await self._talker.talk.branches()
+        self._lines, self._lines_of = [each.id for each in found], self._talker.talk.id
+        return found
+
     async def _switch(self, rest: str) -> None:
-        if not self._lines:
-            self._lines = [each.id for each in await self._talker.talk.branches()]
+        if self._lines_of != self._talker.talk.id:
+            await self._numbered()
         if not rest.isascii() or not rest.isdigit() or not 0 < int(rest) <= len(self._lines):
             raise InvalidInput("Name a number of /branches, as in /switch 2.")
         await self._talker.talk.switch(self._lines[int(rest) - 1])
@@ -249,17 +256,14 @@ class Doing:
         if not name:
             raise InvalidInput("Name a file, as in /export chat.md or /export chat.jsonl.")
         path = _path(name)
+        if path.exists():
+            raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.")
         pieces = self._talker.talk.export(is_markdown=path.suffix != ".jsonl")
         first = await anext(pieces, b"")  # what is wrong with the chat is told before there is a file
-        try:
-            with path.open("xb") as file:
-                file.write(first)
-                async for piece in pieces:
-                    file.write(piece)
-        except FileExistsError:
-            raise InvalidInput(f"{on_one_line(name)} is there already. Name another file.") from None
-        except OSError as problem:
-            raise InvalidInput(f"{on_one_line(name)} cannot be written: {problem.strerror}.") from None
+        with writing_to(path) as write:
+            write(first)
+            async for piece in pieces:
+                write(piece)
         self._say(f"Written to {on_one_line(str(path))}.")
 
     # Which turn.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from turnledger.cli.talking.on_store import OnStore
 from turnledger.cli.talking.place import SeenChat
 from turnledger.cli.talking.store_models import StoreModels
 from turnledger.cli.talking.talker import Talker
-from turnledger.errors import InvalidInput, TurnledgerError
+from turnledger.errors import InvalidInput, ServerUnavailable, TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.runners.demo import DemoModel
 from turnledger.server.models import Found, Models
@@ -112,6 +113,15 @@ async def test_an_edit_that_is_left_or_fails_changes_nothing(terminal: Terminal)
     assert await terminal.asked() == ["One", "Two"]
 
 
+async def test_lines_are_numbered_for_each_chat(terminal: Terminal) -> None:
+    await terminal.do("/branches")
+    await terminal.do("/new")
+    await terminal.talker.say("Another")
+    await terminal.do("/again")
+    await terminal.do("/switch 2")
+    assert await terminal.asked() == ["Another"]
+
+
 async def test_undo_and_fork(terminal: Terminal) -> None:
     first = terminal.talker.talk.id
     await terminal.do("/fork 1")
@@ -175,6 +185,19 @@ async def test_a_chat_is_written_to_a_new_file(terminal: Terminal, tmp_path: Pat
         assert (tmp_path / name).read_text().startswith(beginning)
     with pytest.raises(InvalidInput, match="is there already"):
         await terminal.do(f"/export {tmp_path / 'chat.md'}")
+
+
+async def test_half_a_chat_is_not_written(terminal: Terminal, tmp_path: Path) -> None:
+    async def export(*, is_markdown: bool) -> AsyncIterator[bytes]:
+        yield b"half of it"
+        raise ServerUnavailable("It is not there.")
+
+    terminal.talker.talk.export = export  # type: ignore[method-assign]
+    with pytest.raises(ServerUnavailable):
+        await terminal.do(f"/export {tmp_path / 'chat.md'}")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        await terminal.do(f"/export {tmp_path / 'nowhere' / 'chat.md'}")
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from prompt_toolkit.output import DummyOutput
 
 from tests.unit.cli.talking.paper import Paper
 from tests.unit.cli.talking.place_contract import told, wish
+from turnledger.cli.talking import loop
 from turnledger.cli.talking.interrupts import Presses
 from turnledger.cli.talking.loop import ChatLoop
 from turnledger.cli.talking.on_store import OnStore
@@ -36,8 +37,8 @@ class Person:
         self.presses = Presses()
         self.talker = Talker(place, self.paper.screen, ["demo"], self.presses)
         self._keyboard = keyboard
-        loop = ChatLoop(self.talker, self.presses, InMemoryHistory())
-        self.talking = asyncio.create_task(loop.run())
+        talking = ChatLoop(self.talker, self.presses, InMemoryHistory())
+        self.talking = asyncio.create_task(talking.run())
 
     def types(self, keys: str) -> None:
         self._keyboard.send_text(keys)
@@ -92,7 +93,10 @@ async def test_who_is_told_to_end_leaves_the_screen_in_order(person: Person) -> 
     assert [line for line in person.paper.lines if line] == ["You said"]
 
 
-async def test_who_waits_for_a_command_is_told_so_and_can_leave_off(person: Person) -> None:
+async def test_who_waits_for_a_command_is_told_so_and_can_leave_off(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "TICK", 0.01)
     person.types("Hello" + ENTER)
     await person.sees("nothing before that")
     await person.until(lambda: person.talker.label == "2 › ")
@@ -101,7 +105,7 @@ async def test_who_waits_for_a_command_is_told_so_and_can_leave_off(person: Pers
     events = aiter(running)
     await anext(events)
     person.types("/undo" + ENTER)
-    await person.sees("waiting, 1 s, Ctrl-C leaves off")
+    await person.sees("waiting, 0 s, Ctrl-C leaves off")
     person.presses.note()
     await person.sees("Left off.")
     assert "waiting" not in "\n".join(person.paper.lines)
