@@ -74,7 +74,7 @@ export class Chat {
   declare readonly scope: string | null;
   readonly #wire: Wire;
   readonly #goesByKey: boolean;
-  /** What was asked for here, and has not begun. */
+  /** What was asked for here, and has not ended as far as is known. */
   readonly #asked = new Set<TurnStream>();
   #id: string | null;
 
@@ -129,8 +129,12 @@ export class Chat {
     if (turn) return stopAt(this.#wire, `turns/${idOf("turn", turn)}`, options);
     const waiting = [...this.#asked]; // some of which may have begun when the server has answered
     let ended: Ended | null = null;
+    for (const stream of waiting) {
+      if (stream.turnId && this.#asked.delete(stream) && (ended = await stream.stop(options))) return ended;
+    }
     try {
-      ended = await stopAt(this.#wire, `chats/${await this.#known(signal)}`, options);
+      // Asked again after a lost answer, it would stop the next turn in line, too.
+      ended = await stopAt(this.#wire, `chats/${await this.#known(signal)}`, options, true);
     } catch (problem) {
       if (this.#id !== null || !(problem instanceof ConversationNotFound)) throw problem; // its first one has not begun
     }
@@ -165,9 +169,9 @@ export class Chat {
         stream: true,
       }),
     });
-    const found = (begun: TurnStream): void => {
+    const found = (begun: TurnStream, isOver?: boolean): void => {
       this.#id = begun.chatId ?? this.#id;
-      this.#asked.delete(begun);
+      if (isOver) this.#asked.delete(begun);
     };
     const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, !options.idempotencyKey);
     this.#asked.add(made);

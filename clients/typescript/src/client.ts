@@ -194,7 +194,7 @@ async function* changes(
         position = id || position;
         if (data) yield { ...camel<Change>(parsed(data)), position: position as string };
       }
-      throw unanswered("The answer was not whole.");
+      throw unanswered();
     } catch (problem) {
       await tries.pause(problem);
     } finally {

@@ -64,7 +64,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
         const isOver = yield* listen(reply, followed, tries, wire.retries.times);
         if (isOver || followed.isFinished) return;
-        throw unanswered("The answer was not whole.");
+        throw unanswered();
       } catch (problem) {
         try {
           if (followed.isFinished) throw problem;
@@ -97,7 +97,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
       followed.isVoid ||= !followed.asked; // no empty answer, but one with nothing new
       continue;
     }
-    if (number > followed.last + 1) throw unanswered("The answer was not whole.");
+    if (number > followed.last + 1) throw unanswered();
     const failure = followed.asked && failureOf(event, requestId);
     if (failure?.isRetryable && followed.attempt <= times) {
       followed.isVoid = true;
@@ -183,7 +183,7 @@ export function explained(problem: unknown, followed: Followed): unknown {
     const { isRetryable, status } = problem;
     problem.idempotencyKey = followed.idempotencyKey;
     if (isRetryable && !followed.isFinished) {
-      problem.message += " The turn may still be running: send it again with the same idempotencyKey.";
+      problem.message += " The turn may still run: send it again under its idempotencyKey.";
     }
     // Refused for good: that is an end, too, if it is the turn that was refused, and not who asks for it.
     const isRefused = !isRetryable && problem.details.error && /^(4(?!0[13])|5)/.test(`${status}`);

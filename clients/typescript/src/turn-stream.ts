@@ -25,7 +25,7 @@ export class TurnStream extends Stream<TurnEvent> {
     idempotencyKey: string,
     asked: Promise<Asked>,
     signal: AbortSignal | undefined,
-    found?: (stream: TurnStream) => void,
+    found?: (stream: TurnStream, isOver?: boolean) => void,
     isFresh?: boolean,
   ) {
     const { outbox } = wire.options;
@@ -41,7 +41,7 @@ export class TurnStream extends Stream<TurnEvent> {
       isFresh,
       known: () => {
         known();
-        found?.(this);
+        found?.(this, followed.isFinished);
         // That an answered message cannot be removed is no reason to keep the answer back: sent again, it happens once.
         if (followed.isFinished) (async () => outbox?.forget(idempotencyKey))().catch(() => {});
       },
@@ -119,8 +119,14 @@ export function followedAs(given: Partial<Followed>): Followed {
 }
 
 /** Stop what is named by the path. */
-export async function stopAt(wire: Wire, path: string, { policy, signal }: StopOptions): Promise<Ended | null> {
-  const told = await wire.json<Ended | { state: null }>({ path: `/api/${path}/stop`, said: { policy } }, signal);
+export async function stopAt(
+  wire: Wire,
+  path: string,
+  { policy, signal }: StopOptions,
+  isOnce = false,
+): Promise<Ended | null> {
+  const asked = { path: `/api/${path}/stop`, said: { policy }, isOnce };
+  const told = await wire.json<Ended | { state: null }>(asked, signal);
   return told.state && told;
 }
 

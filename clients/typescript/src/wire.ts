@@ -108,7 +108,7 @@ export class Wire {
     this.base = base.replace(/\/+$/, "");
     if (!/^(https?:\/\/[^\s/?#@]+)?(\/[^\s?#]*)?$/.test(this.base)) {
       // It is not repeated: there may be a password in it.
-      throw errorOf("invalid_input", "baseUrl is the address of a server, as in http://127.0.0.1:8383.");
+      throw errorOf("invalid_input", "baseUrl is an address, as in http://127.0.0.1:8383.");
     }
     const { random = Math.random, timer = after, now = () => performance.now(), retries = {} } = options;
     const { times = 10, first = 100, most = 5_000, patience = 60_000 } = retries;
@@ -130,7 +130,7 @@ export class Wire {
     const [only, other] = data;
     if (only && !other) return only.id;
     const names = data.slice(0, 20).map((each) => each.id);
-    throw errorOf("invalid_input", `Say which model shall answer: ${names.join(", ")}.`);
+    throw errorOf("invalid_input", `Name a model: ${names.join(", ")}.`);
   }
 
   /** Send it once. Throws the error that the server answers with, ServerUnavailable if none does, and the reason of
@@ -152,7 +152,7 @@ export class Wire {
       const { aborted, reason } = controller.signal;
       close();
       if (aborted) return reason;
-      return problem instanceof TurnledgerError ? problem : unanswered(`The server cannot be reached: ${problem}`, problem);
+      return problem instanceof TurnledgerError ? problem : unanswered(`No server there: ${problem}`, problem);
     };
     let response: Response;
     try {
@@ -269,7 +269,7 @@ export class Tries {
 }
 
 /** Nobody answered, or not to the end. */
-export function unanswered(why: string, cause?: unknown): TurnledgerError {
+export function unanswered(why = "The answer was not whole.", cause?: unknown): TurnledgerError {
   return errorOf("server_unavailable", why, { isRetryable: true, cause });
 }
 
@@ -297,7 +297,7 @@ export function parsed(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch {
-    throw unanswered("The answer was not whole.");
+    throw unanswered();
   }
 }
 

@@ -349,7 +349,7 @@ test("after all retries it says that the turn may be running, and under which ke
     (problem) =>
       problem instanceof errors.ServerUnavailable &&
       problem.idempotencyKey === "k" &&
-      /may still be running/.test(problem.message),
+      /may still run/.test(problem.message),
   );
 });
 

@@ -47,6 +47,8 @@ from turnledger.errors import (
 from turnledger.model.attempt import AttemptState, Failure, OnStop
 from turnledger.model.ids import BranchId, ConversationId, TurnId
 
+_STOPPED = "What ran in the chat may have been stopped; look, then stop a turn by its id."
+
 
 class _Stopped(msgspec.Struct):
     state: AttemptState | None
@@ -215,21 +217,28 @@ class ChatCore:
         if policy is not None and policy not in frozenset(OnStop):
             raise InvalidInput(f"policy is {policy!r}; it must be one of {', '.join(OnStop)}.")
         if turn is not None:
-            ended = yield from self._stopped(f"/api/turns/{TurnId(turn)}/stop", policy)
-            return ended
+            return (yield from self._stopped(f"/api/turns/{TurnId(turn)}/stop", policy))
+        for own in [each.turn for each in self._unended() if each.turn is not None]:
+            ended = yield from self._stopped(f"/api/turns/{own}/stop", policy)
+            if ended is not None:
+                return ended
         ended = None
         with suppress(ConversationNotFound):  # or its first turn has not begun
-            ended = yield from self._stopped(f"/api/chats/{(yield from self.known_id())}/stop", policy)
+            path = f"/api/chats/{(yield from self.known_id())}/stop"
+            # Asked again after a lost answer, it would stop the next turn in line, too.
+            ended = yield from self._stopped(path, policy, once=_STOPPED)
         if ended is None:
-            with self._lock:
-                unended = [each for each in self._asked_for if each.finished is None]
-            for following in unended:
+            for following in self._unended():
                 following.stop_when_begun(partial(self.stop, policy=policy))
         return ended
 
-    def _stopped(self, path: str, policy: str | None) -> Doing[Ended | None]:
+    def _unended(self) -> list[Following]:
+        with self._lock:
+            return [each for each in self._asked_for if each.finished is None]
+
+    def _stopped(self, path: str, policy: str | None, once: str | None = None) -> Doing[Ended | None]:
         values = {} if policy is None else {"policy": str(policy)}
-        told = yield from self._client.post(path, _Stopped, values)
+        told = yield from self._client.post(path, _Stopped, values, once=once)
         if told.state is None:
             return None
         return Ended(state=told.state, committed=told.committed, failure=told.failure, turn=told.turn)

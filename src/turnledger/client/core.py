@@ -45,13 +45,23 @@ class ClientCore:
         return decoded(shape, reply.body)
 
     def post(
-        self, path: str, shape: type[Shape], values: Mapping[str, Any], *, is_keyed: bool = False
+        self,
+        path: str,
+        shape: type[Shape],
+        values: Mapping[str, Any],
+        *,
+        is_keyed: bool = False,
+        once: str | None = None,
     ) -> Doing[Shape]:
-        """Have something done that may be repeated: by its nature, or by an idempotency_key of its own."""
+        """Have something done that may be repeated: by its nature, or by an idempotency_key of its own; else
+        `once` is what to tell where it may have been done."""
         key = str(uuid.uuid4()) if is_keyed else None
         headers = {"content-type": JSON_TYPE, **({"idempotency-key": key} if key else {})}
         request = Request(method="POST", path=path, headers=headers, body=body_of(values))
-        reply = yield from Exchanging(self.trying(), idempotency_key=key).ask(request)
+        exchanging = Exchanging(self.trying(), idempotency_key=key)
+        if once is not None:
+            exchanging = Exchanging(self.trying(), is_repeatable=False, once=once)
+        reply = yield from exchanging.ask(request)
         return decoded(shape, reply.body)
 
     # Chats.
