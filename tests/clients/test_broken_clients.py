@@ -74,7 +74,7 @@ def gives_up_at_once(patch: pytest.MonkeyPatch) -> None:
 def names_no_fork(patch: pytest.MonkeyPatch) -> None:
     whole = ClientCore.post
 
-    def post(self: ClientCore, *arguments: object, is_keyed: bool = False) -> object:
+    def post(self: ClientCore, *arguments: object, keyed: object = None) -> object:
         return whole(self, *arguments)  # type: ignore[arg-type]
 
     patch.setattr(ClientCore, "post", post)

@@ -82,17 +82,19 @@ def turn_request(
     """The request that asks for a turn. Its bytes are made here, once: the same are sent each time."""
     body = {"model": model, **place, **said, "stream": True}
     body |= {name: value for name in _IN_BODY if (value := options.get(name)) is not None}
-    headers = {
-        "accept": "text/event-stream",
-        "content-type": JSON_TYPE,
-        "idempotency-key": quote(idempotency_key, safe=""),
-    }
-    for name, (header, _) in _POLICIES.items():
-        if (value := cast(str | None, options.get(name))) is not None:
-            headers[header] = str(value)
+    headers = {"accept": "text/event-stream", **headers_of(options, idempotency_key)}
     if options.get("must_exist"):
         headers["x-conversation-expect"] = "continued"
     return Request(method="POST", path="/api/turns", headers=headers, body=body_of(body))
+
+
+def headers_of(options: AskOptions, idempotency_key: str) -> dict[str, str]:
+    """What is said of a request besides its body: the name under which it happens once, and its policies."""
+    headers = {"content-type": JSON_TYPE, "idempotency-key": quote(idempotency_key, safe="")}
+    for name, (header, _) in _POLICIES.items():
+        if (value := cast(str | None, options.get(name))) is not None:
+            headers[header] = str(value)
+    return headers
 
 
 _fields = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -215,9 +215,9 @@ class AsyncChat:
             )
         )
 
-    async def rename(self, title: str | None) -> ChatInfo:
-        """Give it a title; None: call it by its first words again."""
-        return await self._wire.run(self._core.update(title=title))
+    async def rename(self, title: str | None, *, revision: int | None = None) -> ChatInfo:
+        """Give it a title; None: call it by its first words again. With a `revision`, see `update`."""
+        return await self._wire.run(self._core.update(title=title, revision=revision))
 
     async def pin(self, on: bool = True) -> ChatInfo:
         """Pin it, or not any more."""
@@ -229,19 +229,33 @@ class AsyncChat:
 
     # Which turns it shows.
 
-    async def fork(self, at: str | None = None, title: str | None = None) -> AsyncChat:
-        """Make a chat that begins as this one does, up to a turn or to its end."""
-        made = await self._wire.run(self._core.fork(at, title))
+    async def fork(
+        self, at: str | None = None, title: str | None = None, *, idempotency_key: str | None = None
+    ) -> AsyncChat:
+        """Make a chat that begins as this one does, up to a turn or to its end; once under the same
+        idempotency_key."""
+        made = await self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
         return AsyncChat(self._wire, ChatCore.told(self._client, made), self._client)
 
-    async def switch(self, branch: str) -> ChatInfo:
-        """Show another branch, and go on there."""
-        return await self._wire.run(self._core.switch(branch))
+    async def switch(
+        self, branch: str, *, on_busy: str | None = None, idempotency_key: str | None = None
+    ) -> ChatInfo:
+        """Show another branch, and go on there. `on_busy` is what to do while a turn runs; see `send`."""
+        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return await self._wire.run(self._core.switch(branch, keyed))
 
-    async def undo(self, turn: str | None = None, forget: bool = False) -> ChatInfo:
+    async def undo(
+        self,
+        turn: str | None = None,
+        forget: bool = False,
+        *,
+        on_busy: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ChatInfo:
         """Take back the last turn; with `turn`, only if that is the last. With `forget`, what its tools did
-        goes with it."""
-        return await self._wire.run(self._core.undo(turn, forget))
+        goes with it. `on_busy` is what to do while a turn runs; see `send`."""
+        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return await self._wire.run(self._core.undo(turn, forget, keyed))
 
     # Deleting.
 

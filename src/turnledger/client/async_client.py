@@ -115,11 +115,18 @@ class AsyncChats:
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
+        idempotency_key: str | None = None,
     ) -> AsyncChat:
-        """Make a chat before its first turn; or find the one that has the conversation_key, as it is."""
+        """Make a chat before its first turn; or find the one that has the conversation_key, as it is. Under
+        the same idempotency_key it is made once."""
         made = await self._wire.run(
             self._core.create(
-                conversation_key=conversation_key, scope=scope, title=title, metadata=metadata, tags=tags
+                conversation_key=conversation_key,
+                scope=scope,
+                title=title,
+                metadata=metadata,
+                tags=tags,
+                idempotency_key=idempotency_key,
             )
         )
         return AsyncChat(self._wire, ChatCore.told(self._core, made), self._core)

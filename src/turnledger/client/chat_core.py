@@ -336,28 +336,27 @@ class ChatCore:
 
     # Which turns it shows.
 
-    def fork(self, at: str | None, title: str | None) -> Doing[ChatInfo]:
+    def fork(self, at: str | None, title: str | None, keyed: AskOptions) -> Doing[ChatInfo]:
         """Make a chat that begins as this one does."""
         said = {"turn": None if at is None else TurnId(at), "title": title}
-        made = yield from self._moved(
-            "fork", {name: value for name, value in said.items() if value is not None}
-        )
+        values = {name: value for name, value in said.items() if value is not None}
+        made = yield from self._moved("fork", values, keyed)
         return made
 
-    def switch(self, branch: str) -> Doing[ChatInfo]:
+    def switch(self, branch: str, keyed: AskOptions) -> Doing[ChatInfo]:
         """Show another branch."""
-        shown = yield from self._moved("switch", {"branch": BranchId(branch)})
+        shown = yield from self._moved("switch", {"branch": BranchId(branch)}, keyed)
         return shown
 
-    def undo(self, turn: str | None, forget: bool) -> Doing[ChatInfo]:
+    def undo(self, turn: str | None, forget: bool, keyed: AskOptions) -> Doing[ChatInfo]:
         """Take back the last turn."""
         values = {"forget": forget} if turn is None else {"turn": TurnId(turn), "forget": forget}
-        shown = yield from self._moved("undo", values)
+        shown = yield from self._moved("undo", values, keyed)
         return shown
 
-    def _moved(self, verb: str, values: Mapping[str, Any]) -> Doing[ChatInfo]:
+    def _moved(self, verb: str, values: Mapping[str, Any], keyed: AskOptions) -> Doing[ChatInfo]:
         id = yield from self.known_id()
-        told = yield from self._client.post(f"/api/chats/{id}/{verb}", ChatInfo, values, is_keyed=True)
+        told = yield from self._client.post(f"/api/chats/{id}/{verb}", ChatInfo, values, keyed=keyed)
         return told
 
     # Deleting.

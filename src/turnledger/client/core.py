@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from turnledger.client.asking import AskOptions, body_of, sendable
+from turnledger.client.asking import (
+    AskOptions,
+    body_of,
+    check,
+    headers_of,
+    idempotency_key_of,
+    sendable,
+)
 from turnledger.client.downloading import download
 from turnledger.client.exchanging import Exchanging
 from turnledger.client.importing import Source, import_chats
@@ -50,13 +56,16 @@ class ClientCore:
         shape: type[Shape],
         values: Mapping[str, Any],
         *,
-        is_keyed: bool = False,
+        keyed: AskOptions | None = None,
         once: str | None = None,
     ) -> Doing[Shape]:
-        """Have something done that may be repeated: by its nature, or by an idempotency_key of its own; else
-        `once` is what to tell where it may have been done."""
-        key = str(uuid.uuid4()) if is_keyed else None
-        headers = {"content-type": JSON_TYPE, **({"idempotency-key": key} if key else {})}
+        """Have something done that may be repeated: by its nature, or by an idempotency_key, the one in
+        `keyed` or a fresh one; else `once` is what to tell where it may have been done."""
+        key, headers = None, {"content-type": JSON_TYPE}
+        if keyed is not None:
+            check(keyed)
+            key = idempotency_key_of(keyed)
+            headers = headers_of(keyed, key)
         request = Request(method="POST", path=path, headers=headers, body=body_of(values))
         exchanging = Exchanging(self.trying(), idempotency_key=key)
         if once is not None:
@@ -74,6 +83,7 @@ class ClientCore:
         title: str | None = None,
         metadata: Mapping[str, str] | None = None,
         tags: Sequence[str] | None = None,
+        idempotency_key: str | None = None,
     ) -> Doing[ChatInfo]:
         """Make a chat, or find the one that has the conversation_key."""
         said = {
@@ -84,7 +94,8 @@ class ClientCore:
             "tags": tags,
         }
         values = {name: value for name, value in said.items() if value is not None}
-        made = yield from self.post("/api/chats", ChatInfo, values, is_keyed=True)
+        keyed: AskOptions = {"idempotency_key": idempotency_key}
+        made = yield from self.post("/api/chats", ChatInfo, values, keyed=keyed)
         return made
 
     def find(self, conversation_key: str, scope: str | None) -> Doing[ChatInfo | None]:

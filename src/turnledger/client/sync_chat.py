@@ -211,9 +211,9 @@ class Chat:
             )
         )
 
-    def rename(self, title: str | None) -> ChatInfo:
-        """Give it a title; None: call it by its first words again."""
-        return self._wire.run(self._core.update(title=title))
+    def rename(self, title: str | None, *, revision: int | None = None) -> ChatInfo:
+        """Give it a title; None: call it by its first words again. With a `revision`, see `update`."""
+        return self._wire.run(self._core.update(title=title, revision=revision))
 
     def pin(self, on: bool = True) -> ChatInfo:
         """Pin it, or not any more."""
@@ -225,19 +225,33 @@ class Chat:
 
     # Which turns it shows.
 
-    def fork(self, at: str | None = None, title: str | None = None) -> Chat:
-        """Make a chat that begins as this one does, up to a turn or to its end."""
-        made = self._wire.run(self._core.fork(at, title))
+    def fork(
+        self, at: str | None = None, title: str | None = None, *, idempotency_key: str | None = None
+    ) -> Chat:
+        """Make a chat that begins as this one does, up to a turn or to its end; once under the same
+        idempotency_key."""
+        made = self._wire.run(self._core.fork(at, title, {"idempotency_key": idempotency_key}))
         return Chat(self._wire, ChatCore.told(self._client, made), self._client)
 
-    def switch(self, branch: str) -> ChatInfo:
-        """Show another branch, and go on there."""
-        return self._wire.run(self._core.switch(branch))
+    def switch(
+        self, branch: str, *, on_busy: str | None = None, idempotency_key: str | None = None
+    ) -> ChatInfo:
+        """Show another branch, and go on there. `on_busy` is what to do while a turn runs; see `send`."""
+        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return self._wire.run(self._core.switch(branch, keyed))
 
-    def undo(self, turn: str | None = None, forget: bool = False) -> ChatInfo:
+    def undo(
+        self,
+        turn: str | None = None,
+        forget: bool = False,
+        *,
+        on_busy: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> ChatInfo:
         """Take back the last turn; with `turn`, only if that is the last. With `forget`, what its tools did
-        goes with it."""
-        return self._wire.run(self._core.undo(turn, forget))
+        goes with it. `on_busy` is what to do while a turn runs; see `send`."""
+        keyed: AskOptions = {"on_busy": on_busy, "idempotency_key": idempotency_key}
+        return self._wire.run(self._core.undo(turn, forget, keyed))
 
     # Deleting.
 

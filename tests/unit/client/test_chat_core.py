@@ -266,9 +266,9 @@ def test_what_was_emptied_is_known_again() -> None:
 def test_moves_carry_one_idempotency_key_for_all_their_tries() -> None:
     script = Script(CUT, told(INFO, 201), told(INFO), told(INFO))
     this = chat(script)
-    script.play(this.fork(TURN, "Fork"))
-    script.play(this.switch(BRANCH))
-    script.play(this.undo(None, True))
+    script.play(this.fork(TURN, "Fork", {}))
+    script.play(this.switch(BRANCH, {}))
+    script.play(this.undo(None, True, {}))
     keys = [each.headers["idempotency-key"] for each in script.asked]
     assert keys[0] == keys[1]
     assert len(set(keys)) == 3
