@@ -92,6 +92,9 @@ def test_every_row_of_the_table(ledger: str, tmp_path: Path) -> None:
             service.deliver("e3", "#random", "alan", "Hello")
             assert service.hears() == ("#random", 'You said "alan: Hello". I remember nothing before that.')
             assert service.deliver("e4", "#general", "mallory", "Hi", secret="guessed") == 401
+            for forged in ({}, {"X-Timestamp": "1", "X-Signature": b"\xff"}):
+                told = httpx2.post(f"{service.bot}/events", content=b"{}", headers=forged, trust_env=False)
+                assert told.status_code == 401
             service.deliver("e0", "#random", "/fail", "is the name of a user who makes the demo model fail")
             failed = "I have no answer to that (model_unavailable). Ask me again."
             assert service.hears() == ("#random", failed)
