@@ -6,9 +6,11 @@ import re
 import signal
 import stat
 
+import pytest
+
 from tests.terminal.conftest import Home
 from tests.terminal.upstream import scripted
-from tests.terminal.window import CTRL_C, CTRL_D, CTRL_J, DOWN, ENTER, UP, Window
+from tests.terminal.window import CTRL_C, CTRL_D, CTRL_J, CTRL_O, DOWN, ENTER, ESCAPE, UP, Window
 from turnledger.model.turn import TurnKind
 from turnledger.testing.gates import Gate
 
@@ -93,7 +95,20 @@ def test_turns_are_edited_made_anew_and_taken_back(home: Home) -> None:
         window.ready()
         window.say("/branches")
         window.see("/switch N goes on with one.")
-    assert [turn.text for turn in home.turns()] == ['You said "One again". I remember nothing before that.']
+        assert '› 1  1 turn: You said "One again".' in window.everything
+        window.ready()
+        other = re.search(r"^  ([2-9])  1 turn: .*One and a half", window.everything, re.MULTILINE)
+        assert other is not None, window.everything
+        window.say(f"/switch {other[1]}")
+        window.see("1 › One and a half")
+        window.see('You said "One and a half".', times=3)
+        window.ready()
+        window.say("/history")
+        window.see('You said "One and a half".', times=4)
+        window.ready()
+    assert [turn.text for turn in home.turns()] == [
+        'You said "One and a half". I remember nothing before that.'
+    ]
 
 
 def test_chats_are_listed_found_and_opened(home: Home) -> None:
@@ -128,6 +143,11 @@ def test_chats_are_listed_found_and_opened(home: Home) -> None:
         window.see("1 › The weather in Rome", times=2)
         window.ready()
         assert "Search:" not in window.everything
+        window.type("half a sen", CTRL_O)
+        window.see("Enter opens, Esc leaves, typing searches")
+        window.type(ESCAPE)
+        window.see_not("Enter opens, Esc leaves, typing searches")
+        window.ready()
 
 
 def test_lines_and_what_was_typed_before(home: Home) -> None:
@@ -167,6 +187,19 @@ def test_a_long_answer_is_printed_once_and_rewritten_little(home: Home) -> None:
         assert [line for line in shown if " = " in line] == [f"x{number} = {number}" for number in range(150)]
         rewritten = [int(rows) for rows in re.findall(rb"\x1b\[([0-9]+)A", window.raw)]
         assert 0 < max(rewritten) < 12
+
+
+def test_the_model_that_is_named_is_asked(home: Home) -> None:
+    with (
+        scripted(["Here."]) as model,
+        Window("chat", "--upstream", model.url, "--model", "named-so", home=home.path) as window,
+    ):
+        window.ready()
+        assert "named-so at " in window.text
+        window.say("Who is there?")
+        window.see("Here.")
+        window.ready()
+        assert model.asked_models == ["named-so"]
 
 
 def test_a_narrow_window_that_changes(home: Home) -> None:
@@ -254,8 +287,9 @@ def test_who_comes_back_after_a_crash_is_told_and_has_the_text_again(home: Home)
     assert len(home.turns()) == 1
 
 
-def test_without_colours(home: Home) -> None:
-    with Window("chat", home=home.path, more={"NO_COLOR": "1"}) as window:
+@pytest.mark.parametrize("wanted", [{}, {"NO_COLOR": "1"}])
+def test_colours_unless_somebody_wants_none(home: Home, wanted: dict[str, str]) -> None:
+    with Window("chat", home=home.path, more=wanted) as window:
         window.ready()
         window.say("//fail")
         window.see("✗")
@@ -263,4 +297,4 @@ def test_without_colours(home: Home) -> None:
         colours = re.findall(
             rb"\x1b\[(?:[0-9;]*;)?(?:3[0-8]|4[0-8]|9[0-7]|10[0-7])(?:;[0-9;]*)?m", window.raw
         )
-        assert colours == []
+        assert bool(colours) is not bool(wanted)

@@ -22,6 +22,11 @@ class Scripted:
     def url(self) -> str:
         return self._upstream.url
 
+    @property
+    def asked_models(self) -> list[str]:
+        """By which names it was asked."""
+        return [each.body["model"] for each in self._upstream.received]
+
     def says(self, *script: Step) -> None:
         """Have it say this the next time that it is asked for which nothing else is written."""
         self._loop.call_soon_threadsafe(self._upstream.scripts.append, script)

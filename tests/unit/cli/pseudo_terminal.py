@@ -15,7 +15,9 @@ import pyte
 ROWS = 60
 ONE_BY_ONE = """
 import fcntl, json, os, struct, sys, termios
+from turnledger.cli import progress
 from turnledger.cli.main import app
+progress.PATIENCE = float(sys.argv[2])
 ours = dict(os.environ)
 for columns, env, arguments in json.loads(sys.argv[1]):
     fcntl.ioctl(2, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
@@ -51,14 +53,14 @@ class Shown(NamedTuple):
     code: int
 
 
-def shown(commands: Sequence[Ran], *, pipes: bool = False) -> list[Shown]:
+def shown(commands: Sequence[Ran], *, pipes: bool = False, patience: float = 0.5) -> list[Shown]:
     """Run `turnledger` with each of these; with `pipes`, its standard output goes into a pipe, and only the
-    rest to the window."""
+    rest to the window. `patience` are the seconds before a bar comes."""
     leader, follower = pty.openpty()
     ours = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS", "LINES")}
     told = json.dumps([(ran.columns, dict(ran.env), list(ran.arguments)) for ran in commands])
     process = subprocess.Popen(
-        [sys.executable, "-c", ONE_BY_ONE, told],
+        [sys.executable, "-c", ONE_BY_ONE, told, str(patience)],
         stdin=follower,
         stdout=subprocess.PIPE if pipes else follower,
         stderr=follower,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -170,3 +171,22 @@ def test_json_is_the_same_json(look: Look) -> None:
 def test_a_mistake_is_one_line_and_no_more(look: Look) -> None:
     [line] = look(WRONG, 120).lines
     assert line.startswith("conversation_not_found: ")
+
+
+def test_long_work_has_a_bar_that_is_gone_when_it_is_done(tmp_path: Path) -> None:
+    url, other = (f"sqlite:///{tmp_path}/{name}.db" for name in ("mine", "yours"))
+    ids = [say(url, key, ("Hello", "Hi.")) for key in ("one", "two")]
+    file = str(tmp_path / "chats.jsonl")
+    works = {
+        "Exporting": ["chats", "export", "--all", "--output", file, "--store", url],
+        "Importing": ["chats", "import", file, "--store", other],
+        "Changing": ["chats", "pin", *ids, "--store", url],
+        "Deleting": ["chats", "delete", *ids, "--store", url],
+        "Restoring": ["chats", "restore", *ids, "--store", url],
+        "Checking": ["check", "--store", url],
+    }
+    ran = shown([Ran(each, 80, {}) for each in works.values()], patience=0)
+    for doing, screen in zip(works, ran, strict=True):
+        assert screen.code == 0, screen.lines
+        assert f"{doing} " in re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.sent.decode())
+        assert not [line for line in screen.lines if line.startswith(doing)], screen.lines
