@@ -125,6 +125,17 @@ def test_it_needs_nothing_but_what_builds_it(package: Path) -> None:
     assert "://" not in (package / "package-lock.json").read_text()
 
 
+def test_what_is_published_has_all_that_it_exports(package: Path) -> None:
+    run(package, "npm", "--silent", "run", "size")
+    [packed] = json.loads(run(package, "npm", "pack", "--dry-run", "--json", "--ignore-scripts"))
+    files = {f"./{each['path']}" for each in packed["files"]}
+    exports = json.loads((package / "package.json").read_text())["exports"].values()
+    named = {path for each in exports for path in (each.values() if isinstance(each, dict) else [each])}
+    assert len(named) == 5
+    assert named <= files
+    assert not [path for path in files if "/test" in path or "node_modules" in path]
+
+
 def test_it_uses_nothing_of_node(package: Path) -> None:
     sources = [path.read_text() for path in (package / "src").glob("*.ts")]
     assert sources
