@@ -1,5 +1,5 @@
-// Makes one file of the whole client, for pages without a bundler, and prints its size: minified, and compressed as web
-// servers do it.
+// Makes one file of the whole client, for pages without a bundler, and prints its size: minified, and compressed as
+// small as gzip can.
 import { build } from "esbuild";
 import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
