@@ -201,7 +201,8 @@ export class Chat {
     return { chat: camel(chat), turns: camels(turns), before, attempts: camels(attempts) };
   }
 
-  /** All its turns, the newest first, read page by page. */
+  /** All its turns, the newest first, read page by page. Each page is of what the chat shows by then: name a branch
+   * where somebody may edit or switch meanwhile. */
   turns(options: CallOptions & { branch?: Identified; limit?: number } = {}): Pages<Turn> {
     return new Pages(async (cursor, limit = 50) => {
       const page = await this.read({ ...options, limit, ...(cursor && { before: Number(cursor) }) });
