@@ -78,7 +78,7 @@ def _found(line: str, rows: set[str], credentials: Iterable[str]) -> Iterator[st
 
 _OWN_WORDS = re.compile(
     r"\b(?:req|conv|turn|br|item|tok)_[0-9a-f]{12,}\b"
-    r"|https?://127\.0\.0\.1(?::\d+)?(?![\w:])"  # where a server listens: it says so, as does whoever talks of it
+    r"|https?://127\.0\.0\.1(?::\d+)?(?![\w:])"  # where a server listens
 )
 
 
