@@ -76,7 +76,10 @@ def _found(line: str, rows: set[str], credentials: Iterable[str]) -> Iterator[st
         yield f"what was said ({found})"
 
 
-_OWN_IDS = re.compile(r"\b(?:req|conv|turn|br|item|tok)_[0-9a-f]{12,}\b")
+_OWN_WORDS = re.compile(
+    r"\b(?:req|conv|turn|br|item|tok)_[0-9a-f]{12,}\b"
+    r"|https?://127\.0\.0\.1(?::\d+)?(?![\w:])"  # where a server listens
+)
 
 
 def _telling(line: str) -> str:
@@ -84,12 +87,12 @@ def _telling(line: str) -> str:
     try:
         fields = json.loads(line)
     except ValueError:
-        return _OWN_IDS.sub("", line)
+        return _OWN_WORDS.sub("", line)
     if not isinstance(fields, dict):
         return line
     for name in ("timestamp", "ms"):
         fields.pop(name, None)
-    return _OWN_IDS.sub("", " | ".join(f"{name}: {value}" for name, value in _strings(fields)))
+    return _OWN_WORDS.sub("", " | ".join(f"{name}: {value}" for name, value in _strings(fields)))
 
 
 def _strings(fields: dict[str, Any]) -> Iterator[tuple[str, str]]:

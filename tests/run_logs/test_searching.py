@@ -78,3 +78,11 @@ def test_one_long_word_is_a_text_too(tmp_path: Path) -> None:
     notes = Notes(str(tmp_path / "2.said"), at_once=True)
     notes.text("Rumpelstilzchen")
     assert searched(tmp_path, "name=rumpelstilzchen").findings
+
+
+def test_where_a_server_listens_is_no_secret(tmp_path: Path) -> None:
+    notes = Notes(str(tmp_path / "2.said"), at_once=True)
+    notes.text("Look at http://127.0.0.1:8383/docs/a/secret/place, please.")
+    listens = "Uvicorn running on http://127.0.0.1:44745 (Press CTRL+C to quit)"
+    assert not searched(tmp_path, listens).findings
+    assert searched(tmp_path, "at http://127.0.0.1:8383/docs/a/secret/place").findings
