@@ -36,12 +36,14 @@ class ChatLoop:
         completer = CommandCompleter([(each.name, each.meaning) for each in COMMANDS], self._behind)
         self._prompt = Prompt(history, completer, self._toolbar)
         self._doing = Doing(talker, self)
-        self._is_prompting = False
+        self._prompting = asyncio.Event()
+        self._news = asyncio.Event()
+        """Somebody may have done something in the chat, and it was not looked at since."""
         self._is_asking = False
 
     async def run(self) -> None:
         """Prompt, answer, and so on. Returns when the person leaves."""
-        watching = asyncio.create_task(self._watch(), name="turnledger news")
+        watching = asyncio.gather(self._watch(), self._tell_news())
         is_leaving = False
         try:
             while True:
@@ -71,11 +73,11 @@ class ChatLoop:
                 await talker.catch_up()
         talker.screen.blank()
         unsent, talker.unsent = talker.unsent, ""
-        self._is_prompting = True
+        self._prompting.set()
         try:
             return await self._prompt.ask(lambda: talker.label, unsent)
         finally:
-            self._is_prompting = False
+            self._prompting.clear()
             talker.screen.is_below_input()
 
     async def _acted(self, typed: str | None) -> bool:
@@ -117,16 +119,24 @@ class ChatLoop:
         return True
 
     async def _watch(self) -> None:
-        """Show what others do in the chat, above the prompt."""
+        """Hear what others do in the chat."""
         with suppress(TurnledgerError):  # then it is seen at the next prompt
             async for chat in self._talker.place.changes():
-                if self._is_prompting and chat == self._talker.talk.id:
-                    with suppress(TurnledgerError, TimeoutError):
-                        await self._show_news()
+                if chat == self._talker.talk.id:
+                    self._news.set()
+
+    async def _tell_news(self) -> None:
+        """Show it above the prompt; what comes between two prompts, at the next."""
+        while True:
+            await self._news.wait()
+            await self._prompting.wait()
+            self._news.clear()
+            with suppress(TurnledgerError, TimeoutError):
+                await self._show_news()
 
     async def _show_news(self) -> None:
         talker, is_shown = self._talker, False
-        while self._is_prompting and not is_shown:
+        while self._prompting.is_set() and not is_shown:
             try:
                 look = await talker.look_around()
             except ConversationDeleted as problem:
@@ -139,7 +149,7 @@ class ChatLoop:
             if talker.has_news(look):
                 # The prompt is gone while something is shown in its place: nothing is waited for there.
                 async with in_terminal():
-                    if self._is_prompting:
+                    if self._prompting.is_set():
                         is_shown = talker.show_news(look)
                         talker.screen.blank()
             else:

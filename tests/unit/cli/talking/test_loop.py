@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -81,6 +82,25 @@ async def test_a_chat_that_others_delete_is_told_and_the_next_one_is_watched_as_
     await person.until(lambda: person.talker.label == "2 › ")
     await told(await person.place.open(str(person.talker.talk.id)), wish("From there"))
     await person.sees("Meanwhile, elsewhere:")
+    await person.leaves()
+
+
+async def test_what_others_do_right_before_a_prompt_is_told_there(person: Person) -> None:
+    catch_up = person.talker.catch_up
+
+    async def late(own: str | None = None) -> Any:
+        made = await catch_up(own)
+        if (
+            own is None and person.talker.talk.id is not None
+        ):  # its first turn was told, the prompt comes next
+            await (await person.place.open(str(person.talker.talk.id))).delete()
+            for _ in range(100):
+                await asyncio.sleep(0)  # the news comes before the prompt does
+        return made
+
+    person.talker.catch_up = late  # type: ignore[method-assign]
+    person.types("Hello" + ENTER)
+    await person.sees("✗ conversation_deleted: ")
     await person.leaves()
 
 
