@@ -38,8 +38,8 @@ class Person:
         self.presses = Presses()
         self.talker = Talker(place, self.paper.screen, ["demo"], self.presses)
         self._keyboard = keyboard
-        talking = ChatLoop(self.talker, self.presses, InMemoryHistory())
-        self.talking = asyncio.create_task(talking.run())
+        self.chat_loop = ChatLoop(self.talker, self.presses, InMemoryHistory())
+        self.talking = asyncio.create_task(self.chat_loop.run())
 
     def types(self, keys: str) -> None:
         self._keyboard.send_text(keys)
@@ -90,12 +90,9 @@ async def test_what_others_do_right_before_a_prompt_is_told_there(person: Person
 
     async def late(own: str | None = None) -> Any:
         made = await catch_up(own)
-        if (
-            own is None and person.talker.talk.id is not None
-        ):  # its first turn was told, the prompt comes next
+        if own is None and person.talker.talk.id is not None:  # the first turn was told
             await (await person.place.open(str(person.talker.talk.id))).delete()
-            for _ in range(100):
-                await asyncio.sleep(0)  # the news comes before the prompt does
+            await person.until(person.chat_loop._news.is_set)  # before there is a prompt
         return made
 
     person.talker.catch_up = late  # type: ignore[method-assign]
