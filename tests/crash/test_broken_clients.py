@@ -33,21 +33,18 @@ def limited(**limits: float) -> Settings:
 
 async def trickle(serving: Served, first: bytes, drop: bytes) -> Heard:
     """Send something, and then more of it, drop by drop, for as long as the server takes it."""
-    heard, loop = Heard(), asyncio.get_running_loop()
+    heard = Heard()
     # A bare socket: a stream that cannot send any more would not read, either, what was said before that.
     with socket.create_connection(("127.0.0.1", serving.port)) as connection:
         connection.setblocking(False)
-        await loop.sock_sendall(connection, first)
+        connection.send(first)
         with suppress(ConnectionError):
-            while True:
-                with suppress(ConnectionError):
-                    await loop.sock_sendall(connection, drop)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.001):
-                        received = await loop.sock_recv(connection, 65_536)
-                        heard.take(received)
-                        if not received:
-                            break
+            while not heard.is_over:
+                with suppress(ConnectionError, BlockingIOError):
+                    connection.send(drop)
+                await asyncio.sleep(0.001)
+                with suppress(BlockingIOError):
+                    heard.take(connection.recv(65_536))
     return heard
 
 
