@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -31,7 +30,6 @@ from turnledger.client.retrying import Retries
 from turnledger.client.shapes import TurnRestarted
 from turnledger.client.wire import Broken, Doing, Reply, Request
 from turnledger.model.event import TextDelta, TurnFinished, TurnStarted
-from turnledger.model.ids import TurnId
 
 TOLD = ["started", "Hello", " there", "completed"]
 ASKED = Request(method="POST", path="/api/turns", headers={"idempotency-key": "k"}, body=b"{}")
@@ -481,92 +479,6 @@ def test_attempts_are_counted_also_if_nothing_was_told_of_one() -> None:
         begun(*WHOLE, turn=third),
     )
     assert [each for each in followed(script) if str(each).startswith("again")] == ["again 3"]
-
-
-# Only reading along.
-
-
-def reader(after: int = 0) -> Callable[[Script], Following]:
-    return lambda script: Following(script.trying(), script.retries, turn=TurnId(TURN), after=after)
-
-
-def test_a_reader_goes_on_where_it_was_cut_off() -> None:
-    script = Script(reading(*WHOLE[:2], end=CUT), reading(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == TOLD
-    assert paths(script) == ["GET 0", "GET 2"]
-
-
-def test_a_reader_is_told_of_a_failure_and_nothing_is_raised() -> None:
-    script = Script(reading(started(), finished(2, "failed", "process_died")))
-    assert followed(script, reader()(script)) == ["started", "failed"]
-
-
-def test_a_reader_of_what_it_has_heard_before_hears_nothing() -> None:
-    script = Script(reading())
-    assert followed(script, reader(4)(script)) == []
-
-
-def test_a_reader_beyond_the_last_event_hears_nothing() -> None:
-    script = Script(reading(finished(2)))
-    assert followed(script, reader(4)(script)) == []
-
-
-def test_a_reader_that_was_told_more_than_was_kept_is_told_all_again() -> None:
-    script = Script(
-        reading(*WHOLE[:3], end=CUT),
-        reading(finished(2, "failed", "process_died")),
-        reading(started(), finished(2, "failed", "process_died")),
-    )
-    assert followed(script, reader()(script))[3:] == ["again 1", "started", "failed"]
-    assert paths(script) == ["GET 0", "GET 3", "GET 0"]
-
-
-def test_a_reader_hears_of_a_death_behind_what_was_written_down() -> None:
-    died = reading(started(), finished(2, "failed", "process_died"))
-    script = Script(reading(*WHOLE[:3], end=CUT), reading(), died, died)
-    assert followed(script, reader()(script)) == [*TOLD[:3], "again 1", "started", "failed"]
-    assert paths(script) == ["GET 0", "GET 3", "GET 0", "GET 0"]
-
-
-def test_a_reader_of_what_was_withdrawn_looks_back_once() -> None:
-    script = Script(reading(*WHOLE[:2], end=CUT), reading(), reading(*WHOLE[:2]))
-    assert followed(script, reader()(script)) == TOLD[:2]
-
-
-def test_a_reader_of_an_unknown_turn_is_told_so() -> None:
-    script = Script(refused(404, "turn_not_found"))
-    with pytest.raises(errors.TurnNotFound):
-        followed(script, reader()(script))
-
-
-def test_a_stream_that_ends_too_soon_is_read_on() -> None:
-    script = Script(reading(*WHOLE[:2]), reading(*WHOLE[2:]))
-    assert followed(script, reader()(script)) == TOLD
-
-
-def test_a_stop_that_fails_leaves_the_turn_to_be_read() -> None:
-    def stop(turn: TurnId) -> Doing[None]:
-        yield from ()
-        raise errors.NotAdmitted
-
-    script = Script(begun(*WHOLE))
-    following = asked(script)
-    following.stop_when_begun(stop)
-    assert followed(script, following) == TOLD
-
-
-def test_a_stop_that_came_before_the_turn_began_is_carried_out_once_it_has() -> None:
-    stopped: list[str] = []
-
-    def stop(turn: TurnId) -> Doing[None]:
-        stopped.append(turn)
-        yield from ()
-
-    script = Script(begun(started(), end=CUT), reading(finished(2, "kept")))
-    following = asked(script)
-    following.stop_when_begun(stop)
-    assert followed(script, following) == ["started", "kept"]
-    assert stopped == [TURN]
 
 
 @pytest.mark.parametrize(
