@@ -191,7 +191,8 @@ class App:
             else:
                 endpoint, app = self._find(scope)
                 if endpoint.page_policy is not None:
-                    answer.replace(self._guard.page_policy(endpoint.page_policy))
+                    is_own = endpoint.is_own_frame
+                    answer.replace(self._guard.page_policy(endpoint.page_policy, is_own_frame=is_own))
                 if endpoint.caching is not None:
                     answer.caching = endpoint.caching
                 if not endpoint.is_public:

@@ -9,9 +9,9 @@ from hashlib import sha256
 import pytest
 
 from turnledger.server.inline_page import InlinePage
-from turnledger.server.routes.page import UNBUILT
+from turnledger.server.routes.page import PICTURE, UNBUILT
 
-PAGES = pytest.mark.parametrize("page", [UNBUILT], ids=["unbuilt"])
+PAGES = pytest.mark.parametrize("page", [PICTURE, UNBUILT], ids=["picture", "unbuilt"])
 
 
 @PAGES

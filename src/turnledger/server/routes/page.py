@@ -1,4 +1,4 @@
-"""/ and /share: the chat page, and what it is built of."""
+"""/ and /share: the chat page, what it is built of, and the frame in which it shows images from elsewhere."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ FRESH = b"no-cache"
 FOR_GOOD = b"public, max-age=31536000, immutable"
 """What has another name once it is changed need not be asked for again."""
 UNBUILT = inline_page("unbuilt")
+PICTURE = inline_page("picture", "img-src http: https:", "sandbox allow-scripts")
 
 _TAG = Parameter("The version of the file, for `If-None-Match`.", TEXT)
 _CONDITION = {"If-None-Match": Parameter("Versions of it that one has.", TEXT)}
@@ -45,6 +46,10 @@ class PageRoutes:
     async def asset(self, request: Request) -> Response:
         """A file that it is built of."""
         return given(self._page.assets.get(request.path_params["name"]), request)
+
+    async def picture(self, _: Request) -> Response:
+        """The frame for one image."""
+        return HTMLResponse(PICTURE.text)
 
 
 def given(file: PageFile | None, request: Request) -> Response:
@@ -82,11 +87,12 @@ def has_version(had: str, tag: str) -> bool:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`/`, `/share`, `/assets/{name}` and `/favicon.svg`."""
+    """`/`, `/share`, `/picture`, `/assets/{name}` and `/favicon.svg`."""
     routes = PageRoutes(service.page)
     policy = UNBUILT.policy if service.page.index is None else POLICY
     return [
         *(_page(path, summary, routes, policy) for path, summary in PAGES.items()),
+        _picture(routes),
         *_files(routes),
     ]
 
@@ -111,6 +117,21 @@ def _page(path: str, summary: str, routes: PageRoutes, policy: bytes) -> Endpoin
         answer_headers={"ETag": _TAG},
         content={200: _HTML, 304: {}},
         answers={200: "The page; where it was not built, one that says so.", 304: _NOT_CHANGED},
+    )
+
+
+def _picture(routes: PageRoutes) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/picture",
+        answer=routes.picture,
+        is_public=True,
+        summary="A frame of the chat page's that shows the image at `/picture#URL`, and can do nothing else.",
+        tag="page",
+        page_policy=PICTURE.policy,
+        is_own_frame=True,
+        content={200: _HTML},
+        answers={200: "The frame."},
     )
 
 

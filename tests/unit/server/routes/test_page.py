@@ -14,7 +14,7 @@ from turnledger import Ledger
 from turnledger.server.app import App, make_app
 from turnledger.server.built_page import POLICY, BuiltPage
 from turnledger.server.models import Models
-from turnledger.server.routes.page import UNBUILT, has_version, takes_gzip
+from turnledger.server.routes.page import PICTURE, UNBUILT, has_version, takes_gzip
 from turnledger.server.settings import Settings
 
 PAGES = ("/", "/share")
@@ -59,6 +59,21 @@ async def test_frames_are_allowed_by_the_settings() -> None:
             for path in (*PAGES, f"/assets/{ASSET}", "/healthz", "/nothing"):
                 policy = policy_of(await ask(app, path))
                 assert policy.endswith(b"frame-ancestors https://shop.example.com http://localhost:3000")
+
+
+async def test_the_frame_for_images_loads_images_and_is_framed_by_the_page_wherever_that_is() -> None:
+    for ancestors, framing in (
+        ((), b"'self'"),
+        (("https://shop.example.com",), b"'self' https://shop.example.com"),
+    ):
+        async with showing(settings=Settings(frame_ancestors=ancestors)) as app:
+            reply = await ask(app, "/picture")
+            assert (reply.status, reply.body.decode()) == (200, PICTURE.text)
+            assert policy_of(reply) == PICTURE.policy + b"; frame-ancestors " + framing
+            assert reply.header(b"referrer-policy") == b"no-referrer"
+    allowed = dict(each.split(" ", 1) for each in PICTURE.policy.decode().split("; "))
+    assert (allowed["img-src"], allowed["sandbox"]) == ("http: https:", "allow-scripts")
+    assert "connect-src" not in allowed
 
 
 async def test_its_files_are_given_to_itself_and_not_to_foreign_pages() -> None:
