@@ -119,7 +119,8 @@ def test_the_page_itself_may_not_load_it(server: Victim, visit: Open) -> None:
     asked = holding(page, server, "'none'")
     page.goto(server.url(HOLDER))
     load = """url => new Promise(resolve => { const image = new Image();
-        image.onload = () => resolve("shown"); image.onerror = () => resolve("refused"); image.src = url; })"""
+        image.onload = () => resolve("shown"); image.onerror = () => resolve("refused");
+        image.src = url; })"""
     assert (page.evaluate(load, IMAGE), asked) == ("refused", [])
 
 
