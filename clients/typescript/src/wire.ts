@@ -219,10 +219,10 @@ export class Wire {
     }
   }
 
-  /** Ask for a JSON object. */
+  /** Ask for a JSON object; its own fields are named as TypeScript does. */
   json<Told>({ said, ...asked }: Asked, signal?: AbortSignal): Promise<Told> {
     const whole = said ? { ...asked, body: JSON.stringify(said) } : asked;
-    return this.ask(whole, signal, async (reply) => parsed(await joined(reply.pieces)) as Told);
+    return this.ask(whole, signal, async (reply) => camel(parsed(await joined(reply.pieces))));
   }
 }
 
