@@ -2,7 +2,7 @@
 
 import { camel, camels } from "./casing.js";
 import { errorOf } from "./error-of.js";
-import { ConversationNotFound } from "./errors.js";
+import { BranchNotFound, ConversationNotFound } from "./errors.js";
 import { heal } from "./healing.js";
 import { freshKey, idOf, type Identified } from "./ids.js";
 import { Pages } from "./pages.js";
@@ -201,12 +201,20 @@ export class Chat {
     return { chat, turns: camels(turns), before, attempts: camels(attempts) };
   }
 
-  /** All its turns, the newest first, read page by page. Each page is of what the chat shows by then: name a branch
-   * where somebody may edit or switch meanwhile. */
+  /** All its turns, the newest first, read page by page: where no branch is named, those of the one that it shows when
+   * the first page is read, whatever it shows later. */
   turns(options: CallOptions & { branch?: Identified; limit?: number } = {}): Pages<Turn> {
     return new Pages(async (cursor, limit = 50) => {
-      const page = await this.read({ ...options, limit, ...(cursor && { before: Number(cursor) }) });
-      return { data: [...page.turns].reverse(), next: page.before === null ? null : String(page.before) };
+      let [before, branch] = cursor?.split(" ") ?? [];
+      const asked = { ...options, limit, ...(before && { before: Number(before) }) };
+      const page = await this.read({ ...asked, ...(branch && { branch }) }).catch((problem) => {
+        if (!branch || !(problem instanceof BranchNotFound)) throw problem;
+        // It is gone; or this is a reader by a link, who sees what the chat shows, and names no branch.
+        branch = "";
+        return this.read(asked);
+      });
+      if (!cursor && !options.branch) branch = page.chat.branch;
+      return { data: [...page.turns].reverse(), next: page.before ? `${page.before} ${branch ?? ""}` : null };
     }, options.limit);
   }
 

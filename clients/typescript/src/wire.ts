@@ -250,13 +250,12 @@ export class Tries {
   async pause(problem: unknown): Promise<void> {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
     const { times, first, most, patience } = this.#wire.retries;
-    const wait = problem.retryAfter ?? 0;
     const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
-    const random = this.#wire.options.random();
-    // Clients that lost one server at once shall not come back all at once.
-    const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
+    // Clients that lost one server at once shall not come back all at once; none sooner than it was told.
+    const spread = 0.5 + this.#wire.options.random() / 2;
+    const pause = Math.max((problem.retryAfter ?? 0) * (0.5 + spread), Math.min(most, first * 2 ** count) * spread);
     if (!this.isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }

@@ -36,10 +36,14 @@ test("pauses double up to the longest, each a random part shorter", async () => 
   assert.deepEqual(lucky.pauses, [50]);
 });
 
-test("as long as a server asks for is waited", async () => {
-  const server = new ScriptedServer(error(429, "server_busy", { "retry-after": "7" }), info);
-  await server.client().chats.open(CHAT).info();
-  assert.deepEqual(server.pauses, [7000]);
+test("as long as a server asks for is waited, and no two clients come back at once", async () => {
+  const pauses: number[] = [];
+  for (const random of [0, 0.5, 1]) {
+    const server = new ScriptedServer(error(429, "server_busy", { "retry-after": "7" }), info);
+    await server.client({ random: () => random }).chats.open(CHAT).info();
+    pauses.push(...server.pauses);
+  }
+  assert.deepEqual(pauses, [7000, 8750, 10500]);
 });
 
 test("no retry is begun when patience is at its end", async () => {
