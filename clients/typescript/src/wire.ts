@@ -58,6 +58,9 @@ export interface ClientOptions {
   retries?: Partial<Retries>;
   /** Where messages are written down before they are sent: see `Outbox`. */
   outbox?: Recorder;
+  /** Told when a request or stream of this client finds no server, and when one answers it again; each once. Calls go on
+   * trying meanwhile: this is for showing it, after a moment, since a restarted server is back soon. */
+  onConnection?: (isLost: boolean) => void;
   /** Instead of the one that is there: for tests, or to add what a proxy of yours asks for. */
   fetch?: (url: string, request: RequestInit) => Promise<Response>;
   /** Call back after so many milliseconds, unless what it returns is called before. */
@@ -102,6 +105,7 @@ export class Wire {
   declare readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
   declare readonly base: string;
   #model: Promise<string> | undefined;
+  #isLost = false;
 
   /** Throws InvalidInput if the address is none. */
   constructor(base: string, options: ClientOptions) {
@@ -151,8 +155,10 @@ export class Wire {
     const lost = (problem: unknown): unknown => {
       const { aborted, reason } = controller.signal;
       close();
-      if (aborted) return reason;
-      return problem instanceof TurnledgerError ? problem : unanswered(`No server there: ${problem}`, problem);
+      if (aborted) problem = reason;
+      else if (!(problem instanceof TurnledgerError)) problem = unanswered(`No server there: ${problem}`, problem);
+      if (problem instanceof ServerUnavailable) this.#connection(true);
+      return problem;
     };
     let response: Response;
     try {
@@ -187,8 +193,14 @@ export class Wire {
         close();
       }
     })();
-    if (!response.ok) throw refusal(response, await joined(pieces));
+    const refused = response.ok ? undefined : refusal(response, await joined(pieces));
+    this.#connection(refused instanceof ServerUnavailable);
+    if (refused) throw refused;
     return { headers: response.headers, pieces, close };
+  }
+
+  #connection(isLost: boolean): void {
+    if (this.#isLost !== isLost) this.options.onConnection?.((this.#isLost = isLost));
   }
 
   async #headers({ body, headers }: Asked): Promise<Record<string, string>> {

@@ -246,3 +246,28 @@ test("nobody is sent away for longer than a day", async () => {
     await assert.rejects(sent.client().chats.open(CHAT).info(), { retryAfter: 86_400_000 });
   }
 });
+
+test("whether there is a server is told whenever that changes", async () => {
+  const told: (boolean | string)[] = [];
+  const server = new ScriptedServer(
+    info,
+    REFUSED,
+    error(503, "shutting_down"),
+    error(429, "server_busy"),
+    { pieces: ['{"id":'], ending: "cut" },
+    { pieces: ["<p>"], status: 502, headers: { "content-type": "text/html" } },
+    info,
+    { pieces: ['{"id":'], ending: "silence" },
+    error(404, "conversation_not_found"),
+  );
+  const onConnection = (isLost: boolean): number => told.push(isLost);
+  const chat = server.client({ onConnection }).chats.open(CHAT);
+  for (const call of ["first", "second", "third"]) {
+    told.push(call);
+    await chat.info().catch(() => told.push("refused"));
+  }
+  const ended = chat.info({ signal: AbortSignal.abort() });
+  await assert.rejects(ended);
+  assert.deepEqual(told, ["first", "second", true, false, true, false, "third", true, false, "refused"]);
+  server.done();
+});
