@@ -1,46 +1,26 @@
-/** The frame of the page: who is not let in sees why, who is sees his chats. */
+/** The page: who is not let in sees why, who is sees his chats. */
 
-import { useEffect } from "preact/hooks";
 import type { Arriving } from "../session/arriving";
-import type { Session } from "../session/session";
-import { ComposerView } from "./composer/composer";
-import { NoticesView } from "./notices";
-import { SidebarView } from "./sidebar/sidebar";
-import { ThreadView } from "./thread/thread";
+import { Boundary } from "./boundary";
+import { FrameView } from "./frame";
 
 export function PageView({ arriving }: { arriving: Arriving }) {
   const arrival = arriving.arrival.value;
   switch (arrival.kind) {
     case "arriving":
-      return <main class="arriving" aria-busy="true" />;
+      return <main class="whole" aria-busy="true" aria-label="Turnledger" />;
     case "in":
-      return <ChatsView session={arrival.session} />;
+      return (
+        <Boundary what="This page">
+          <FrameView session={arrival.session} />
+        </Boundary>
+      );
     default:
       return (
-        <main class="refused">
+        <main class="whole">
           <h1>Turnledger</h1>
           <p role="alert">{arrival.why}</p>
         </main>
       );
   }
-}
-
-function ChatsView({ session }: { session: Session }) {
-  useEffect(() => {
-    // The most recent chat is opened once, at the start, and only where the address names none.
-    void session.chats.more().then(() => {
-      if (session.place.where.peek() === null) session.place.begin(session.chats.rows.peek()[0]?.id ?? null);
-    });
-  }, [session]);
-  const thread = session.threads.current.value;
-  return (
-    <div class="page">
-      <SidebarView session={session} />
-      <main class="chat" aria-label="Chat">
-        {thread && <ThreadView session={session} thread={thread} />}
-        {thread && session.mayRun && <ComposerView session={session} thread={thread} />}
-      </main>
-      <NoticesView notices={session.notices} />
-    </div>
-  );
 }
