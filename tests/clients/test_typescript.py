@@ -46,16 +46,18 @@ const answers = [await said("One two three"), await said("More")];
 let refused = null;
 try { await said("/fail after 2"); } catch (problem) { refused = problem.name; }
 const count = chat.messages.length;
-for await (const event of chat.send("/slow Count", { onStop: "keep" })) if (event.type === "text.delta") break;
+for await (const event of chat.send("/slow Count", { onStop: "keep" })) break;
 const listed = await fetch(process.argv[1] + "/api/chats").then((answer) => answer.json());
 console.log(JSON.stringify([answers, refused, count, chat.messages.at(-1), listed.data]));
 """
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """What no server tells: it answers with the turn instead; or it never started."""
 TREE = """
-import { errors } from "./dist/src/index.js";
-const above = ([name, kind]) => [name, Object.getPrototypeOf(kind).name];
-console.log(JSON.stringify(Object.fromEntries(Object.entries(errors).map(above))));
+const { errors } = await import(process.argv[1]);
+const named = Object.fromEntries([["Error", Error], ...Object.entries(errors)]);
+const above = (kind) => Object.keys(named).find((name) => named[name] === Object.getPrototypeOf(kind));
+const tree = Object.entries(errors).map(([name, kind]) => [name, above(kind)]);
+console.log(JSON.stringify(Object.fromEntries(tree)));
 """
 
 
@@ -105,7 +107,10 @@ def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
     assert len(bundled.stdout) < 400
 
 
-def test_it_has_the_errors_of_the_tree(package: Path) -> None:
+@pytest.mark.parametrize("file", ["src/index.js", "turnledger.min.js"])
+def test_it_has_the_errors_of_the_tree(package: Path, file: str) -> None:
+    run(package, "npm", "--silent", "run", "size")
+
     def below(kind: type[errors.TurnledgerError]) -> dict[str, str]:
         here = {
             each.__name__: kind.__name__
@@ -114,7 +119,7 @@ def test_it_has_the_errors_of_the_tree(package: Path) -> None:
         }
         return here | {name: parent for each in kind.__subclasses__() for name, parent in below(each).items()}
 
-    told = json.loads(run(package, "node", "--input-type=module", "-e", TREE))
+    told = json.loads(run(package, "node", "--input-type=module", "-e", TREE, f"./dist/{file}"))
     tree = below(errors.TurnledgerError)
     assert told == {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in UNTOLD}}
     assert tree.keys() > UNTOLD

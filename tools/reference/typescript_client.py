@@ -12,8 +12,8 @@ SOURCES = Path(__file__).parents[2] / "clients" / "typescript" / "src"
 ENTRIES = [SOURCES / f"{name}.ts" for name in ("index", "outbox", "unkept")]
 SAYS = (
     "Everything that the package in `clients/typescript` exports, `Outbox` and what belongs to it at"
-    " `turnledger/outbox`, `UnkeptChat` likewise at `turnledger/unkept`. What can be relied on: [its page](../../clients/typescript/README.md). Times are"
-    " milliseconds since 1970."
+    " `turnledger/outbox`, `UnkeptChat` likewise at `turnledger/unkept`. What can be relied on: [its page]"
+    "(../../clients/typescript/README.md). Times are milliseconds since 1970."
 )
 ROOT_OF_ERRORS = "TurnledgerError"
 MADE_BY_USERS = ("Client", "Outbox", "UnkeptChat")
