@@ -31,6 +31,7 @@ export class Arriving {
   readonly isVisit = location.pathname.endsWith("/share");
   readonly #base = new URL(".", location.href).href;
   #link: Link | null = null;
+  #noLink = NO_LINK;
   #credential: Credential | null = null;
   /** Ends what is under way for a credential when there is another. */
   #step = new AbortController();
@@ -53,7 +54,7 @@ export class Arriving {
   async arrive(): Promise<void> {
     const { signal: ending } = this.#begin();
     const credential = this.#credential;
-    if (credential === null) return this.#refuse("There is nothing here", this.#link ? NOT_WHOLE : NO_LINK);
+    if (credential === null) return this.#refuse("There is nothing here", this.#noLink);
     try {
       if (await this.#comes(credential, credential.token, ending)) return;
       const token = await this.#link?.exchange(this.#asking(null), ending);
@@ -75,6 +76,7 @@ export class Arriving {
     const { signal: ending } = this.#begin({ kind: "signing in" });
     try {
       const me = await this.#asking(text).tokens.own({ signal: ending });
+      if (ending.aborted) return;
       if (this.#credential.token !== text) this.#credential.replace(text);
       this.#enter(this.#credential, text, me);
     } catch (problem) {
@@ -205,6 +207,7 @@ export class Arriving {
     this.#credential = null;
     const former = this.#link?.place ?? null;
     const link = (this.#link = Link.of(code));
+    this.#noLink = code === null ? NO_LINK : NOT_WHOLE;
     if (link === null) return;
     const left = isFirst ? link.former() : former;
     if (left !== null && left !== link.place) forgetPlace(left);
@@ -215,16 +218,18 @@ export class Arriving {
   #watchExpiry(session: Session): void {
     const { expiresAt } = session.me;
     if (expiresAt == null) return;
-    const look = async (): Promise<void> => {
+    const { signal: ending } = this.#step;
+    const look = async (pause: number): Promise<void> => {
       try {
-        await session.client.tokens.own({ signal: this.#step.signal });
+        await session.client.tokens.own({ signal: ending });
       } catch (problem) {
         if (isShutOut(problem)) return this.#shutOut(session, problem);
       }
-      this.#timer = setTimeout(() => void look(), FIRST_PAUSE);
+      // The clocks differ, or the server is away.
+      if (!ending.aborted) this.#timer = setTimeout(() => void look(Math.min(pause * 2, LONGEST_PAUSE)), pause);
     };
-    const left = expiresAt - Date.now();
-    this.#timer = setTimeout(() => void look(), Math.min(Math.max(left, FIRST_PAUSE), LONGEST_TIMER));
+    const left = Math.min(Math.max(expiresAt - Date.now(), 0), LONGEST_TIMER);
+    this.#timer = setTimeout(() => void look(FIRST_PAUSE), left);
   }
 }
 
