@@ -8,7 +8,7 @@ import { MOVES, type Arrival } from "./arrival";
 import { Credential, OWN } from "./credential";
 import { wordsOfProblem } from "./notices";
 import { isToken } from "./secret-text";
-import { Session, type Me } from "./session";
+import { isShutOut, Session, type Me } from "./session";
 import { Link, takeCode } from "./visiting";
 
 export type { Arrival } from "./arrival";
@@ -122,7 +122,9 @@ export class Arriving {
       return token ?? "";
     };
     const client = new Client(this.#base, { apiKey, outbox });
-    const session: Session = new Session(client, outbox, realm, me, (problem) => this.#shutOut(session, problem));
+    const shutOut = (problem: unknown): void => this.#shutOut(session, problem);
+    const ways = { apiKey, signOut: () => this.signOut() };
+    const session: Session = new Session(client, outbox, realm, me, shutOut, ways);
     this.#pause = FIRST_PAUSE;
     this.#link?.settle();
     this.#link?.remember();
@@ -231,11 +233,6 @@ export class Arriving {
     const left = Math.min(Math.max(expiresAt - Date.now(), 0), LONGEST_TIMER);
     this.#timer = setTimeout(() => void look(FIRST_PAUSE), left);
   }
-}
-
-/** Whether a token is good for nothing any more. */
-function isShutOut(problem: unknown): boolean {
-  return problem instanceof errors.NotAdmitted && problem.status === 401;
 }
 
 /** The credential of a link that this tab shows no more, and all that is its. */

@@ -6,28 +6,21 @@ import type { Session } from "../session/session";
 import { ComposerView } from "./composer/composer";
 import { NoticesView } from "./notices";
 import { SidebarView } from "./sidebar/sidebar";
+import { ArrivalView } from "./sign-in";
 import { ThreadView } from "./thread/thread";
+import { VisitorView } from "./visitor";
 
 export function PageView({ arriving }: { arriving: Arriving }) {
   const arrival = arriving.arrival.value;
-  switch (arrival.kind) {
-    case "arriving":
-      return <main class="arriving" aria-busy="true" />;
-    case "in":
-      return <ChatsView session={arrival.session} />;
-    default:
-      return (
-        <main class="refused">
-          <h1>Turnledger</h1>
-          <p role="alert">{arrival.why}</p>
-        </main>
-      );
-  }
+  // Another credential is another page: nothing that a view remembers is shown on.
+  if (arrival.kind === "in") return <ChatsView key={arrival.session.realm.name} session={arrival.session} />;
+  return <ArrivalView arriving={arriving} arrival={arrival} />;
 }
 
 function ChatsView({ session }: { session: Session }) {
   useEffect(() => {
     // The most recent chat is opened once, at the start, and only where the address names none.
+    if (session.isReader) return;
     void session.chats.more().then(() => {
       if (session.place.where.peek() === null) session.place.begin(session.chats.rows.peek()[0]?.id ?? null);
     });
@@ -35,8 +28,9 @@ function ChatsView({ session }: { session: Session }) {
   const thread = session.threads.current.value;
   return (
     <div class="page">
-      <SidebarView session={session} />
+      {!session.isReader && <SidebarView session={session} />}
       <main class="chat" aria-label="Chat">
+        <VisitorView session={session} />
         {thread && <ThreadView session={session} thread={thread} />}
         {thread && session.mayRun && <ComposerView session={session} thread={thread} />}
       </main>
