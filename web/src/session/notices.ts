@@ -14,7 +14,13 @@ export interface Notice {
 export class Notices {
   readonly #shown = signal<readonly Notice[]>([]);
   readonly #spoken = signal("");
+  readonly #told: (problem: unknown) => void;
   #last = 0;
+
+  /** `told`: hears of each problem. */
+  constructor(told: (problem: unknown) => void = () => {}) {
+    this.#told = told;
+  }
 
   /** Those that are shown, the oldest first. */
   get shown(): ReadonlySignal<readonly Notice[]> {
@@ -45,6 +51,7 @@ export class Notices {
   }
 
   problem(problem: unknown, more: Partial<Notice> = {}): () => void {
+    this.#told(problem);
     return this.add({ ...more, kind: "problem", text: wordsOfProblem(problem) });
   }
 

@@ -15,13 +15,13 @@ import { FirstRunView } from "./first-run/first-run";
 import { NoticesView, StatusView } from "./notices";
 import { SideFootView } from "./side-foot";
 import { SidebarView } from "./sidebar/sidebar";
-import { Theme } from "./theme";
+import type { Theme } from "./theme";
 import { ThreadView } from "./thread/thread";
 import { useDocumentTitle } from "./title";
+import { VisitorView } from "./visitor";
 
-export function FrameView({ session }: { session: Session }) {
+export function FrameView({ session, theme }: { session: Session; theme: Theme }) {
   const main = useRef<HTMLElement>(null);
-  const theme = useMemo(() => new Theme(session.realm, asked().theme), [session]);
   const drawer = useMemo(() => new Drawer(session.realm, asked().isEmbedded), [session]);
   const hasSide = !session.isReader;
   const isOver = hasSide && drawer.isOver.value;
@@ -39,6 +39,7 @@ export function FrameView({ session }: { session: Session }) {
       <main ref={main} class="chat" tabIndex={-1} aria-label="Chat" inert={isOver}>
         <BarView session={session} drawer={hasSide ? drawer : null} theme={theme} />
         <ConnectionView session={session} />
+        <VisitorView session={session} />
         <ChatView session={session} />
       </main>
       <NoticesView notices={session.notices} />
@@ -107,6 +108,7 @@ function ChatView({ session }: { session: Session }) {
 /** Open the most recent chat once, at the start, and only where the address names none. */
 function useBeginning(session: Session): void {
   useEffect(() => {
+    if (session.isReader) return;
     void session.chats.more().then(() => {
       if (session.place.where.peek() === null) session.place.begin(session.chats.rows.peek()[0]?.id ?? null);
     });

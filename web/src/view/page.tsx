@@ -1,26 +1,23 @@
-/** The page: who is not let in sees why, who is sees his chats. */
+/** The page: who is not let in sees what to do about it, who is sees his chats. */
 
+import { useMemo } from "preact/hooks";
 import type { Arriving } from "../session/arriving";
+import { asked } from "./asked";
 import { Boundary } from "./boundary";
 import { FrameView } from "./frame";
+import { ArrivalView } from "./sign-in";
+import { Theme } from "./theme";
 
 export function PageView({ arriving }: { arriving: Arriving }) {
   const arrival = arriving.arrival.value;
-  switch (arrival.kind) {
-    case "arriving":
-      return <main class="whole" aria-busy="true" aria-label="Turnledger" />;
-    case "in":
-      return (
-        <Boundary what="This page">
-          <FrameView session={arrival.session} />
-        </Boundary>
-      );
-    default:
-      return (
-        <main class="whole">
-          <h1>Turnledger</h1>
-          <p role="alert">{arrival.why}</p>
-        </main>
-      );
-  }
+  const session = arrival.kind === "in" ? arrival.session : null;
+  // Known before the server has said who somebody is: whoever likes it dark is not blinded meanwhile.
+  const theme = useMemo(() => new Theme(session?.realm ?? arriving.realm, asked().theme), [session]);
+  if (arrival.kind !== "in") return <ArrivalView arriving={arriving} arrival={arrival} />;
+  return (
+    <Boundary what="This page">
+      {/* Another credential is another page: nothing that a view remembers is shown on. */}
+      <FrameView key={arrival.session.realm.name} session={arrival.session} theme={theme} />
+    </Boundary>
+  );
 }
