@@ -196,7 +196,7 @@ async function* changes(
       }
       throw unanswered();
     } catch (problem) {
-      await tries.pause(problem);
+      await tries.again(problem);
     } finally {
       reply?.close();
     }

@@ -46,6 +46,10 @@ export interface Followed {
    * beginning. */
   isVoid?: boolean;
   isFinished?: boolean;
+  /** Ends when it is to be read on: nobody reads it meanwhile. */
+  held?: Promise<void> | undefined;
+  /** Lets go of the connection by which it is read. */
+  letGo?: () => void;
   /** Called when the turn is known, whenever it is another, and at the end. */
   known?(): void;
 }
@@ -59,16 +63,25 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
     while (!followed.isFinished) {
       const isAsking = asked !== undefined && (followed.turn === null || followed.isVoid);
       let reply: Reply | undefined;
+      let isLetGo = false;
       try {
+        // What nobody has yet is sent: only then can it be read later.
+        if (!isAsking) await unless(signal, followed.held);
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
+        followed.letGo = () => {
+          isLetGo = true;
+          reply?.close();
+        };
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
+        if (followed.held) followed.letGo();
         const isOver = yield* listen(reply, followed, tries, wire.retries.times);
         if (isOver || followed.isFinished) return;
         throw unanswered();
       } catch (problem) {
+        if (isLetGo && !followed.isFinished) continue;
         try {
           if (followed.isFinished) throw problem;
-          await tries.pause(isAsking ? problem : cured(problem, followed));
+          await tries.again(isAsking ? problem : cured(problem, followed));
         } catch (last) {
           throw explained(last, followed);
         }

@@ -226,7 +226,7 @@ export class Wire {
           problem.message += " It may have been done.";
           throw problem;
         }
-        await tries.pause(problem);
+        await tries.again(problem);
       }
     }
   }
@@ -259,7 +259,7 @@ export class Tries {
   }
 
   /** Wait before the next try. Throws the problem if there shall be none, and the reason of the signal. */
-  async pause(problem: unknown): Promise<void> {
+  async again(problem: unknown): Promise<void> {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
     const { times, first, most, patience } = this.#wire.retries;
     const now = this.#wire.options.now();

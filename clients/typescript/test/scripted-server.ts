@@ -70,10 +70,15 @@ export class ScriptedServer {
     return this.heard[0] as Heard;
   }
 
-  /** Check that all that is scripted was asked for, and that no timer and no connection is left. */
+  /** Check that all that is scripted was asked for, and that nothing is left. */
   done(): void {
     assert.equal(this.#script.length, 0, "not all of the script was played");
     assert.equal(this.#surplus, 0, "more was asked than is scripted");
+    this.isAtRest();
+  }
+
+  /** Check that no timer and no connection is left. */
+  isAtRest(): void {
     assert.equal(this.#silences.size, 0, "a timer is left");
     assert.equal(this.#open.size, 0, "a connection is left open");
   }
