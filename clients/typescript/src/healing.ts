@@ -1,7 +1,7 @@
 /** A turn that is followed to its end through whatever happens to connections and servers. */
 
 import { errorOf } from "./error-of.js";
-import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
+import { NotAdmitted, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
 import { parsed, stranger, told, Tries, unanswered, unless, type Asked, type Reply, type Wire } from "./wire.js";
@@ -101,7 +101,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
     // There is no status any more: whose token has ended is told so in words.
-    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? NotAdmitted : ServerUnavailable);
+    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? "NotAdmitted" : "ServerUnavailable");
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
@@ -185,7 +185,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   }
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
   const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));
-  const error = errorOf(code, message, { requestId, isRetryable }, TurnFailed);
+  const error = errorOf(code, message, { requestId, isRetryable }, "TurnFailed");
   error.message = message.replace(`${error.name}: `, "");
   return error;
 }
