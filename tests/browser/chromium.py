@@ -27,10 +27,10 @@ def installed() -> str:
 
 
 @contextmanager
-def browsing(*rules: str, public: int) -> Iterator[Browser]:
-    """A browser that finds the names of these rules (`MAP name address`) and no others. It takes this port of
-    the machine for a place in the internet, and does not keep pages of such places from the machine's own:
-    browsers of all kinds and ages come by."""
+def browsing(*rules: str, public: int | None = None) -> Iterator[Browser]:
+    """A browser that finds the names of these rules (`MAP name address`) and no others. It takes a `public`
+    port of the machine for a place in the internet, and does not keep pages of such places from the machine's
+    own: browsers of all kinds and ages come by."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=installed(),
@@ -38,7 +38,7 @@ def browsing(*rules: str, public: int) -> Iterator[Browser]:
             chromium_sandbox=False,
             args=[
                 f"--host-resolver-rules={', '.join((*rules, 'MAP * ~NOTFOUND', *FOUND))}",
-                f"--ip-address-space-overrides=127.0.0.1:{public}=public",
+                *([] if public is None else [f"--ip-address-space-overrides=127.0.0.1:{public}=public"]),
                 "--disable-features=LocalNetworkAccessChecks",
                 "--no-proxy-server",
                 "--disable-dev-shm-usage",

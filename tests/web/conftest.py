@@ -1,0 +1,68 @@
+"""A browser and a server with the page, for all tests here that a process runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, expect
+
+from tests.browser.chromium import browsing
+from tests.web.house import PATIENCE, House, Person, housed
+
+expect.set_options(timeout=PATIENCE * 1000)
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Browser]:
+    with browsing() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="package")
+def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with housed(tmp_path_factory.mktemp("house")) as house:
+        yield house
+
+
+@pytest.fixture
+def person(house: House) -> Person:
+    """Somebody whose chats concern no other test."""
+    return house.person()
+
+
+@pytest.fixture
+def profile(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    """Make a browser of somebody's own, in which nothing is stored but what is given. Whatever the page
+    throws, or says in the console, fails the test."""
+    opened: list[BrowserContext] = []
+    wrong: list[str] = []
+
+    def make(who: Person | None = None, **options: Any) -> BrowserContext:
+        if who is not None:
+            options["storage_state"] = who.storage_state
+        context = browser.new_context(**options)
+        context.set_default_timeout(PATIENCE * 1000)
+        context.on("weberror", lambda error: wrong.append(str(error.error)))
+        context.on("console", lambda said: wrong.append(said.text) if _is_wrong(said) else None)
+        opened.append(context)
+        return context
+
+    yield make
+    for context in opened:
+        context.close()
+    assert wrong == []
+
+
+def _is_wrong(said: Any) -> bool:
+    # A connection that a test cuts, or a status that it asks for, is said in the console by the browser.
+    return said.type in {"error", "warning"} and "Failed to load resource" not in said.text
+
+
+@pytest.fixture
+def tab(person: Person, profile: Callable[..., BrowserContext]) -> Page:
+    """The page, opened by the person."""
+    page = profile(person).new_page()
+    page.goto(person.house.url)
+    return page

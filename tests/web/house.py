@@ -1,0 +1,126 @@
+"""A server with the page, a model that says what a test has written down, and people with tokens.
+
+Tests share a server where they can: each has an owner of its own, whom nobody else's chats concern. Those
+that kill it, or want it without tokens, start their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.request import Request, urlopen
+
+from tests.terminal.serving import Serving
+from tests.terminal.upstream import Scripted, scripted
+from turnledger import Ledger
+
+PATIENCE = 20.0
+"""Seconds after which a test that waits has failed."""
+SCOPES = ("admin", "chats:read", "chats:write", "turns:run")
+STORED = "turnledger page:own:token"
+"""Where the page keeps the token of who signed in."""
+
+Done = TypeVar("Done")
+
+
+class House:
+    """A server, its model and its store."""
+
+    def __init__(self, serving: Serving, model: Scripted) -> None:
+        self.serving = serving
+        self.model = model
+        self._owners = itertools.count()
+
+    @property
+    def url(self) -> str:
+        return self.serving.url
+
+    @property
+    def store(self) -> str:
+        return f"sqlite:///{self.serving.folder}/served.db"
+
+    def on_ledger(self, work: Callable[[Ledger], Coroutine[Any, Any, Done]]) -> Done:
+        """Do something straight on the store, as another process does."""
+
+        async def doing() -> Done:
+            ledger = await Ledger.open(self.store)
+            try:
+                return await work(ledger)
+            finally:
+                await ledger.close()
+
+        # Playwright keeps a loop running in this thread.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(doing())).result(PATIENCE)
+
+    def person(
+        self, *, scopes: tuple[str, ...] = SCOPES, owner: str | None = None, **narrowed: Any
+    ) -> Person:
+        """Somebody whom nobody else knows, with a token; or another token of somebody."""
+        name = owner or f"person-{next(self._owners)}"
+
+        async def make(ledger: Ledger) -> str:
+            _, text = await ledger.tokens.create(scopes=scopes, owner=name, **narrowed)
+            return text
+
+        return Person(self, name, self.on_ledger(make))
+
+
+class Person:
+    """Somebody, as a program of his sees the server."""
+
+    def __init__(self, house: House, owner: str, token: str) -> None:
+        self.house = house
+        self.owner = owner
+        self.token = token
+
+    @property
+    def storage_state(self) -> Any:
+        """For a browser context in which he is signed in."""
+        kept = [{"name": STORED, "value": self.token}]
+        return {"cookies": [], "origins": [{"origin": self.house.url, "localStorage": kept}]}
+
+    def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Any:
+        """Ask as a program does, and return what is answered."""
+        said = None if body is None else json.dumps(body).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        named |= {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}
+        request = Request(self.house.url + path, said, named, method=method)
+        with urlopen(request, timeout=PATIENCE) as answer:
+            return json.loads(answer.read() or b"null")
+
+    def say(self, text: str, chat: str | None = None, **more: Any) -> Any:
+        """Run a turn elsewhere than in the page."""
+        return self.ask("POST", "/api/turns", {"model": "scripted", "input": text, "chat": chat, **more})
+
+    def turns(self, chat: str) -> list[tuple[str, str]]:
+        """What was said in a chat, and what was answered."""
+        return [
+            (_words(turn["input"]), _words(turn["output"]))
+            for turn in self.ask("GET", f"/api/chats/{chat}")["turns"]
+        ]
+
+    def chats(self) -> list[Any]:
+        return list(self.ask("GET", "/api/chats")["data"])
+
+
+def _words(items: list[Any]) -> str:
+    parts = [part for item in items if item["type"] == "message" for part in item["content"]]
+    return "".join(part["text"] for part in parts)
+
+
+@contextmanager
+def housed(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -> Iterator[House]:
+    """Start a server with the page; these lines are added to its configuration."""
+    with scripted() as model:
+        config = folder / "turnledger.toml"
+        tables = [f'[models.{name}]\nupstream = "{model.url}"\n' for name in ("scripted", "other")]
+        config.write_text("\n".join((*settings, *tables)))
+        with Serving(folder, "--config", str(config), *flags) as serving:
+            yield House(serving, model)

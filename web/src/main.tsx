@@ -1,0 +1,9 @@
+import { render } from "preact";
+import "./style/tokens.css";
+import "./style/layout.css";
+import { Arriving } from "./session/arriving";
+import { PageView } from "./view/page";
+
+const arriving = new Arriving();
+void arriving.arrive();
+render(<PageView arriving={arriving} />, document.getElementById("page") as HTMLElement);

@@ -1,0 +1,46 @@
+/** Short messages at the edge of the page, each with at most one thing to do about it. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+export interface Notice {
+  readonly number: number;
+  readonly kind: "news" | "problem";
+  readonly text: string;
+  readonly action?: { readonly label: string; run(): void } | undefined;
+  /** Milliseconds that it stays; undefined: until it is closed. */
+  readonly stays?: number | undefined;
+}
+
+export class Notices {
+  readonly #shown = signal<readonly Notice[]>([]);
+  #last = 0;
+
+  /** Those that are shown, the oldest first. */
+  get shown(): ReadonlySignal<readonly Notice[]> {
+    return this.#shown;
+  }
+
+  /** Show one, and return what takes it away. Of many, the last few stay. */
+  add(notice: Omit<Notice, "number">): () => void {
+    const number = ++this.#last;
+    this.#shown.value = [...this.#shown.value.slice(-3), { ...notice, number }];
+    return () => this.remove(number);
+  }
+
+  news(text: string, more: Partial<Notice> = {}): () => void {
+    return this.add({ stays: 6_000, ...more, kind: "news", text });
+  }
+
+  problem(problem: unknown, more: Partial<Notice> = {}): () => void {
+    return this.add({ ...more, kind: "problem", text: wordsOfProblem(problem) });
+  }
+
+  remove(number: number): void {
+    this.#shown.value = this.#shown.value.filter((each) => each.number !== number);
+  }
+}
+
+/** What went wrong, as a sentence. */
+export function wordsOfProblem(problem: unknown): string {
+  return problem instanceof Error ? problem.message : String(problem);
+}
