@@ -112,7 +112,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     }
     if (number > followed.last + 1) throw unanswered();
     const failure = followed.asked && failureOf(event, requestId);
-    if (failure?.isRetryable && followed.attempt <= times) {
+    if (failure?.isRetryable && followed.attempt <= Math.min(times, 10)) {
       followed.isVoid = true;
       tries.count = followed.attempt - 1; // however much was told in between
       throw failure; // and what comes next takes its place: nobody is told of this end

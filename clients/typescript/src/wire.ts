@@ -13,7 +13,8 @@ export interface Timeouts {
 
 /** How often to try again what failed on its way; progress begins the count anew. */
 export interface Retries {
-  /** At most so often; 0: not at all. */
+  /** At most so often; 0: not at all. Infinity, and that of `patience`, wait for a server for ever; a turn that ends its
+   * process each time is not asked for more than ten times all the same. */
   times: number;
   /** Milliseconds before the first retry, doubled for each further one. */
   first: number;
