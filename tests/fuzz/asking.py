@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from starlette.types import Message
 
+from tests.unit.server.made_up_page import PAGE
 from turnledger import Ledger
 from turnledger.ledger import OWNER
 from turnledger.model.token import TokenScope
@@ -58,7 +59,7 @@ class Application:
         self.ledger = await Ledger.open()
         model = DemoModel(sleep=_at_once, patience=0)
         settings = Settings(limits=ServerLimits(body_bytes=BODY_LIMIT))
-        self.app: App = make_app(self.ledger, Models({"demo": Found(model, "demo")}), settings)
+        self.app: App = make_app(self.ledger, Models({"demo": Found(model, "demo")}), settings, built=PAGE)
         for text in ("One", "Two"):
             body = msgspec.json.encode({"model": "demo", "messages": [{"role": "user", "content": text}]})
             headers = [HOST, JSON, (b"x-conversation-id", KNOWN.replace(" ", "%20").encode())]

@@ -14,6 +14,7 @@ from starlette.types import Message
 
 from tests.fuzz.asking import HOST, JSON, Reply
 from tests.fuzz.replies import check_error
+from tests.unit.server.made_up_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.engine.limits import Limits
 from turnledger.engine.ports import Tables
@@ -26,6 +27,7 @@ from turnledger.model.token import TokenScope
 from turnledger.runners.demo import DemoModel
 from turnledger.server.answering import all_answers
 from turnledger.server.app import App, make_app
+from turnledger.server.built_page import BuiltPage
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.keeping import Keeping
 from turnledger.server.models import Found, Models
@@ -62,7 +64,7 @@ class Place:
         self.app, self.store, self.ledger = app, store, ledger
         self.is_chat = endpoint.path == CHAT
         self.endpoint = endpoint
-        self.ids = {"model": "demo"}
+        self.ids = {"model": "demo", "name": ASSET}
         self.headers: dict[bytes, bytes] = {}
         self.more: list[tuple[bytes, bytes]] = []
         self.body: Any = None
@@ -177,7 +179,10 @@ async def name_what_is_not_there(place: Place) -> None:
         "token": f"tok_{UNKNOWN}",
         "share": f"share_{UNKNOWN}",
         "model": "none",
+        "name": "none.js",
     }
+    if place.endpoint.path == "/favicon.svg":
+        place.app = make_app(place.ledger, MODELS, Settings(), built=BuiltPage({}))
     place.headers |= {b"x-conversation-id": place.ids["chat"].encode()} if place.is_chat else {}
     if place.endpoint.path in NAMED and place.body is not None:
         place.body[NAMED[place.endpoint.path]] = place.ids["chat"]
@@ -224,6 +229,10 @@ async def _lapse(tables: Tables, id: ConversationId) -> None:
     found = await tables.conversation("alice", id)
     assert found is not None
     await tables.save_conversation(replace(found, state=ConversationState.EXPIRED))
+
+
+async def have_it_already(place: Place) -> None:
+    place.headers[b"if-none-match"] = b"*"
 
 
 async def be_late(place: Place) -> None:
@@ -289,6 +298,7 @@ MODELS = Models({"demo": Found(DemoModel(pace=0, patience=0), "demo")})
 PROVOKED: dict[int, Callable[[Place], Awaitable[None]]] = {
     200: find_it_there,
     201: go_well,
+    304: have_it_already,
     400: name_two_hosts,
     401: show_no_token,
     403: name_a_foreign_host,
@@ -315,7 +325,7 @@ async def place_for(status: int, number: int) -> AsyncIterator[Place]:
     """A fresh one, for the endpoint of this number."""
     store = GatedStore(MemoryStore())
     async with await Ledger.over(store, limits=LIMITS.get(status)) as ledger:
-        app = make_app(ledger, MODELS, Settings(limits=SERVER.get(status, ServerLimits())))
+        app = make_app(ledger, MODELS, Settings(limits=SERVER.get(status, ServerLimits())), built=PAGE)
         place = Place(app, store, ledger, app.endpoints[number])
         await place.settle()
         yield place

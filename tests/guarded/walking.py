@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from tests.unit.server.asgi import HOST, JSON, Reply, ask
+from tests.unit.server.made_up_page import ASSET, PAGE
 from turnledger import Ledger
 from turnledger.model.ids import SystemEntropy
 from turnledger.model.token import TokenScope
@@ -67,7 +68,7 @@ class Town:
         self.clock = clock
         self.app = app
         self.ledger = ledger
-        self.ids: dict[str, str] = {}
+        self.ids: dict[str, str] = {"name": ASSET}
         """By the names that they have in paths."""
         self.tokens: dict[str, str] = {}
         self.bodies: dict[str, Any] = {}
@@ -182,7 +183,7 @@ async def town() -> AsyncIterator[Town]:
     clock = FakeClock()
     async with await Ledger.over(MemoryStore(), clock=clock) as ledger:
         model = DemoModel(sleep=_at_once)
-        app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings())
+        app = make_app(ledger, Models({"demo": Found(model, "demo")}), Settings(), built=PAGE)
         place = Town(app, ledger, clock)
         await place.settle()
         yield place

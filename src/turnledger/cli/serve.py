@@ -79,6 +79,7 @@ def serve(
 
 
 def _run(flags: dict[str, Any], config: Path | None) -> None:
+    from turnledger.server.built_page import is_built
     from turnledger.server.folders import config_folder, data_folder
     from turnledger.server.logs import configure
     from turnledger.server.serve import serve
@@ -101,7 +102,8 @@ def _run(flags: dict[str, Any], config: Path | None) -> None:
 
     def announce(url: str, models: list[str]) -> None:
         asked = ", ".join(models) if settings.upstream is None else "all of the upstream's"
-        typer.echo(plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked})"))
+        page = "Open it in a browser." if is_built() else "Its chat page was not built: make page."
+        typer.echo(plain(f"Turnledger is at {url} (store: {settings.store}; models: {asked}). {page}"))
 
     if settings.workers == 1:
         serve(settings, os.environ, announce)

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from turnledger.errors import TurnledgerError
 from turnledger.ledger import Ledger
 from turnledger.server.admission import Principal
+from turnledger.server.built_page import BuiltPage
 from turnledger.server.endpoint import Endpoint
 from turnledger.server.errors import ClientGone, Refused, answer_error, shutting_down
 from turnledger.server.guard import Guard, Head
@@ -28,6 +29,7 @@ from turnledger.server.routes import (
     events,
     health,
     models,
+    page,
     search,
     shares,
     tokens,
@@ -45,10 +47,16 @@ LOGGED_PATH = 200
 """So much of a path is logged."""
 
 
-def make_app(ledger: Ledger, known: Models, settings: Settings, sharing: Sharing | None = None) -> App:
+def make_app(
+    ledger: Ledger,
+    known: Models,
+    settings: Settings,
+    sharing: Sharing | None = None,
+    built: BuiltPage | None = None,
+) -> App:
     """The application over an open ledger, which stays its opener's to close. One of several workers is told
-    what it shares with the others."""
-    service = Service(ledger, known, settings, sharing)
+    what it shares with the others. The chat page is that of the package, unless another is given."""
+    service = Service(ledger, known, settings, sharing, built)
     return App(service, all_endpoints(service))
 
 
@@ -69,6 +77,7 @@ def all_endpoints(service: Service) -> list[Endpoint]:
             *transfer.endpoints(service),
             *tokens.endpoints(service),
             *shares.endpoints(service),
+            *page.endpoints(service),
             *health.endpoints(service),
         ]
     )
@@ -182,7 +191,10 @@ class App:
             else:
                 endpoint, app = self._find(scope)
                 if endpoint.page_policy is not None:
-                    answer.replace(self._guard.page_policy(endpoint.page_policy))
+                    is_own = endpoint.is_own_frame
+                    answer.replace(self._guard.page_policy(endpoint.page_policy, is_own_frame=is_own))
+                if endpoint.caching is not None:
+                    answer.caching = endpoint.caching
                 if not endpoint.is_public:
                     state["principal"] = await self._admit(endpoint, head)
                 check_understood(endpoint, scope)
@@ -287,11 +299,13 @@ class Outgoing:
     """A `send` that adds the headers which every answer carries, and knows what was sent. No coroutine of
     its own stands between a stream and its connection."""
 
-    __slots__ = ("_headers", "_send", "status")
+    __slots__ = ("_headers", "_send", "caching", "status")
 
     def __init__(self, send: Send, headers: tuple[tuple[bytes, bytes], ...]) -> None:
         self._send = send
         self._headers = headers
+        self.caching: bytes | None = None
+        """How browsers may keep it, if it is good; None: not at all."""
         self.status = 0
         """0 until an answer was begun."""
 
@@ -303,6 +317,8 @@ class Outgoing:
     def __call__(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            if self.caching is not None and self.status < 400:
+                self.replace((b"cache-control", self.caching))
             message = {**message, "headers": [*message.get("headers", ()), *self._headers]}
         return self._send(message)
 

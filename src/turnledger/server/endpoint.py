@@ -68,6 +68,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is for readers of streams, of whom there may be only so many."""
     page_policy: bytes | None = None
     """For a page that people come to from anywhere: what it may do, as a Content-Security-Policy."""
+    is_own_frame: bool = False
+    """Whether it is a page that the server's own pages show in a frame, wherever these may be shown."""
+    caching: bytes | None = None
+    """For what browsers may keep: how, as a Cache-Control, where the answer is good."""
     is_for_readers: bool = False
     """Whether it is there for who came by a link to one chat: it shows no more than a person would see."""
     while_ending: bool = False

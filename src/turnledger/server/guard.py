@@ -118,8 +118,10 @@ class Guard:
         # No name leads a browser from a foreign page to a literal address, so these need no list.
         self._takes_addresses = not is_loopback(settings.host)
         self._make_id = make_id
-        ancestors = " ".join(settings.frame_ancestors) or "'none'"
-        self._framing = b"; frame-ancestors " + ancestors.encode()
+        ancestors = " ".join(settings.frame_ancestors).encode()
+        self._framing = b"; frame-ancestors " + (ancestors or b"'none'")
+        # Each page around it must be allowed: also the one that shows ours in a frame.
+        self._own_framing = b"; frame-ancestors " + b" ".join([b"'self'", ancestors]).strip()
         self._headers = ((POLICY, b"default-src 'none'" + self._framing), *SECURITY_HEADERS)
 
     def request_id(self, head: Head) -> str:
@@ -150,9 +152,9 @@ class Guard:
             )
         return self._headers
 
-    def page_policy(self, allowed: bytes) -> tuple[bytes, bytes]:
+    def page_policy(self, allowed: bytes, *, is_own_frame: bool = False) -> tuple[bytes, bytes]:
         """The header that says what a page of the server's own may do, in place of nothing at all."""
-        return POLICY, allowed + self._framing
+        return POLICY, allowed + (self._own_framing if is_own_frame else self._framing)
 
     def preflight_headers(self, head: Head) -> list[tuple[bytes, bytes]] | None:
         """The answer to a browser that asks beforehand for a page of a configured origin; None for any

@@ -9,6 +9,7 @@ from turnledger.ledger import Ledger
 from turnledger.server.admission import Admission
 from turnledger.server.audience import Audience
 from turnledger.server.board import OwnBoard
+from turnledger.server.built_page import BuiltPage, own_page
 from turnledger.server.heartbeats import Heartbeats
 from turnledger.server.keeping import Keeping
 from turnledger.server.metrics import Metrics
@@ -25,13 +26,20 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """The ledger, the models and the settings of a server, its counts, and whether it is about to end."""
+    """The ledger, the models, the settings and the page of a server, its counts, and whether it is about to
+    end."""
 
     def __init__(
-        self, ledger: Ledger, models: Models, settings: Settings, sharing: Sharing | None = None
+        self,
+        ledger: Ledger,
+        models: Models,
+        settings: Settings,
+        sharing: Sharing | None = None,
+        page: BuiltPage | None = None,
     ) -> None:
         self.ledger = ledger
         self.models = models
+        self.page = own_page() if page is None else page
         self.admission = Admission(ledger.tokens, settings, ledger.clock)
         self.sealing = Sealing(ledger.tokens)
         self.staying = Staying(ledger.tokens, ledger.clock)

@@ -1,4 +1,4 @@
-"""/api/shares and /share: links that let visitors in, made, listed, revoked and followed."""
+"""/api/shares: links that let visitors in, made, listed, revoked and followed."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from turnledger.server.errors import Refused
 from turnledger.server.pace import Pace
 from turnledger.server.query import number_of
 from turnledger.server.quotas import EXCHANGES
+from turnledger.server.routes.page import SHARE_PATH
 from turnledger.server.schemas import (
     NAME,
     NUMBER,
@@ -39,13 +40,11 @@ from turnledger.server.schemas import (
     or_null,
 )
 from turnledger.server.service import Service
-from turnledger.server.share_page import PAGE_TEXT, POLICY
 from turnledger.server.wire_json import encode
 from turnledger.shares import MOST_USES, PER_MINUTE, VISIT
 from turnledger.tokens import MOST_MODELS
 
 PAGE = 100
-PAGE_PATH = "/share"
 BODY_BYTES = 16 * 1024
 """Bytes of what a visitor may send: a code and a nonce."""
 STRANGERS = ""
@@ -197,7 +196,7 @@ class ShareRoutes:
             visitor_lifetime=asked.visitor_expires_in,
             parent=who.token_id,
         )
-        shown = {**share_shown(share), "code": code, "path": f"{PAGE_PATH}#{code}"}
+        shown = {**share_shown(share), "code": code, "path": f"{SHARE_PATH}#{code}"}
         return Response(encode(shown), 201, media_type=_JSON)
 
     async def listing(self, request: Request) -> Response:
@@ -260,10 +259,6 @@ class ShareRoutes:
             raise Refused(429, "too_many_exchanges", told, headers=((b"retry-after", b"%d" % wait),))
         self._pace.count(name)
 
-    async def page(self, _: Request) -> Response:
-        """The page that a link leads to; it is the same for everybody."""
-        return Response(PAGE_TEXT, media_type="text/html; charset=utf-8")
-
 
 def seen_by(who: Principal) -> dict[str, Any]:
     """Which links there are for who asks."""
@@ -295,7 +290,7 @@ def share_shown(share: Share) -> dict[str, Any]:
 
 
 def endpoints(service: Service) -> list[Endpoint]:
-    """`/api/shares`, and the page `/share`."""
+    """`/api/shares`."""
     routes = ShareRoutes(service)
     return [*_for_hosts(routes), *_for_visitors(routes)]
 
@@ -365,16 +360,5 @@ def _for_visitors(routes: ShareRoutes) -> list[Endpoint]:
                 200: "The visitor's token.",
                 404: "The link is not valid: unknown, used up, expired or revoked, which is not told apart.",
             },
-        ),
-        Endpoint(
-            method="GET",
-            path=PAGE_PATH,
-            answer=routes.page,
-            is_public=True,
-            summary="The page that share links lead to: `/share#CODE`.",
-            tag="shares",
-            page_policy=POLICY,
-            content={200: {"text/html": TEXT}},
-            answers={200: "The page."},
         ),
     ]

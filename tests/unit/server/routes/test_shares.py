@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
-from tests.unit.server.asgi import HOST, ask
+from tests.unit.server.asgi import HOST
 from tests.unit.server.routes.test_tokens import ALL, Place, place
 from turnledger.model.share_code import is_code, new_code
 from turnledger.server.settings import ServerLimits, Settings
-from turnledger.server.share_page import PAGE_TEXT
 
 EXCHANGE = "/api/shares/exchange"
 NONCE = "n" * 32
@@ -138,28 +137,6 @@ async def test_a_token_for_one_chat_reads_it_and_its_events() -> None:
         assert (await where.ask("GET", f"/api/chats/{other}", made["token"])).status == 404
         wide = await where.ask("POST", "/api/tokens", admin, {"scopes": ["turns:run"], "chat": chat})
         assert (wide.status, wide.code) == (400, "invalid_input")
-
-
-async def test_the_page_is_given_to_who_comes_from_anywhere_and_does_its_own_only() -> None:
-    async with place() as where:
-        cross = [HOST, (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-mode", b"navigate")]
-        reply = await ask(where.app, "/share", headers=cross)
-        assert (reply.status, reply.body.decode()) == (200, PAGE_TEXT)
-        [policy] = [value for name, value in reply.headers if name == b"content-security-policy"]
-        assert b"script-src 'sha256-" in policy
-        assert policy.endswith(b"; frame-ancestors 'none'")
-        assert (await ask(where.app, "/share", method="POST", headers=cross)).status == 403
-        assert (await ask(where.app, "/api/shares", headers=cross)).status == 403
-        assert (await ask(where.app, "/share", headers=[(b"host", b"evil.example")])).status == 403
-
-
-async def test_frames_are_allowed_by_the_settings() -> None:
-    ancestors = ("https://shop.example.com", "http://localhost:3000")
-    async with place(Settings(frame_ancestors=ancestors)) as where:
-        for path in ("/share", "/healthz", "/nothing"):
-            reply = await ask(where.app, path, headers=[HOST])
-            policy = reply.header(b"content-security-policy") or b""
-            assert policy.endswith(b"frame-ancestors https://shop.example.com http://localhost:3000")
 
 
 async def test_who_makes_up_codes_keeps_out_nobody_who_was_given_one() -> None:

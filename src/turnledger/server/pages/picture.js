@@ -1,0 +1,30 @@
+
+"use strict";
+// Whoever frames this has given the address, and learns of it only how large the image is.
+const tell = size => parent.postMessage({turnledgerPicture: size}, "*");
+
+function addressed() {
+  try {
+    const url = new URL(decodeURIComponent(location.hash.slice(1)));
+    return ["http:", "https:"].includes(url.protocol) ? url.href : null;
+  } catch {
+    return null;
+  }
+}
+
+function show(url) {
+  const image = new Image();
+  image.alt = "";
+  image.referrerPolicy = "no-referrer";
+  image.onload = () => tell({width: image.naturalWidth, height: image.naturalHeight});
+  image.onerror = () => tell(null);
+  image.src = url;
+  document.body.append(image);
+}
+
+// In a window of its own it would show anybody's image under the address of this server.
+if (parent !== window) {
+  const url = addressed();
+  if (url === null) tell(null);
+  else show(url);
+}

@@ -1,0 +1,167 @@
+"""/ and /share: the chat page, what it is built of, and the frame in which it shows images from elsewhere."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from turnledger.server.built_page import POLICY, BuiltPage, PageFile
+from turnledger.server.endpoint import Content, Endpoint, Parameter
+from turnledger.server.errors import Refused
+from turnledger.server.inline_page import inline_page
+from turnledger.server.schemas import NAME, TEXT
+from turnledger.server.service import Service
+
+PAGE_PATH, SHARE_PATH = "/", "/share"
+FRESH = b"no-cache"
+"""Kept by browsers, but asked about each time."""
+FOR_GOOD = b"public, max-age=31536000, immutable"
+"""What has another name once it is changed need not be asked for again."""
+UNBUILT = inline_page("unbuilt")
+PICTURE = inline_page("picture", "img-src http: https:", "sandbox allow-scripts")
+
+_TAG = Parameter("The version of the file, for `If-None-Match`.", TEXT)
+_CONDITION = {"If-None-Match": Parameter("Versions of it that one has.", TEXT)}
+_NOT_CHANGED = "It has not changed."
+_HTML: Content = {"text/html": TEXT}
+_ANYTHING: Content = {"*/*": {}}
+
+
+class PageRoutes:
+    """The functions behind the paths."""
+
+    def __init__(self, page: BuiltPage) -> None:
+        self._page = page
+
+    async def index(self, request: Request) -> Response:
+        """The page; it is the same for everybody."""
+        if self._page.index is None:
+            return HTMLResponse(UNBUILT.text)
+        return given(self._page.index, request)
+
+    async def icon(self, request: Request) -> Response:
+        """Its icon."""
+        return given(self._page.icon, request)
+
+    async def asset(self, request: Request) -> Response:
+        """A file that it is built of."""
+        return given(self._page.assets.get(request.path_params["name"]), request)
+
+    async def picture(self, _: Request) -> Response:
+        """The frame for one image."""
+        return HTMLResponse(PICTURE.text)
+
+
+def given(file: PageFile | None, request: Request) -> Response:
+    """The file as who asks takes it, or that he has it. Raises Refused (404) if there is none."""
+    if file is None:
+        message = "The page has no such file: it may have been built anew since it was opened. Load it again."
+        raise Refused(404, "unknown_url", message)
+    packed = file.packed if takes_gzip(request.headers.get("accept-encoding", "")) else None
+    tag = file.tag if packed is None else file.packed_tag
+    headers = {"etag": tag, "vary": "accept-encoding"}
+    if has_version(request.headers.get("if-none-match", ""), tag):
+        return Response(status_code=304, headers=headers)
+    headers["content-type"] = file.kind
+    if packed is None:
+        return Response(file.content, headers=headers)
+    return Response(packed, headers={**headers, "content-encoding": "gzip"})
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Whether an `Accept-Encoding` welcomes it."""
+    welcome = False
+    for each in accepted.lower().split(","):
+        coding, _, weight = (part.strip() for part in each.partition(";"))
+        is_welcome = weight.replace(" ", "").rstrip("0.") != "q="
+        if coding == "gzip":
+            return is_welcome
+        if coding == "*":
+            welcome = is_welcome
+    return welcome
+
+
+def has_version(had: str, tag: str) -> bool:
+    """Whether an `If-None-Match` names this one."""
+    return any(each.strip().removeprefix("W/") in (tag, "*") for each in had.split(","))
+
+
+def endpoints(service: Service) -> list[Endpoint]:
+    """`/`, `/share`, `/picture`, `/assets/{name}` and `/favicon.svg`."""
+    routes = PageRoutes(service.page)
+    policy = UNBUILT.policy if service.page.index is None else POLICY
+    return [
+        *(_page(path, summary, routes, policy) for path, summary in PAGES.items()),
+        _picture(routes),
+        *_files(routes),
+    ]
+
+
+PAGES = {
+    PAGE_PATH: "The chat page.",
+    SHARE_PATH: "The chat page, for who follows a link: `/share#CODE`.",
+}
+
+
+def _page(path: str, summary: str, routes: PageRoutes, policy: bytes) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path=path,
+        answer=routes.index,
+        is_public=True,
+        summary=summary,
+        tag="page",
+        page_policy=policy,
+        caching=FRESH,
+        headers=_CONDITION,
+        answer_headers={"ETag": _TAG},
+        content={200: _HTML, 304: {}},
+        answers={200: "The page; where it was not built, one that says so.", 304: _NOT_CHANGED},
+    )
+
+
+def _picture(routes: PageRoutes) -> Endpoint:
+    return Endpoint(
+        method="GET",
+        path="/picture",
+        answer=routes.picture,
+        is_public=True,
+        summary="A frame of the chat page's that shows the image at `/picture#URL`, and can do nothing else.",
+        tag="page",
+        page_policy=PICTURE.policy,
+        is_own_frame=True,
+        content={200: _HTML},
+        answers={200: "The frame."},
+    )
+
+
+def _files(routes: PageRoutes) -> list[Endpoint]:
+    return [
+        Endpoint(
+            method="GET",
+            path="/assets/{name}",
+            answer=routes.asset,
+            is_public=True,
+            summary="A file that the page is built of; its name changes with what is in it.",
+            tag="page",
+            caching=FOR_GOOD,
+            in_path={"name": Parameter("Of the file.", NAME)},
+            headers=_CONDITION,
+            answer_headers={"ETag": _TAG},
+            content={200: _ANYTHING, 304: {}},
+            answers={200: "The file.", 304: _NOT_CHANGED, 404: "There is none."},
+        ),
+        Endpoint(
+            method="GET",
+            path="/favicon.svg",
+            answer=routes.icon,
+            is_public=True,
+            summary="The icon of the page.",
+            tag="page",
+            caching=FRESH,
+            headers=_CONDITION,
+            answer_headers={"ETag": _TAG},
+            content={200: {"image/svg+xml": TEXT}, 304: {}},
+            answers={200: "The icon.", 304: _NOT_CHANGED, 404: "There is none."},
+        ),
+    ]

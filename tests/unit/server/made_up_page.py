@@ -1,0 +1,14 @@
+"""A page that nobody built, with files of each kind: what is served does not depend on what is in them."""
+
+from turnledger.server.built_page import BuiltPage
+
+ASSET = "index-Ab12.js"
+FILES = {
+    "index.html": b'<!doctype html><title>Made up</title><script src="./assets/index-Ab12.js"></script>',
+    "favicon.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
+    f"assets/{ASSET}": b"document.title = 'it runs'; // " + b"again and " * 100,
+    "assets/index-Cd34.css": b"body { margin: 0 }",
+    "assets/letters-Ef56.woff2": b"wOF2" * 100,
+    "assets/whatever-Gh78.bin": b"\x00" * 100,
+}
+PAGE = BuiltPage(FILES)

@@ -1,0 +1,174 @@
+"""/ and /share: the chat page and its files, for everybody, from anywhere, kept as browsers may."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from tests.unit.server.asgi import HOST, Reply, ask
+from tests.unit.server.made_up_page import ASSET, FILES, PAGE
+from turnledger import Ledger
+from turnledger.server.app import App, make_app
+from turnledger.server.built_page import POLICY, BuiltPage
+from turnledger.server.models import Models
+from turnledger.server.routes.page import PICTURE, UNBUILT, has_version, takes_gzip
+from turnledger.server.settings import Settings
+
+PAGES = ("/", "/share")
+CROSS = [HOST, (b"sec-fetch-site", b"cross-site"), (b"sec-fetch-mode", b"navigate")]
+GZIP = (b"accept-encoding", b"gzip, deflate, br")
+
+
+@asynccontextmanager
+async def showing(page: BuiltPage = PAGE, settings: Settings | None = None) -> AsyncIterator[App]:
+    async with await Ledger.open("memory:") as ledger:
+        yield make_app(ledger, Models({}), settings or Settings(), built=page)
+
+
+def policy_of(reply: Reply) -> bytes:
+    return reply.header(b"content-security-policy") or b""
+
+
+async def test_the_page_is_given_to_who_comes_from_anywhere_and_may_do_its_own_only() -> None:
+    async with showing() as app:
+        for path in PAGES:
+            reply = await ask(app, path, headers=CROSS)
+            assert (reply.status, reply.body) == (200, FILES["index.html"])
+            assert policy_of(reply) == POLICY + b"; frame-ancestors 'none'"
+            assert reply.header(b"content-type") == b"text/html; charset=utf-8"
+            assert reply.header(b"referrer-policy") == b"no-referrer"
+            assert (await ask(app, path, method="POST", headers=CROSS)).status == 403
+            assert (await ask(app, path, headers=[(b"host", b"evil.example")])).status == 403
+
+
+async def test_it_is_given_to_who_shows_no_token_where_tokens_are_asked_for() -> None:
+    async with await Ledger.open("memory:") as ledger:
+        await ledger.tokens.create(owner="ann", scopes=["chats:read"])
+        app = make_app(ledger, Models({}), Settings(), built=PAGE)
+        for path in (*PAGES, f"/assets/{ASSET}", "/favicon.svg"):
+            assert (await ask(app, path)).status == 200
+
+
+async def test_frames_are_allowed_by_the_settings() -> None:
+    ancestors = ("https://shop.example.com", "http://localhost:3000")
+    for page in (PAGE, BuiltPage({})):
+        async with showing(page, Settings(frame_ancestors=ancestors)) as app:
+            for path in (*PAGES, f"/assets/{ASSET}", "/healthz", "/nothing"):
+                policy = policy_of(await ask(app, path))
+                assert policy.endswith(b"frame-ancestors https://shop.example.com http://localhost:3000")
+
+
+async def test_the_frame_for_images_loads_images_and_is_framed_by_the_page_wherever_that_is() -> None:
+    for ancestors, framing in (
+        ((), b"'self'"),
+        (("https://shop.example.com",), b"'self' https://shop.example.com"),
+    ):
+        async with showing(settings=Settings(frame_ancestors=ancestors)) as app:
+            reply = await ask(app, "/picture")
+            assert (reply.status, reply.body.decode()) == (200, PICTURE.text)
+            assert policy_of(reply) == PICTURE.policy + b"; frame-ancestors " + framing
+            assert reply.header(b"referrer-policy") == b"no-referrer"
+    allowed = dict(each.split(" ", 1) for each in PICTURE.policy.decode().split("; "))
+    assert (allowed["img-src"], allowed["sandbox"]) == ("http: https:", "allow-scripts")
+    assert "connect-src" not in allowed
+
+
+async def test_its_files_are_given_to_itself_and_not_to_foreign_pages() -> None:
+    async with showing() as app:
+        path = f"/assets/{ASSET}"
+        own = await ask(app, path, headers=[HOST, (b"sec-fetch-site", b"same-origin")])
+        assert (own.status, own.body) == (200, FILES[f"assets/{ASSET}"])
+        assert own.header(b"content-type") == b"text/javascript; charset=utf-8"
+        assert own.header(b"x-content-type-options") == b"nosniff"
+        assert policy_of(own).startswith(b"default-src 'none';")
+        foreign = await ask(app, path, headers=[HOST, (b"sec-fetch-site", b"cross-site")])
+        assert (foreign.status, foreign.code) == (403, "cross_site_request")
+
+
+async def test_files_are_kept_for_good_and_pages_are_asked_about_each_time() -> None:
+    async with showing() as app:
+        for path, caching in (
+            ("/", b"no-cache"),
+            ("/share", b"no-cache"),
+            ("/favicon.svg", b"no-cache"),
+            (f"/assets/{ASSET}", b"public, max-age=31536000, immutable"),
+        ):
+            reply = await ask(app, path)
+            tag = reply.header(b"etag") or b""
+            assert (reply.status, reply.header(b"cache-control")) == (200, caching)
+            again = await ask(app, path, headers=[HOST, (b"if-none-match", b'"other", W/' + tag)])
+            assert (again.status, again.body, again.header(b"etag")) == (304, b"", tag)
+            assert again.header(b"cache-control") == caching
+            changed = await ask(app, path, headers=[HOST, (b"if-none-match", b'"other"')])
+            assert (changed.status, changed.body) == (200, reply.body)
+
+
+async def test_what_is_not_there_is_not_kept() -> None:
+    async with showing() as app:
+        for path in (
+            "/assets/index-Ab11.js",
+            "/assets/",
+            "/assets/../index.html",
+            "/assets/..%2findex.html",
+            "/assets/../../settings.py",
+            "/assets//etc/passwd",
+        ):
+            reply = await ask(app, path)
+            assert (reply.status, reply.code) == (404, "unknown_url")
+            assert reply.header(b"cache-control") == b"no-store"
+
+
+async def test_who_takes_it_compressed_gets_it_so() -> None:
+    async with showing() as app:
+        path = f"/assets/{ASSET}"
+        plain, packed = await ask(app, path), await ask(app, path, headers=[HOST, GZIP])
+        assert packed.header(b"content-encoding") == b"gzip"
+        assert plain.header(b"content-encoding") is None
+        assert gzip.decompress(packed.body) == plain.body
+        assert packed.header(b"content-length") == b"%d" % len(packed.body)
+        assert packed.header(b"etag") != plain.header(b"etag")
+        assert packed.header(b"vary") == plain.header(b"vary") == b"accept-encoding"
+        had = (b"if-none-match", packed.header(b"etag") or b"")
+        assert (await ask(app, path, headers=[HOST, GZIP, had])).status == 304
+        assert (await ask(app, path, headers=[HOST, had])).status == 200
+
+
+async def test_a_page_that_was_not_built_says_so_and_how_it_is() -> None:
+    async with showing(BuiltPage({})) as app:
+        for path in PAGES:
+            reply = await ask(app, path, headers=CROSS)
+            assert (reply.status, reply.body.decode()) == (200, UNBUILT.text)
+            assert policy_of(reply) == UNBUILT.policy + b"; frame-ancestors 'none'"
+            assert all(word in UNBUILT.text for word in ("make page", "Node 20.19", "/openapi.json"))
+        assert (await ask(app, f"/assets/{ASSET}")).status == 404
+        assert (await ask(app, "/favicon.svg")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("accepted", "is_welcome"),
+    [
+        ("gzip", True),
+        ("deflate, GZIP;q=0.5, br", True),
+        ("*", True),
+        ("gzip;q=1.0", True),
+        ("", False),
+        ("br, zstd", False),
+        ("gzip;q=0", False),
+        ("gzip; q=0.000, *", False),
+        ("*;q=0", False),
+        ("xgzip", False),
+    ],
+)
+def test_compressed_is_what_is_welcome(accepted: str, is_welcome: bool) -> None:
+    assert takes_gzip(accepted) is is_welcome
+
+
+@pytest.mark.parametrize(
+    ("had", "has_it"),
+    [('"a"', True), ('W/"a"', True), ('"b", "a"', True), ("*", True), ('"b"', False), ("", False)],
+)
+def test_a_version_is_known_by_its_tag(had: str, has_it: bool) -> None:
+    assert has_version(had, '"a"') is has_it
