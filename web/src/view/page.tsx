@@ -3,6 +3,7 @@
 import { useEffect } from "preact/hooks";
 import type { Arriving } from "../session/arriving";
 import type { Session } from "../session/session";
+import { AccountView } from "./account";
 import { ComposerView } from "./composer/composer";
 import { NoticesView } from "./notices";
 import { SidebarView } from "./sidebar/sidebar";
@@ -28,7 +29,12 @@ function ChatsView({ session }: { session: Session }) {
   const thread = session.threads.current.value;
   return (
     <div class="page">
-      {!session.isReader && <SidebarView session={session} />}
+      {!session.isReader && (
+        <div class="side">
+          <SidebarView session={session} />
+          <AccountView session={session} />
+        </div>
+      )}
       <main class="chat" aria-label="Chat">
         <VisitorView session={session} />
         {thread && <ThreadView session={session} thread={thread} />}
