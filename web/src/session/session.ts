@@ -1,7 +1,7 @@
 /** Somebody who was let in: his client, his chats, and what is open. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import { Client, errors, type Model, type Token } from "turnledger";
+import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
 import { Live } from "../live/live";
@@ -123,7 +123,9 @@ export class Session {
 
 /** Whether a token is good for nothing any more. */
 export function isShutOut(problem: unknown): boolean {
-  return problem instanceof errors.NotAdmitted && problem.status === 401;
+  if (!(problem instanceof TurnledgerError)) return false;
+  // Within a stream there is no status, but the word is the same.
+  return problem.status === 401 || /^(token_revoked|token_expired|invalid_token|missing_token)$/.test(problem.code);
 }
 
 /** Whether something was said that would be lost by leaving it. */
