@@ -22,6 +22,7 @@ pytest.register_assert_rewrite(
     "tests.stateful.invariants",
     "tests.stateful.pair",
     "tests.stateful.steps",
+    "tests.web.house",
 )
 
 from tests.run_logs.plugin import RunLogs  # noqa: E402

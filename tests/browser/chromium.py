@@ -28,9 +28,9 @@ def installed() -> str:
 
 @contextmanager
 def browsing(*rules: str, public: int | None = None) -> Iterator[Browser]:
-    """A browser that finds the names of these rules (`MAP name address`) and no others. It takes a `public` port of
-    the machine for a place in the internet, and does not keep pages of such places from the machine's own:
-    browsers of all kinds and ages come by."""
+    """A browser that finds the names of these rules (`MAP name address`) and no others. It takes a `public`
+    port of the machine for a place in the internet, and does not keep pages of such places from the machine's
+    own: browsers of all kinds and ages come by."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(
             executable_path=installed(),

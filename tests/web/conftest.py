@@ -34,8 +34,8 @@ def person(house: House) -> Person:
 
 @pytest.fixture
 def profile(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
-    """Make a browser of somebody's own, in which nothing is stored but what is given. Whatever the page throws,
-    or says in the console, fails the test."""
+    """Make a browser of somebody's own, in which nothing is stored but what is given. Whatever the page
+    throws, or says in the console, fails the test."""
     opened: list[BrowserContext] = []
     wrong: list[str] = []
 
@@ -56,7 +56,7 @@ def profile(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 
 def _is_wrong(said: Any) -> bool:
-    # A connection that a test cuts, or a status that it asks for, is said in the console by the browser itself.
+    # A connection that a test cuts, or a status that it asks for, is said in the console by the browser.
     return said.type in {"error", "warning"} and "Failed to load resource" not in said.text
 
 

@@ -1,7 +1,7 @@
 """A server with the page, a model that says what a test has written down, and people with tokens.
 
-Tests share a server where they can: each has an owner of its own, whom nobody else's chats concern. Those that
-kill it, or want it without tokens, start their own.
+Tests share a server where they can: each has an owner of its own, whom nobody else's chats concern. Those
+that kill it, or want it without tokens, start their own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -54,9 +55,13 @@ class House:
             finally:
                 await ledger.close()
 
-        return asyncio.run(doing())
+        # Playwright keeps a loop running in this thread.
+        with ThreadPoolExecutor(1) as thread:
+            return thread.submit(lambda: asyncio.run(doing())).result(PATIENCE)
 
-    def person(self, *, scopes: tuple[str, ...] = SCOPES, owner: str | None = None, **narrowed: Any) -> Person:
+    def person(
+        self, *, scopes: tuple[str, ...] = SCOPES, owner: str | None = None, **narrowed: Any
+    ) -> Person:
         """Somebody whom nobody else knows, with a token; or another token of somebody."""
         name = owner or f"person-{next(self._owners)}"
 
@@ -97,7 +102,8 @@ class Person:
     def turns(self, chat: str) -> list[tuple[str, str]]:
         """What was said in a chat, and what was answered."""
         return [
-            (_words(turn["input"]), _words(turn["output"])) for turn in self.ask("GET", f"/api/chats/{chat}")["turns"]
+            (_words(turn["input"]), _words(turn["output"]))
+            for turn in self.ask("GET", f"/api/chats/{chat}")["turns"]
         ]
 
     def chats(self) -> list[Any]:

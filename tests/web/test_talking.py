@@ -8,7 +8,7 @@ from tests.web.house import Person
 from turnledger.testing.gates import Gate
 
 
-def test_an_answer_is_shown_as_it_comes_and_is_in_the_history_when_it_has_ended(tab: Page, person: Person) -> None:
+def test_an_answer_is_shown_as_it_comes_and_is_then_in_the_history(tab: Page, person: Person) -> None:
     gate = Gate()
     person.house.model.says("Half of ", gate, "it.")
     tab.get_by_role("textbox", name="Message").fill("Tell me")
