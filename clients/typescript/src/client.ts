@@ -167,12 +167,12 @@ export class Chats {
   }
 
   async #page<Entry>(path: string, signal: AbortSignal | undefined): Promise<Page<Entry>> {
-    const page = camel<Page<object>>(await this.#wire.json({ path }, signal));
+    const page = await this.#wire.json<Page<object>>({ path }, signal);
     return { ...page, data: camels(page.data) };
   }
 
-  #chat(told: object): Chat {
-    return new Chat(this.#wire, camel<ChatInfo>(told));
+  #chat(told: ChatInfo): Chat {
+    return new Chat(this.#wire, told);
   }
 }
 

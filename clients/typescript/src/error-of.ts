@@ -1,5 +1,6 @@
 /** From a code to the error that is thrown. */
 
+import { camelName } from "./casing.js";
 import * as errors from "./errors.js";
 import type { ErrorFacts, TurnledgerError } from "./errors.js";
 
@@ -13,8 +14,7 @@ export function errorOf(
   otherwise: ErrorClass = errors.RequestFailed,
 ): TurnledgerError {
   const all = errors as unknown as Readonly<Record<string, ErrorClass>>;
-  const called = code.replace(/(?:^|_)([a-z])/g, (_, letter: string) => letter.toUpperCase());
-  const kind = all[called] ?? otherwise;
+  const kind = all[camelName("_" + code)] ?? otherwise;
   // Bundlers shorten the names of classes, which people read in logs.
   const name = Object.keys(all).find((each) => all[each] === kind) as string;
   return Object.assign(new kind(code, message, facts), { name });

@@ -58,6 +58,9 @@ export interface ClientOptions {
   retries?: Partial<Retries>;
   /** Where messages are written down before they are sent: see `Outbox`. */
   outbox?: Recorder;
+  /** Told when a request or stream of this client finds no server, and when one answers it again; each once. Calls go on
+   * trying meanwhile: this is for showing it, after a moment, since a restarted server is back soon. */
+  onConnection?: (isLost: boolean) => void;
   /** Instead of the one that is there: for tests, or to add what a proxy of yours asks for. */
   fetch?: (url: string, request: RequestInit) => Promise<Response>;
   /** Call back after so many milliseconds, unless what it returns is called before. */
@@ -102,6 +105,7 @@ export class Wire {
   declare readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
   declare readonly base: string;
   #model: Promise<string> | undefined;
+  #isLost = false;
 
   /** Throws InvalidInput if the address is none. */
   constructor(base: string, options: ClientOptions) {
@@ -151,8 +155,10 @@ export class Wire {
     const lost = (problem: unknown): unknown => {
       const { aborted, reason } = controller.signal;
       close();
-      if (aborted) return reason;
-      return problem instanceof TurnledgerError ? problem : unanswered(`No server there: ${problem}`, problem);
+      if (aborted) problem = reason;
+      else if (!(problem instanceof TurnledgerError)) problem = unanswered(`No server there: ${problem}`, problem);
+      if (problem instanceof ServerUnavailable) this.#connection(true);
+      return problem;
     };
     let response: Response;
     try {
@@ -187,8 +193,14 @@ export class Wire {
         close();
       }
     })();
-    if (!response.ok) throw refusal(response, await joined(pieces));
+    const refused = response.ok ? undefined : refusal(response, await joined(pieces));
+    this.#connection(refused instanceof ServerUnavailable);
+    if (refused) throw refused;
     return { headers: response.headers, pieces, close };
+  }
+
+  #connection(isLost: boolean): void {
+    if (this.#isLost !== isLost) this.options.onConnection?.((this.#isLost = isLost));
   }
 
   async #headers({ body, headers }: Asked): Promise<Record<string, string>> {
@@ -219,10 +231,10 @@ export class Wire {
     }
   }
 
-  /** Ask for a JSON object. */
+  /** Ask for a JSON object; its own fields are named as TypeScript does. */
   json<Told>({ said, ...asked }: Asked, signal?: AbortSignal): Promise<Told> {
     const whole = said ? { ...asked, body: JSON.stringify(said) } : asked;
-    return this.ask(whole, signal, async (reply) => parsed(await joined(reply.pieces)) as Told);
+    return this.ask(whole, signal, async (reply) => camel(parsed(await joined(reply.pieces))));
   }
 }
 
@@ -250,13 +262,12 @@ export class Tries {
   async pause(problem: unknown): Promise<void> {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
     const { times, first, most, patience } = this.#wire.retries;
-    const wait = problem.retryAfter ?? 0;
     const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
-    const random = this.#wire.options.random();
-    // Clients that lost one server at once shall not come back all at once.
-    const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
+    // Clients that lost one server at once shall not come back all at once; none sooner than it was told.
+    const spread = 0.5 + this.#wire.options.random() / 2;
+    const pause = Math.max((problem.retryAfter ?? 0) * (0.5 + spread), Math.min(most, first * 2 ** count) * spread);
     if (!this.isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }

@@ -50,14 +50,18 @@ export class ScriptedServer {
   }
 
   client(options: ClientOptions = {}): Client {
-    return new Client("http://server.test/", {
+    return new Client("http://server.test/", { ...this.options, ...options });
+  }
+
+  /** What has a client talk to this one, and wait by its clock. */
+  get options(): ClientOptions {
+    return {
       model: "demo",
       fetch: (url, request) => this.#fetch(url, request),
       timer: (milliseconds, then) => this.#timer(milliseconds, then),
       random: () => 1,
       now: () => this.now,
-      ...options,
-    });
+    };
   }
 
   /** The one thing that was asked. */
