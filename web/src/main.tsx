@@ -1,6 +1,7 @@
 import { render } from "preact";
 import "./style/tokens.css";
 import "./style/layout.css";
+import "./style/controls.css";
 import { Arriving } from "./session/arriving";
 import { PageView } from "./view/page";
 
