@@ -11,7 +11,11 @@ import { ModelChoice } from "./models";
 import { USUAL } from "./policies";
 import type { Message } from "./unsent";
 
+let made = 0;
+
 export class Composer {
+  /** No other has it. */
+  readonly number = ++made;
   readonly thread: ShownThread;
   readonly model: ModelChoice;
   readonly #session: Session;
@@ -66,6 +70,11 @@ export class Composer {
     const isUnkept = !this.thread.isKept && this.#text.peek() !== "";
     return isUnkept || this.thread.running.peek().length + this.#waiting.peek().length > 0 || this.#offered.peek() !== null;
   }
+
+  /** Whether what is written is too long to be kept as a draft. */
+  readonly isTooLong: ReadonlySignal<boolean> = computed(
+    () => this.thread.isKept && this.#text.value.length > this.#composing.drafts.longest,
+  );
 
   /** Why nothing can be sent here, whatever is written. That no server can be reached is none: messages wait. */
   readonly hindrance: ReadonlySignal<string | null> = computed(() => {

@@ -48,6 +48,11 @@ export class Drafts {
     addEventListener("storage", (event) => this.#hear(event), { signal });
   }
 
+  /** How many characters a draft may have to be kept. */
+  get longest(): number {
+    return this.#bounds.characters;
+  }
+
   /** What was written there; empty: nothing. */
   read(place: string): string {
     return this.#waiting.get(place) ?? this.#kept(place)?.text ?? "";
