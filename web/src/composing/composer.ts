@@ -1,7 +1,7 @@
 /** What is written for a chat, and how it leaves. */
 
 import { computed, effect, signal, untracked, type ReadonlySignal, type Signal } from "@preact/signals";
-import { errors, wordsOf, type Item, type OnStop } from "turnledger";
+import { errors, wordsOf, type Item, type OnBusy, type OnStop } from "turnledger";
 import { wordsOfProblem } from "../session/notices";
 import type { Session } from "../session/session";
 import type { Failed, ShownThread } from "../thread/shown-thread";
@@ -9,7 +9,12 @@ import type { Composing } from "./composing";
 import { NEW } from "./drafts";
 import { ModelChoice } from "./models";
 import { USUAL } from "./policies";
-import type { Message } from "./unsent";
+
+/** A message that is about to leave. */
+interface Message {
+  readonly text: string;
+  readonly onBusy: OnBusy;
+}
 
 let made = 0;
 
@@ -22,7 +27,6 @@ export class Composer {
   readonly #composing: Composing;
   readonly #text: Signal<string>;
   readonly #offered = signal<string | null>(null);
-  readonly #trouble = signal<string | null>(null);
   readonly #waiting = signal<readonly Message[]>([]);
   readonly #leave: () => void;
   /** What was put back because it failed. */
@@ -50,11 +54,6 @@ export class Composer {
     return this.#offered;
   }
 
-  /** Why what is written did not leave. */
-  get trouble(): ReadonlySignal<string | null> {
-    return this.#trouble;
-  }
-
   /** What leaves as soon as somebody knows which models there are. */
   get waiting(): ReadonlySignal<readonly Message[]> {
     return this.#waiting;
@@ -68,7 +67,8 @@ export class Composer {
   /** Whether something of it is on its way, or lies here that is not kept elsewhere. */
   get isNeeded(): boolean {
     const isUnkept = !this.thread.isKept && this.#text.peek() !== "";
-    return isUnkept || this.thread.running.peek().length + this.#waiting.peek().length > 0 || this.#offered.peek() !== null;
+    const onItsWay = this.thread.running.peek().length + this.#waiting.peek().length;
+    return isUnkept || onItsWay > 0 || this.#offered.peek() !== null;
   }
 
   /** Whether what is written is too long to be kept as a draft. */
@@ -93,23 +93,19 @@ export class Composer {
     this.#put(text);
   }
 
-  /** Send what is written. It leaves the composer once it is written down; if that fails it stays, and `trouble` says
-   * why. Returns whether it left. */
+  /** Send what is written. Whoever sends it writes it down first; if that fails, or anything else, it comes back. Returns
+   * whether there was something to send. */
   send(): boolean {
     // Blank lines around it say nothing; what the first line begins with may be meant.
     const text = this.#text.peek().replace(/^(\s*\n)+|\s+$/g, "");
     if (text === "" || this.hindrance.peek() !== null) return false;
-    const onBusy = this.isBusy.peek() ? this.#composing.policy.peek() : USUAL;
-    const message = { name: crypto.randomUUID(), text, model: this.model.name.peek(), onBusy };
-    if (this.thread.isKept && !this.#composing.record(message, this.thread)) {
-      this.#trouble.value = "This browser has no room left to keep your message until it is answered, so it was not sent.";
-      return false;
-    }
+    const message = { text, onBusy: this.isBusy.peek() ? this.#composing.policy.peek() : USUAL };
     this.#putBack = null;
     this.#recalled = null;
+    if (this.#session.areModelsKnown.peek()) void this.#deliver(message);
+    else this.#wait(message);
     this.#put("");
     this.#keep();
-    void this.#deliver(message);
     return true;
   }
 
@@ -144,36 +140,41 @@ export class Composer {
     return true;
   }
 
-  /** Send a message that was written down before. */
-  async deliver(message: Message): Promise<void> {
-    await this.#deliver(message);
-  }
-
   close(): void {
     this.#leave();
   }
 
-  async #deliver(message: Message): Promise<void> {
-    const { name, text, onBusy } = message;
-    if (message.model === null) {
-      this.#waiting.value = [...this.#waiting.value, message];
-      await this.#composing.modelsAreKnown();
-      this.#waiting.value = this.#waiting.value.filter((each) => each !== message);
-    }
-    const model = message.model ?? this.model.name.peek() ?? undefined;
-    await this.thread.send(text, { model, onBusy, idempotencyKey: name });
-    if (this.thread.isKept) this.#composing.forget(name);
+  #deliver({ text, onBusy }: Message): Promise<void> {
+    return this.thread.send(text, { model: this.model.name.peek() ?? undefined, onBusy });
+  }
+
+  /** Nobody knows yet whom to ask. */
+  #wait(message: Message): void {
+    this.#waiting.value = [...this.#waiting.value, message];
+    if (this.#waiting.value.length > 1) return;
+    void this.#composing.modelsAreKnown().then(() => {
+      const waiting = this.#waiting.value;
+      this.#waiting.value = [];
+      for (const each of waiting) void this.#deliver(each);
+      this.#keep();
+    });
   }
 
   #put(text: string): void {
     this.#text.value = text;
-    this.#trouble.value = null;
-    if (this.thread.isKept) this.#composing.drafts.write(placeOf(this.thread), text);
+    if (this.thread.isKept) this.#composing.drafts.write(placeOf(this.thread), this.#draft());
   }
 
   /** Write the draft down at once. */
   #keep(): void {
-    if (this.thread.isKept) this.#composing.drafts.keep(placeOf(this.thread), this.#text.peek());
+    if (this.thread.isKept) this.#composing.drafts.keep(placeOf(this.thread), this.#draft());
+  }
+
+  /** What would be lost with this page: also what could not leave yet. */
+  #draft(): string {
+    const written = this.#text.peek();
+    const waiting = this.#waiting.peek().map(({ text }) => text);
+    return (written === "" ? waiting : [...waiting, written]).join("\n\n");
   }
 
   /** What was said here before, as far as it is known, the last at the end. */

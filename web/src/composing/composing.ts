@@ -7,7 +7,6 @@ import type { ShownThread } from "../thread/shown-thread";
 import { Composer } from "./composer";
 import { Drafts } from "./drafts";
 import { USUAL } from "./policies";
-import { UnsentMessages, type Message } from "./unsent";
 
 /** How many composers are remembered of chats that nobody looks at. */
 const REMEMBERED = 16;
@@ -16,11 +15,9 @@ const LONGEST = 2 ** 31 - 1;
 
 export class Composing {
   readonly drafts: Drafts;
-  readonly unsent: UnsentMessages;
   /** What becomes of a message while another is answered: the same in all chats until somebody chooses again. */
   readonly policy: Signal<OnBusy> = signal(USUAL);
   readonly #session: Session;
-  readonly #tab = crypto.randomUUID();
   readonly #composers = new Map<ShownThread, Composer>();
   readonly #dropped = new Map<string, string>();
   readonly #isExpired = signal(false);
@@ -29,7 +26,6 @@ export class Composing {
   constructor(session: Session) {
     this.#session = session;
     this.drafts = new Drafts(session.realm);
-    this.unsent = new UnsentMessages(session.realm);
     this.#leaving.push(this.#followDeletions(), this.#awaitExpiry());
   }
 
@@ -50,16 +46,6 @@ export class Composing {
       old.close();
     }
     return composer;
-  }
-
-  /** Write a message down before it is sent. Returns whether that worked. */
-  record(message: Message, thread: ShownThread): boolean {
-    return this.unsent.record({ ...message, chat: thread.id.peek(), birth: null, tab: this.#tab });
-  }
-
-  /** The end of a message is known. */
-  forget(name: string): void {
-    this.unsent.forget(name);
   }
 
   /** Resolves when it is known which models there are. */

@@ -16,7 +16,7 @@ export const SHORTCUTS = [
   { name: "discard", keys: ["Shift+Escape"], what: "Stop the answer and discard it", where: "writing" },
   { name: "recall", keys: ["ArrowUp"], what: "Bring back your last message, if nothing is written", where: "writing" },
   { name: "new", keys: ["Mod+Shift+O"], what: "New chat", where: "anywhere" },
-  { name: "search", keys: ["/", "Mod+K"], what: "Search the chats", where: "anywhere" },
+  { name: "search", keys: ["/"], what: "Search the chats", where: "anywhere" },
   { name: "write", keys: ["Mod+J"], what: "Go to where you write", where: "anywhere" },
   { name: "shortcuts", keys: ["?"], what: "Show or hide these shortcuts", where: "anywhere" },
 ] as const satisfies readonly Shortcut[];

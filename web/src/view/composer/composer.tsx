@@ -37,6 +37,11 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
     >
       {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
       <OfferedView composer={composer} taken={goThere} />
+      {/* Above the box: what comes and goes there moves no button away from under a finger. */}
+      <p id="composer-says" class="composer-says" role="status">
+        <SaidOf composer={composer} />
+      </p>
+      {isBusy && composer.hindrance.value === null && <PolicyChoice policy={session.composing.policy} />}
       <div class="composer-box" onPointerDown={(event) => event.target === event.currentTarget && setTimeout(goThere)}>
         <Writing composer={composer} field={writing} />
         <div class="composer-tools">
@@ -58,18 +63,14 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
           </button>
         </div>
       </div>
-      {isBusy && composer.hindrance.value === null && <PolicyChoice policy={session.composing.policy} />}
-      <p id="composer-says" class="composer-says" role="status">
-        <SaidOf composer={composer} />
-      </p>
     </form>
   );
 }
 
 /** What there is to say of what is written, or cannot be. */
 function SaidOf({ composer }: { composer: Composer }) {
-  const bad = composer.trouble.value ?? composer.hindrance.value;
-  if (bad !== null) return <span class="bad-text">{bad}</span>;
+  const hindrance = composer.hindrance.value;
+  if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
   const waiting = composer.waiting.value.length;
   if (waiting > 0) return <>{waiting === 1 ? "Your message waits" : `${waiting} messages wait`} for the models to be known.</>;
   const gone = composer.model.gone.value;
