@@ -17,6 +17,8 @@ export interface Failed {
   readonly code: string;
   /** Why, as a sentence for people. */
   readonly message: string;
+  /** What else the server said of it; null: nothing that helps. */
+  readonly detail?: string | null;
   /** Whether somebody has stopped it. */
   readonly isStopped: boolean;
   /** Whether it was asked for in this tab, since it was loaded: the composer takes its text back then. */
