@@ -29,6 +29,8 @@ export class Composer {
   readonly #offered = signal<string | null>(null);
   readonly #waiting = signal<readonly Message[]>([]);
   readonly #leave: () => void;
+  /** What was taken back by a message that took its place: nobody wants to write it again. */
+  readonly #replaced = new Set<string>();
   /** What was put back because it failed. */
   #putBack: string | null = null;
   /** Which of the earlier messages is shown, counted from the last; null: none. */
@@ -100,6 +102,8 @@ export class Composer {
     const text = this.#text.peek().replace(/^(\s*\n)+|\s+$/g, "");
     if (text === "" || this.hindrance.peek() !== null) return false;
     const message = { text, onBusy: this.isBusy.peek() ? this.#composing.policy.peek() : USUAL };
+    const running = this.thread.running.peek().find(({ state }) => state.peek() === "running");
+    if (message.onBusy === "rollback" && running) this.#replaced.add(running.name);
     this.#putBack = null;
     this.#recalled = null;
     if (this.#session.areModelsKnown.peek()) void this.#deliver(message);
@@ -220,8 +224,8 @@ export class Composer {
   }
 
   /** What failed is written again: where nothing else is, in its place. */
-  #takeBack({ isHere, text, replaces }: Failed): void {
-    if (!isHere || text === "") return;
+  #takeBack({ name, isHere, isStopped, text, replaces }: Failed): void {
+    if (!isHere || text === "" || (isStopped && this.#replaced.has(name))) return;
     if (this.#text.peek() === "" && replaces === null) {
       this.#putBack = text;
       this.#put(text);

@@ -163,6 +163,17 @@ describe("what failed", () => {
     expect(composer.text.value).toBe("first");
   });
 
+  it("is not written again when another message took its place", () => {
+    const { session, thread, composer } = writer();
+    thread.running.value = [runningOf("old")];
+    session.composing.policy.value = "rollback";
+    send(composer, "new");
+    thread.failed.value = failedOf("old", { name: "old", isStopped: true });
+    expect([composer.text.value, composer.offered.value]).toEqual(["", null]);
+    thread.failed.value = failedOf("old", { name: "old" });
+    expect(composer.text.value).toBe("old");
+  });
+
   it("of an edit is offered only: sent from here it would be another message", () => {
     const { thread, composer } = writer();
     thread.failed.value = failedOf("edited", { replaces: "turn_1" });
