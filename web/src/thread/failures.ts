@@ -1,7 +1,7 @@
 /** What never happened in a chat: why, in words for people, and whether that is still worth telling. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
-import { errors, wordsOf, type Attempt, type Item, type Turn } from "turnledger";
+import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";
 import type { Realm } from "../session/realm";
 import { wordsOfProblem } from "../session/notices";
 import type { Failed } from "./shown-thread";
@@ -44,7 +44,7 @@ function detailOf(code: string, message: string): string | null {
   return code in WORDS && /^(model_|malformed_)/.test(code) && message !== WORDS[code] ? message : null;
 }
 
-type Asked = Pick<Failed, "name" | "replaces" | "isHere"> & { readonly input: readonly Item[] };
+type Asked = Pick<Failed, "name" | "replaces" | "isHere" | "attempt" | "input">;
 
 export function failed(asked: Asked, code: string, message: string): Failed {
   const text = asked.input.map(wordsOf).filter(Boolean).join("\n");
@@ -52,9 +52,11 @@ export function failed(asked: Asked, code: string, message: string): Failed {
   return { ...asked, text, code, ...words, isStopped: code === "turn_stopped" };
 }
 
-export function failedWith(asked: Asked, problem: unknown): Failed {
-  const code = problem instanceof errors.TurnledgerError ? problem.code : "unknown";
-  return failed(asked, code, wordsOfProblem(problem));
+/** The failure of what was asked: by an error, or by what its last event says. */
+export function failureOf(asked: Asked, problem: unknown): Failed {
+  if (problem instanceof errors.TurnledgerError) return failed(asked, problem.code, problem.message);
+  const { code, message } = (problem ?? {}) as Partial<Failure>;
+  return failed(asked, String(code ?? "unknown"), message ?? wordsOfProblem(problem));
 }
 
 export class Failures {
@@ -80,9 +82,8 @@ export class Failures {
 
   /** Somebody has read it, and wants it gone, also after a reload. */
   dismiss(): void {
-    const { name } = this.#last.peek() ?? {};
-    if (name === undefined) return;
-    this.#realm.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), name]));
+    const attempt = this.#last.peek()?.attempt;
+    if (attempt) this.#realm.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), attempt]));
     this.clear();
   }
 
@@ -91,7 +92,7 @@ export class Failures {
     if (this.#last.peek()) return;
     const last = lastFailed(turns, attempts);
     if (!last?.failure || this.#dismissed().includes(last.id)) return;
-    const asked = { name: last.id, input: last.input, replaces: null, isHere: false };
+    const asked = { name: last.id, input: last.input, replaces: null, isHere: false, attempt: last.id };
     this.put(failed(asked, last.failure.code, last.failure.message));
   }
 

@@ -1,8 +1,9 @@
 /** Messages whose end nobody knows: written down before they left, by a tab that may be gone since. */
 
-import { type NewChat, type Unsent } from "turnledger";
+import type { Input, NewChat, Unsent } from "turnledger";
 import type { Outbox } from "turnledger/outbox";
 import type { Realm } from "../session/realm";
+import type { SendOptions } from "./shown-thread";
 
 /** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
 const SAFE = 23 * 3_600_000;
@@ -14,8 +15,8 @@ export interface FirstMessage {
   /** Under which the chat is made, once. */
   readonly chatName: string;
   readonly chat: NewChat;
-  readonly input: unknown;
-  readonly options: Readonly<Record<string, unknown>>;
+  readonly input: Input;
+  readonly options: SendOptions;
   readonly writtenAt: number;
 }
 
