@@ -4,6 +4,7 @@ import { computed, signal, type ReadonlySignal, type Signal } from "@preact/sign
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
+import { Composing } from "../composing/composing";
 import { Live } from "../live/live";
 import { Notices } from "./notices";
 import { Place } from "./place";
@@ -35,7 +36,9 @@ export class Session {
   readonly chats: ChatList;
   readonly place: Place;
   readonly threads: Threads;
+  readonly composing: Composing;
   readonly models: Signal<readonly Model[]> = signal([]);
+  readonly #areModelsKnown = signal(false);
   /** The model that new turns are asked of; null: not known yet, or there is none. */
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
@@ -63,6 +66,7 @@ export class Session {
     this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
     this.place.isHeld = () => isHeld(this.threads.current.peek());
+    this.composing = new Composing(this);
     this.#chosen = signal(realm.get("model"));
     this.model = computed(() => {
       const names = this.models.value.map(({ id }) => id);
@@ -95,6 +99,11 @@ export class Session {
     return !this.isReader && this.#has("chats:write");
   }
 
+  /** Whether a server has said which models there are, be it none. */
+  get areModelsKnown(): ReadonlySignal<boolean> {
+    return this.#areModelsKnown;
+  }
+
   choose(model: string): void {
     this.#chosen.value = model;
     this.realm.set("model", model);
@@ -103,6 +112,7 @@ export class Session {
   /** End everything that is under way. Whatever comes late is shown nowhere, and leaves nothing. */
   close(): void {
     this.realm.close();
+    this.composing.close();
     this.threads.close();
     this.place.close();
     this.live.close();
@@ -115,8 +125,9 @@ export class Session {
   async #askModels(): Promise<void> {
     try {
       this.models.value = await this.client.models();
+      this.#areModelsKnown.value = true;
     } catch (problem) {
-      this.notices.problem(problem);
+      this.notices.problem(problem, { action: { label: "Try again", run: () => void this.#askModels() } });
     }
   }
 }
