@@ -2,9 +2,9 @@
 
 import { useSignal } from "@preact/signals";
 import type { Session } from "../../session/session";
-import type { Thread } from "../../thread/thread";
+import type { ShownThread } from "../../thread/shown-thread";
 
-export function ComposerView({ thread }: { session: Session; thread: Thread }) {
+export function ComposerView({ thread }: { session: Session; thread: ShownThread }) {
   const draft = useSignal("");
   const send = (): void => {
     const text = draft.value.trim();
