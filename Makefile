@@ -1,5 +1,5 @@
-# Everything a contributor runs. A fresh machine needs Python 3.11 or newer with venv, and make; the tests in
-# tests/browser need Chromium, and are skipped without.
+# Everything a contributor runs. A fresh machine needs Python 3.11 or newer with venv, and make; the chat page and the
+# TypeScript client need Node 20.19 or newer, and tests in a browser Chromium: their tests are skipped without.
 #   make test PYTEST_ARGS="-x tests/unit"          another selection
 #   make test PYTHON=python3.13 VENV=.venv-3.13    another interpreter
 
@@ -19,7 +19,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types layers serve bench simulate reference lock clean
+.PHONY: help setup test lint format types layers page serve bench simulate reference lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -46,7 +46,12 @@ types: setup ## Check types
 layers: setup ## Check that imports point one way
 	$(BIN)/lint-imports --no-cache --no-logo
 
+page: ## Build the chat page, which needs Node 20.19 or newer
+	@$(PYTHON) -m tools.page
+
+# The page where Node is, and a line about it where it is not: the server runs without.
 serve: setup ## Run the server (ARGS=)
+	@$(BIN)/python -m tools.page --if-possible
 	$(BIN)/turnledger serve $(ARGS)
 
 bench: setup ## Run the benchmarks (ARGS=)
@@ -64,6 +69,7 @@ lock: $(UV) ## Write the lock files anew (LOCK_ARGS=--upgrade for newer versions
 
 clean: ## Remove everything that was installed, built or cached
 	rm -rf .venv .venv-* .tools dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf src/turnledger/server/page web/node_modules clients/typescript/node_modules clients/typescript/dist
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml requirements.lock requirements-dev.lock | $(UV)

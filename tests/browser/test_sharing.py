@@ -14,6 +14,8 @@ import pytest
 
 from tests.browser.conftest import Open, Sites
 from tests.browser.victim import PATIENCE, Victim, attacked
+from tests.node_packages import built
+from tools.node_package import PAGE
 
 PATHS = pytest.mark.parametrize("path", ["/", "/share"])
 EXCHANGE = "/api/shares/exchange"
@@ -45,6 +47,7 @@ class Host(NamedTuple):
 
 @pytest.fixture(scope="module")
 def host(sites: Sites, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    built(PAGE)
     folder = tmp_path_factory.mktemp("sharing")
     with attacked(folder, frames=(sites.of("friend.test"),)) as victim:
         command = [sys.executable, "-m", "turnledger", "tokens", "create"]

@@ -34,12 +34,48 @@ const said = [answer.text, stream.turnId === answer.turn.id, listed.title, liste
 console.log(JSON.stringify([...said, events[0], events.at(-1), lines.length > 0]));
 """
 ANSWER = 'You said "One two three". I remember nothing before that.'
+UNKEPT = """
+import { UnkeptChat } from "./dist/src/unkept.js";
+const chat = new UnkeptChat(process.argv[1]);
+const said = async (text, options) => {
+  let whole = "";
+  for await (const event of chat.send(text, options)) if (event.type === "text.delta") whole += event.text;
+  return whole;
+};
+const answers = [await said("One two three"), await said("More")];
+let refused = null;
+try { await said("/fail after 2"); } catch (problem) { refused = problem.name; }
+const count = chat.messages.length;
+for await (const event of chat.send("/slow Count", { onStop: "keep" })) break;
+const listed = await fetch(process.argv[1] + "/api/chats").then((answer) => answer.json());
+console.log(JSON.stringify([answers, refused, count, chat.messages.at(-1), listed.data]));
+"""
+PAUSED = """
+import { Client, freshKey } from "./dist/src/index.js";
+const states = [];
+const client = new Client(process.argv[1], { onConnection: (isLost) => states.push(isLost) });
+const stream = client.chats.open({ conversationKey: freshKey() }).send("/count 60", { stream: true });
+const texts = [];
+for await (const event of stream) {
+  if (event.type === "text.delta") texts.push(event.text);
+  if (texts.length % 7 === 3) {
+    stream.pause();
+    queueMicrotask(() => stream.resume());
+  }
+  if (texts.length % 7 === 5) client.reconnect();
+}
+const answer = await stream.answer();
+const isSame = texts.join("") === answer.text && stream.text === answer.text;
+console.log(JSON.stringify([texts.length, isSame, (await stream.begun) === answer.turn.id, states.length % 2]));
+"""
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """What no server tells: it answers with the turn instead; or it never started."""
 TREE = """
-import { errors } from "./dist/src/index.js";
-const above = ([name, kind]) => [name, Object.getPrototypeOf(kind).name];
-console.log(JSON.stringify(Object.fromEntries(Object.entries(errors).map(above))));
+const { errors } = await import(process.argv[1]);
+const named = Object.fromEntries([["Error", Error], ...Object.entries(errors)]);
+const above = (kind) => Object.keys(named).find((name) => named[name] === Object.getPrototypeOf(kind));
+const tree = Object.entries(errors).map(([name, kind]) => [name, above(kind)]);
+console.log(JSON.stringify(Object.fromEntries(tree)));
 """
 
 
@@ -73,6 +109,19 @@ def test_the_small_file_does_the_same(package: Path) -> None:
     assert told == [ANSWER, True, "Small", 1, "InvalidId", "turn.started", "turn.finished", True]
 
 
+def test_a_chat_that_is_not_kept_remembers_by_itself(package: Path) -> None:
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        told = json.loads(run(package, "node", "--input-type=module", "-e", UNKEPT, server.url))
+    more = 'You said "More". I remember 1 message of yours before that, the last one "One two three".'
+    assert told == [[ANSWER, more], "ModelUnavailable", 4, {"role": "assistant", "content": "You"}, []]
+
+
+def test_what_is_paused_and_connected_anew_all_the_time_is_told_once(package: Path) -> None:
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        told = json.loads(run(package, "node", "--input-type=module", "-e", PAUSED, server.url))
+    assert told == [60, True, True, 0]
+
+
 def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
     script = 'import { textOf } from "./dist/src/index.js"; console.log(textOf([]))'
     bundled = subprocess.run(
@@ -82,7 +131,10 @@ def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:
     assert len(bundled.stdout) < 400
 
 
-def test_it_has_the_errors_of_the_tree(package: Path) -> None:
+@pytest.mark.parametrize("file", ["src/index.js", "turnledger.min.js"])
+def test_it_has_the_errors_of_the_tree(package: Path, file: str) -> None:
+    run(package, "npm", "--silent", "run", "size")
+
     def below(kind: type[errors.TurnledgerError]) -> dict[str, str]:
         here = {
             each.__name__: kind.__name__
@@ -91,7 +143,7 @@ def test_it_has_the_errors_of_the_tree(package: Path) -> None:
         }
         return here | {name: parent for each in kind.__subclasses__() for name, parent in below(each).items()}
 
-    told = json.loads(run(package, "node", "--input-type=module", "-e", TREE))
+    told = json.loads(run(package, "node", "--input-type=module", "-e", TREE, f"./dist/{file}"))
     tree = below(errors.TurnledgerError)
     assert told == {"TurnledgerError": "Error", **{name: tree[name] for name in tree if name not in UNTOLD}}
     assert tree.keys() > UNTOLD
@@ -131,7 +183,7 @@ def test_what_is_published_has_all_that_it_exports(package: Path) -> None:
     files = {f"./{each['path']}" for each in packed["files"]}
     exports = json.loads((package / "package.json").read_text())["exports"].values()
     named = {path for each in exports for path in (each.values() if isinstance(each, dict) else [each])}
-    assert len(named) == 5
+    assert len(named) == 7
     assert named <= files
     assert not [path for path in files if "/test" in path or "node_modules" in path]
 

@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.request import Request, urlopen
 
+from tests.node_packages import built
 from tests.terminal.serving import Serving
 from tests.terminal.upstream import Scripted, scripted
+from tools.node_package import PAGE
 from turnledger import Ledger
 
 PATIENCE = 20.0
@@ -118,6 +120,7 @@ def _words(items: list[Any]) -> str:
 @contextmanager
 def housed(folder: Path, *settings: str, flags: tuple[str, ...] = ()) -> Iterator[House]:
     """Start a server with the page; these lines are added to its configuration."""
+    built(PAGE)
     with scripted() as model:
         config = folder / "turnledger.toml"
         tables = [f'[models.{name}]\nupstream = "{model.url}"\n' for name in ("scripted", "other")]

@@ -9,14 +9,14 @@ from tools.reference.markdown import code, head, prose, sections, table
 from tools.reference.typescript_source import Declaration, Member, exported
 
 SOURCES = Path(__file__).parents[2] / "clients" / "typescript" / "src"
-ENTRIES = [SOURCES / "index.ts", SOURCES / "outbox.ts"]
+ENTRIES = [SOURCES / f"{name}.ts" for name in ("index", "outbox", "unkept")]
 SAYS = (
     "Everything that the package in `clients/typescript` exports, `Outbox` and what belongs to it at"
-    " `turnledger/outbox`. What can be relied on: [its page](../../clients/typescript/README.md). Times are"
-    " milliseconds since 1970."
+    " `turnledger/outbox`, `UnkeptChat` likewise at `turnledger/unkept`. What can be relied on: [its page]"
+    "(../../clients/typescript/README.md). Times are milliseconds since 1970."
 )
 ROOT_OF_ERRORS = "TurnledgerError"
-MADE_BY_USERS = ("Client", "Outbox")
+MADE_BY_USERS = ("Client", "Outbox", "UnkeptChat")
 """All other classes are given out by something else."""
 
 

@@ -2,8 +2,7 @@
 
 import { camel, camels } from "./casing.js";
 import { errorOf } from "./error-of.js";
-import { ConversationNotFound } from "./errors.js";
-import { heal } from "./healing.js";
+import { BranchNotFound, ConversationNotFound } from "./errors.js";
 import { freshKey, idOf, type Identified } from "./ids.js";
 import { Pages } from "./pages.js";
 import type {
@@ -19,11 +18,9 @@ import type {
   OnStop,
   Sibling,
   Turn,
-  TurnEvent,
 } from "./shapes.js";
 import { lineCutter } from "./server-sent-events.js";
-import { Stream } from "./stream.js";
-import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
+import { followedAs, stopAt, TurnEvents, TurnStream, type StopOptions } from "./turn-stream.js";
 import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
@@ -143,9 +140,8 @@ export class Chat {
   }
 
   /** The events of a turn, running or not, behind the one of this number. */
-  events(turn: Identified, options: CallOptions & { after?: number } = {}): Stream<TurnEvent> {
-    const followed = followedAs({ turn: idOf("turn", turn), last: options.after ?? 0 });
-    return new Stream((ending) => heal(this.#wire, followed, ending), options.signal);
+  events(turn: Identified, { after = 0, signal }: CallOptions & { after?: number } = {}): TurnEvents {
+    return new TurnEvents(this.#wire, followedAs({ turn: idOf("turn", turn), last: after }), signal);
   }
 
   #ask(said: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {
@@ -197,30 +193,38 @@ export class Chat {
   async read(options: CallOptions & { before?: number; limit?: number; branch?: Identified } = {}): Promise<ChatPage> {
     const { before: end, limit = 50, branch, signal } = options;
     const query = queryOf({ before: end, limit, branch: branch && idOf("branch", branch) });
-    const { turns, before, attempts, ...chat } = await this.#json<Told>(signal, undefined, query);
-    return { chat: camel(chat), turns: camels(turns), before, attempts: camels(attempts) };
+    const { turns, before, attempts, ...chat } = await this.#json<Told & ChatInfo>(signal, query);
+    return { chat, turns: camels(turns), before, attempts: camels(attempts) };
   }
 
-  /** All its turns, the newest first, read page by page. Each page is of what the chat shows by then: name a branch
-   * where somebody may edit or switch meanwhile. */
+  /** All its turns, the newest first, read page by page: where no branch is named, those of the one that it shows when
+   * the first page is read, whatever it shows later. */
   turns(options: CallOptions & { branch?: Identified; limit?: number } = {}): Pages<Turn> {
     return new Pages(async (cursor, limit = 50) => {
-      const page = await this.read({ ...options, limit, ...(cursor && { before: Number(cursor) }) });
-      return { data: [...page.turns].reverse(), next: page.before === null ? null : String(page.before) };
+      let [before, branch] = cursor?.split(" ") ?? [];
+      const asked = { ...options, limit, ...(before && { before: Number(before) }) };
+      const page = await this.read({ ...asked, ...(branch && { branch }) }).catch((problem) => {
+        if (!branch || !(problem instanceof BranchNotFound)) throw problem;
+        // It is gone; or this is a reader by a link, who sees what the chat shows, and names no branch.
+        branch = "";
+        return this.read(asked);
+      });
+      if (!cursor && !options.branch) branch = page.chat.branch;
+      return { data: [...page.turns].reverse(), next: page.before ? `${page.before} ${branch ?? ""}` : null };
     }, options.limit);
   }
 
   /** Its branches, the last made first. */
   branches({ signal }: CallOptions = {}): Pages<Branch> {
     return new Pages(async (before, limit) => {
-      const told = await this.#json<Listed>(signal, undefined, "/branches" + queryOf({ before, limit }));
+      const told = await this.#json<Listed>(signal, "/branches" + queryOf({ before, limit }));
       return { ...told, data: camels(told.data) };
     });
   }
 
   /** The turns that were made in the place of one that it shows, itself included, the first made first. */
   async siblings(turn: Identified, { signal }: CallOptions = {}): Promise<Sibling[]> {
-    const told = await this.#json<Listed>(signal, undefined, `/turns/${idOf("turn", turn)}/siblings`);
+    const told = await this.#json<Listed>(signal, `/turns/${idOf("turn", turn)}/siblings`);
     return camels<Sibling>(told.data).map((each) => ({ ...each, turn: camel(each.turn) }));
   }
 
@@ -237,10 +241,10 @@ export class Chat {
 
   /** Change it in one step; with a revision, only if that is still the one that was read: else RevisionConflict, whose
    * `details.chat` is how it is by now. */
-  async update(changes: ChatChanges, options: CallOptions & { revision?: number } = {}): Promise<ChatInfo> {
+  update(changes: ChatChanges, options: CallOptions & { revision?: number } = {}): Promise<ChatInfo> {
     const { revision, signal } = options;
     const match = revision === undefined ? revision : `"${revision}"`;
-    return camel(await this.#json(signal, "PATCH", "", changes, { "if-match": match }));
+    return this.#json(signal, "", changes, { "if-match": match }, "PATCH");
   }
 
   rename(title: string | null, options?: CallOptions & { revision?: number }): Promise<ChatInfo> {
@@ -260,8 +264,7 @@ export class Chat {
   /** Make a chat that begins as this one does, up to a turn or to the last. */
   async fork(options: CallOptions & { at?: Identified; title?: string; idempotencyKey?: string } = {}): Promise<Chat> {
     const { at, title } = options;
-    const told = await this.#move("/fork", { turn: at && idOf("turn", at), title }, options);
-    return new Chat(this.#wire, told);
+    return new Chat(this.#wire, await this.#move("/fork", { turn: at && idOf("turn", at), title }, options));
   }
 
   /** Show another branch. */
@@ -275,30 +278,28 @@ export class Chat {
     return this.#move("/undo", { turn: turn && idOf("turn", turn), forget }, options);
   }
 
-  async #move(verb: string, said: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
-    return camel(
-      await this.#json(signal, undefined, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy }),
-    );
+  #move(verb: string, said: object, { idempotencyKey, onBusy, signal }: MoveOptions): Promise<ChatInfo> {
+    return this.#json(signal, verb, said, { ...onceUnder(idempotencyKey), "x-turn-on-busy": onBusy });
   }
 
   // Its end.
 
   /** Delete it, so that it can be restored for a while; or for good. */
   async delete({ purge, signal }: CallOptions & { purge?: boolean } = {}): Promise<void> {
-    await this.#json(signal, "DELETE", queryOf({ purge }));
+    await this.#json(signal, queryOf({ purge }), undefined, undefined, "DELETE");
   }
 
   /** Bring it back. */
-  async restore({ signal }: CallOptions = {}): Promise<ChatInfo> {
-    return camel(await this.#json(signal, undefined, "/restore", {}));
+  restore({ signal }: CallOptions = {}): Promise<ChatInfo> {
+    return this.#json(signal, "/restore", {});
   }
 
   async #json<Shape>(
     signal: AbortSignal | undefined,
-    method: Asked["method"] | undefined,
     rest: string,
     said?: object,
     headers?: Asked["headers"],
+    method?: Asked["method"],
   ): Promise<Shape> {
     const path = `/api/chats/${await this.#known(signal)}${rest}`;
     return this.#wire.json({ method, path, headers, said }, signal);

@@ -48,8 +48,16 @@ export class TurnledgerError extends Error {
 
   constructor(code: string, message: string, facts: ErrorFacts = {}) {
     super(message);
-    const unknown = { status: null, requestId: null, retryAfter: null, idempotencyKey: null };
-    Object.assign(this, { code, details: {}, isRetryable: false, ...unknown, ...facts });
+    Object.assign(this, {
+      code,
+      details: {},
+      isRetryable: false,
+      status: null,
+      requestId: null,
+      retryAfter: null,
+      idempotencyKey: null,
+      ...facts,
+    });
   }
 }
 

@@ -25,19 +25,14 @@ export async function* eventsOf(pieces: AsyncIterable<string>): AsyncGenerator<S
   let type = "";
   let data = "";
   for await (const piece of pieces) {
-    for (const whole of cut(piece)) {
-      const line = whole.replace(/\r$/, "");
-      if (line === "") {
-        if (id || data) yield { id, type, data };
-        id = type = data = "";
-        continue;
-      }
-      const colon = line.indexOf(":");
-      const value = line.slice(colon + (line[colon + 1] === " " ? 2 : 1));
-      const name = line.slice(0, colon);
+    for (const line of cut(piece)) {
+      const [, name, value = ""] = /^(\w+): ?([^\r]*)/.exec(line) ?? [];
       if (name === "id") id = value;
-      else if (name === "event") type = value;
-      else if (name === "data") data = data ? `${data}\n${value}` : value;
+      if (name === "event") type = value;
+      if (name === "data") data = data ? `${data}\n${value}` : value;
+      if (line.trim()) continue;
+      if (id || data) yield { id, type, data };
+      id = type = data = "";
     }
   }
 }

@@ -1,10 +1,9 @@
 /** Links that let visitors in. */
 
-import { camel } from "./casing.js";
 import { freshKey, idOf } from "./ids.js";
 import type { Pages } from "./pages.js";
 import type { Share, Visit } from "./shapes.js";
-import { listed, makingOnce } from "./tokens.js";
+import { listed, making } from "./tokens.js";
 import type { CallOptions, Wire } from "./wire.js";
 
 /** What a link is to be: to a scope, where each visitor is a fresh owner; or to a chat, to read it. */
@@ -30,9 +29,8 @@ export class Shares {
 
   /** Make a link. Its `code` is told now and never again, so a request whose answer was lost is not repeated. `path` is
    * what follows the address of the server in the link. */
-  async create(options: NewShare & CallOptions): Promise<Share & { readonly code: string; readonly path: string }> {
-    const { signal, ...said } = options;
-    return camel(await this.#wire.json(makingOnce("/api/shares", said), signal));
+  create(options: NewShare & CallOptions): Promise<Share & { readonly code: string; readonly path: string }> {
+    return making(this.#wire, "/api/shares", options);
   }
 
   /** The links, the newest first. */
@@ -42,12 +40,12 @@ export class Shares {
 
   /** End a link, and the tokens of all who came by it. */
   async revoke(share: string, { signal }: CallOptions = {}): Promise<Share> {
-    return camel(await this.#wire.json({ method: "DELETE", path: `/api/shares/${idOf("share", share)}` }, signal));
+    return this.#wire.json({ method: "DELETE", path: `/api/shares/${idOf("share", share)}` }, signal);
   }
 
   /** Follow a link: exchange its code for a token, once for each visitor, however often that is asked for. Take the code
    * from the fragment of the address, and remove it there before anything else. */
-  async exchange(code: string, { nonce = freshKey(), signal }: CallOptions & { nonce?: string } = {}): Promise<Visit> {
-    return camel(await this.#wire.json({ path: "/api/shares/exchange", said: { code, nonce } }, signal));
+  exchange(code: string, { nonce = freshKey(), signal }: CallOptions & { nonce?: string } = {}): Promise<Visit> {
+    return this.#wire.json({ path: "/api/shares/exchange", said: { code, nonce } }, signal);
   }
 }

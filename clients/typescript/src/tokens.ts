@@ -1,11 +1,11 @@
 /** Tokens: who is let in, and to what. All of this needs a token with `admin`, but for giving up one's own. */
 
-import { camel, camels, snake } from "./casing.js";
+import { camels, snake } from "./casing.js";
 import { idOf } from "./ids.js";
 import { queryOf } from "./chat.js";
 import { Pages } from "./pages.js";
 import type { Token, TokenScope } from "./shapes.js";
-import type { Asked, CallOptions, Wire } from "./wire.js";
+import type { CallOptions, Wire } from "./wire.js";
 
 /** What a token is to be. What is left out is as the one has it that makes it. */
 export interface NewToken {
@@ -27,9 +27,8 @@ export class Tokens {
   }
 
   /** Make a token. Its text, `token`, is told now and never again, so a request whose answer was lost is not repeated. */
-  async create(options: NewToken & CallOptions): Promise<Token & { readonly token: string }> {
-    const { signal, ...said } = options;
-    return camel(await this.#wire.json(makingOnce("/api/tokens", said), signal));
+  create(options: NewToken & CallOptions): Promise<Token & { readonly token: string }> {
+    return making(this.#wire, "/api/tokens", options);
   }
 
   /** The tokens, the newest first. */
@@ -38,8 +37,8 @@ export class Tokens {
   }
 
   /** Who asks, and what he may do. */
-  async own({ signal }: CallOptions = {}): Promise<Partial<Token> & Pick<Token, "owner" | "scopes">> {
-    return camel(await this.#wire.json({ path: "/api/tokens/self" }, signal));
+  own({ signal }: CallOptions = {}): Promise<Partial<Token> & Pick<Token, "owner" | "scopes">> {
+    return this.#wire.json({ path: "/api/tokens/self" }, signal);
   }
 
   /** End a token and all that were made with it; `self`: the one that is asked with. */
@@ -49,8 +48,9 @@ export class Tokens {
   }
 }
 
-export function makingOnce(path: string, said: object): Asked {
-  return { path, said: snake(said), isOnce: true };
+/** Make what is told now and never again. */
+export function making<Told>(wire: Wire, path: string, { signal, ...said }: CallOptions): Promise<Told> {
+  return wire.json({ path, said: snake(said), isOnce: true }, signal);
 }
 
 /** What is listed by the id of the last one that was told. */

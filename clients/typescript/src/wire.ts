@@ -1,15 +1,8 @@
 /** Requests and their answers: one try, and as many as it takes. */
 
 import { camel } from "./casing.js";
-import { errorOf, type ErrorClass } from "./error-of.js";
-import {
-  NotAdmitted,
-  ServerUnavailable,
-  TooManyRequests,
-  TurnledgerError,
-  type ErrorDetails,
-  type ErrorFacts,
-} from "./errors.js";
+import { errorOf, type ErrorName } from "./error-of.js";
+import { ServerUnavailable, TurnledgerError, type ErrorDetails, type ErrorFacts } from "./errors.js";
 
 /** How long to wait, in milliseconds. */
 export interface Timeouts {
@@ -20,7 +13,8 @@ export interface Timeouts {
 
 /** How often to try again what failed on its way; progress begins the count anew. */
 export interface Retries {
-  /** At most so often; 0: not at all. */
+  /** At most so often; 0: not at all. Infinity, and that of `patience`, wait for a server for ever; a turn that ends its
+   * process each time is not asked for more than ten times all the same. */
   times: number;
   /** Milliseconds before the first retry, doubled for each further one. */
   first: number;
@@ -58,6 +52,9 @@ export interface ClientOptions {
   retries?: Partial<Retries>;
   /** Where messages are written down before they are sent: see `Outbox`. */
   outbox?: Recorder;
+  /** Told when a request or stream of this client finds no server, and when one answers it again; each once. Calls go on
+   * trying meanwhile: this is for showing it, after a moment, since a restarted server is back soon. */
+  onConnection?: (isLost: boolean) => void;
   /** Instead of the one that is there: for tests, or to add what a proxy of yours asks for. */
   fetch?: (url: string, request: RequestInit) => Promise<Response>;
   /** Call back after so many milliseconds, unless what it returns is called before. */
@@ -101,7 +98,10 @@ export class Wire {
   declare readonly retries: Retries;
   declare readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
   declare readonly base: string;
-  #model: Promise<string> | undefined;
+  /** Ends what waits for a server: the pause before a try, or the reading of an answer, which fails then. */
+  readonly waits = new Set<() => void>();
+  #model: string | undefined;
+  #isLost = false;
 
   /** Throws InvalidInput if the address is none. */
   constructor(base: string, options: ClientOptions) {
@@ -117,15 +117,11 @@ export class Wire {
   }
 
   /** The model that answers where a request does not say. Throws InvalidInput if there are several. */
-  model(): Promise<string> {
-    return (this.#model ??= this.#onlyModel().catch((problem: unknown) => {
-      this.#model = undefined; // another time it may be known
-      throw problem;
-    }));
+  async model(): Promise<string> {
+    return (this.#model ||= this.options.model || (await this.#onlyModel()));
   }
 
   async #onlyModel(): Promise<string> {
-    if (this.options.model) return this.options.model;
     const { data } = await this.json<{ data: { id: string }[] }>({ path: "/v1/models" });
     const [only, other] = data;
     if (only && !other) return only.id;
@@ -138,12 +134,14 @@ export class Wire {
   async open(asked: Asked, signal?: AbortSignal): Promise<Reply> {
     const controller = new AbortController();
     const unchain = chain(signal, (reason) => controller.abort(reason));
+    const drop = (): void => controller.abort(unanswered("The server is silent."));
     let disarm = (): void => {};
     const arm = (extra = 0): void => {
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
-      disarm = timer(silence + extra, () => controller.abort(unanswered("The server is silent.")));
+      disarm = timer(silence + extra, drop);
     };
     const close = (): void => {
+      this.waits.delete(drop);
       disarm();
       unchain();
       controller.abort();
@@ -151,8 +149,10 @@ export class Wire {
     const lost = (problem: unknown): unknown => {
       const { aborted, reason } = controller.signal;
       close();
-      if (aborted) return reason;
-      return problem instanceof TurnledgerError ? problem : unanswered(`No server there: ${problem}`, problem);
+      if (aborted) problem = reason;
+      else if (!(problem instanceof TurnledgerError)) problem = unanswered(`No server there: ${problem}`, problem);
+      if (problem instanceof ServerUnavailable) this.#connection(true);
+      return problem;
     };
     let response: Response;
     try {
@@ -187,8 +187,15 @@ export class Wire {
         close();
       }
     })();
-    if (!response.ok) throw refusal(response, await joined(pieces));
+    const refused = response.ok ? undefined : refusal(response, await joined(pieces));
+    this.#connection(refused instanceof ServerUnavailable);
+    if (refused) throw refused;
+    this.waits.add(drop);
     return { headers: response.headers, pieces, close };
+  }
+
+  #connection(isLost: boolean): void {
+    if (this.#isLost !== isLost) this.options.onConnection?.((this.#isLost = isLost));
   }
 
   async #headers({ body, headers }: Asked): Promise<Record<string, string>> {
@@ -214,15 +221,15 @@ export class Wire {
           problem.message += " It may have been done.";
           throw problem;
         }
-        await tries.pause(problem);
+        await tries.again(problem);
       }
     }
   }
 
-  /** Ask for a JSON object. */
+  /** Ask for a JSON object; its own fields are named as TypeScript does. */
   json<Told>({ said, ...asked }: Asked, signal?: AbortSignal): Promise<Told> {
     const whole = said ? { ...asked, body: JSON.stringify(said) } : asked;
-    return this.ask(whole, signal, async (reply) => parsed(await joined(reply.pieces)) as Told);
+    return this.ask(whole, signal, async (reply) => camel(parsed(await joined(reply.pieces))));
   }
 }
 
@@ -247,23 +254,30 @@ export class Tries {
   }
 
   /** Wait before the next try. Throws the problem if there shall be none, and the reason of the signal. */
-  async pause(problem: unknown): Promise<void> {
+  async again(problem: unknown): Promise<void> {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
     const { times, first, most, patience } = this.#wire.retries;
-    const wait = problem.retryAfter ?? 0;
     const now = this.#wire.options.now();
     const count = this.count++;
     this.#since ??= now;
-    const random = this.#wire.options.random();
-    // Clients that lost one server at once shall not come back all at once.
-    const pause = Math.max(wait, Math.min(most, first * 2 ** count) * (0.5 + random / 2));
+    // Clients that lost one server at once shall not come back all at once; none sooner than it was told.
+    const spread = 0.5 + this.#wire.options.random() / 2;
+    const pause = Math.max((problem.retryAfter ?? 0) * (0.5 + spread), Math.min(most, first * 2 ** count) * spread);
     if (!this.isEndless && (count >= times || now + pause - this.#since > patience)) throw problem;
     await this.#sleep(pause);
   }
 
   async #sleep(milliseconds: number): Promise<void> {
+    const { waits, options } = this.#wire;
     let cancel = (): void => {};
-    const isOver = new Promise<void>((resolve) => (cancel = this.#wire.options.timer(milliseconds, resolve)));
+    const isOver = new Promise<void>((resolve) => {
+      const disarm = options.timer(milliseconds, resolve);
+      waits.add(resolve);
+      cancel = () => {
+        waits.delete(resolve);
+        disarm();
+      };
+    });
     await unless(this.#signal, isOver).finally(cancel);
   }
 }
@@ -302,7 +316,7 @@ export function parsed(text: string): unknown {
 }
 
 /** The error that an answer or an event tells. Within a stream there is no status: the type says whose fault it is. */
-export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): TurnledgerError {
+export function told(body: string, facts: ErrorFacts, otherwise?: ErrorName): TurnledgerError {
   let said: ErrorDetails = {};
   try {
     said = (JSON.parse(body) as ErrorDetails | null) ?? said;
@@ -331,8 +345,8 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
     isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
   const isAway = /50[234]/.test(`${status}`);
-  const otherwise = status === 429 ? TooManyRequests : isAway ? ServerUnavailable : undefined;
-  return told(body, facts, /40[13]/.test(`${status}`) ? NotAdmitted : otherwise);
+  const otherwise = status === 429 ? "TooManyRequests" : isAway ? "ServerUnavailable" : undefined;
+  return told(body, facts, /40[13]/.test(`${status}`) ? "NotAdmitted" : otherwise);
 }
 
 /** The same without what is undefined. */

@@ -214,6 +214,25 @@ test("turns come newest first, page by page, no more than are wanted", async () 
   some.done();
 });
 
+test("turns are those of the branch that is shown at first, or that is named, where it may be", async () => {
+  const page = (before: number | null, branch = BRANCH): Scripted =>
+    json({ ...CHAT_INFO, branch, turns: [{ number: before }], before, attempts: [] });
+  const queries = async (options: { branch?: string }, ...script: Scripted[]): Promise<string[]> => {
+    const server = new ScriptedServer(...script);
+    await server.client().chats.open(CHAT).turns(options).all();
+    server.done();
+    return server.heard.map((each) => (each.path.split("?")[1] as string).replace("limit=50", "-"));
+  };
+  const other = BRANCH.replace("01a", "01b");
+  const moved = await queries({}, page(3), page(2, other), page(null, other));
+  assert.deepEqual(moved, ["-", `before=3&-&branch=${BRANCH}`, `before=2&-&branch=${BRANCH}`]);
+  const named = await queries({ branch: other }, page(3), page(null));
+  assert.deepEqual(named, [`-&branch=${other}`, `before=3&-&branch=${other}`]);
+  const reader = await queries({}, page(3), error(404, "branch_not_found"), page(2), page(null));
+  assert.deepEqual(reader, ["-", `before=3&-&branch=${BRANCH}`, "before=3&-", "before=2&-"]);
+  await assert.rejects(queries({ branch: other }, error(404, "branch_not_found")), errors.BranchNotFound);
+});
+
 test("branches and siblings", async () => {
   const [heard, branches] = await asked(json({ data: [{ id: BRANCH, is_current: true }], next: null }), (chat) =>
     chat.branches().all(),

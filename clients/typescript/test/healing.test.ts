@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { errors, textOf, type Chat, type ClientOptions, type TurnEvent } from "../src/index.js";
+import { errors } from "../src/index.js";
+import { ASKED, asked, chatOf, heard, READ, short, WHOLE } from "./following.js";
 import {
   all,
   CHAT,
@@ -11,7 +12,6 @@ import {
   events,
   failed,
   finished,
-  json,
   OTHER_TURN,
   REFUSED,
   ScriptedServer,
@@ -22,34 +22,6 @@ import {
   TURN,
   type Scripted,
 } from "./scripted-server.js";
-
-const WHOLE = [STARTED, text("Hel"), text("lo"), finished()];
-
-function chatOf(server: ScriptedServer, options?: ClientOptions): Chat {
-  return server.client(options).chats.open(CHAT);
-}
-
-/** Send, and tell what was heard, in short. */
-async function heard(server: ScriptedServer, options?: ClientOptions): Promise<string[]> {
-  const told = await all(chatOf(server, options).send("Hi", { stream: true, idempotencyKey: "k" }));
-  server.done();
-  return told.map(short);
-}
-
-const short = (event: TurnEvent): string =>
-  event.type === "turn.restarted"
-    ? `restarted ${event.attempt}`
-    : event.type === "text.delta"
-      ? `${event.number} ${event.text}`
-      : `${event.number} ${event.type.slice(5)}`;
-
-const ASKED = "POST /api/turns";
-const READ = (after: number): string => `GET /api/turns/${TURN}/events after ${after}`;
-const asked = (server: ScriptedServer): string[] =>
-  server.heard.map(({ method, path, headers }) => {
-    const after = path.endsWith("/events") ? ` after ${headers["last-event-id"] ?? 0}` : "";
-    return `${method} ${path}${after}`;
-  });
 
 test("a turn that nothing happens to is asked for once", async () => {
   const server = new ScriptedServer(events(WHOLE));
@@ -195,6 +167,15 @@ test("a turn that ends its process each time is not asked for for ever", async (
   server.done();
 });
 
+test("whoever waits for a server for ever does not ask for such a turn for ever", async () => {
+  const away = Array.from({ length: 30 }, () => REFUSED as typeof REFUSED);
+  const dying = Array.from({ length: 11 }, (_, each) => events([failed("process_died")], "end", 1, `${TURN}${each}`));
+  const server = new ScriptedServer(...away, ...dying);
+  const endless = { times: Infinity, patience: Infinity };
+  await assert.rejects(heard(server, { retries: endless }), errors.TurnFailed);
+  server.done();
+});
+
 test("a turn that the store lost with its power is asked for again", async () => {
   const server = new ScriptedServer(
     events([STARTED], "cut"),
@@ -270,69 +251,9 @@ test("what was stopped and discarded is TurnStopped; what was kept is an answer"
   assert.equal((await chatOf(kept).send("Hi")).turn.kind, "interrupted");
 });
 
-test("an answer is the turn as it was committed", async () => {
-  const server = new ScriptedServer(events(WHOLE), standing("Hello"));
-  const answer = await chatOf(server).send("Hi");
-  assert.deepEqual(
-    [answer.text, answer.state, answer.isReplayed, answer.chat.turnCount, answer.turn.committedAt],
-    ["Hello", "created", false, 1, 2],
-  );
-  server.done();
-});
-
-test("an answer that is there no more is an error of the tree", async () => {
-  const gone = json({ turn: null, state: "completed", failure: null, chat: {}, branch: null });
-  await assert.rejects(chatOf(new ScriptedServer(events(WHOLE), gone)).send("Hi"), errors.TurnFailed);
-});
-
-test("an answer that cannot be read says under which key it is told again", async () => {
-  const server = new ScriptedServer(events(WHOLE), REFUSED);
-  const sending = chatOf(server, { retries: { times: 0 } }).send("Hi", { idempotencyKey: "k" });
-  await assert.rejects(sending, { name: "ServerUnavailable", idempotencyKey: "k" });
-});
-
-test("an answer that was there before says so", async () => {
-  const headers = { ...events([]).headers, "idempotency-replayed": "true", "x-conversation-state": "continued" };
-  const server = new ScriptedServer({ ...events(WHOLE), headers }, standing("Hello"));
-  const { isReplayed, state } = await chatOf(server).send("Hi", { idempotencyKey: "k" });
-  assert.deepEqual([isReplayed, state], [true, "continued"]);
-});
-
-test("the text of an answer is what the assistant says in it", () => {
-  const items = [
-    { type: "reasoning", role: "assistant", content: "Hm." },
-    { type: "message", role: "user", content: "Not I." },
-    { type: "message", role: "assistant", content: "Plain. " },
-    { type: "message", role: "assistant", content: [{ type: "output_text", text: "Part. " }, { type: "image" }] },
-    { type: "message", role: "assistant", content: [{ type: "refusal", refusal: "No." }] },
-    { type: "message", role: "assistant" },
-  ];
-  assert.equal(textOf(items), "Plain. Part. No.");
-});
-
 test("a reader who was there at the end is told nothing more", async () => {
   const server = new ScriptedServer(events([finished()], "end", 4));
   assert.deepEqual(await all(chatOf(server).events(TURN, { after: 4 })), []);
-});
-
-test("who may run turns but not read them is told the answer to what was asked", async () => {
-  const server = new ScriptedServer(events(WHOLE), error(403, "missing_scope"), standing("Hello"));
-  assert.equal((await chatOf(server).send("Hi")).text, "Hello");
-  const [first, , last] = server.heard;
-  assert.deepEqual(last, { ...first, body: { ...first?.body, stream: false } });
-  server.done();
-});
-
-test("an answer can be had though its events were not read to the end", async () => {
-  const server = new ScriptedServer(
-    events(WHOLE.slice(0, 2), "silence"),
-    events(WHOLE.slice(2), "end", 3),
-    standing("Hello"),
-  );
-  const stream = chatOf(server).send("Hi", { stream: true });
-  for await (const event of stream) if (event.type === "text.delta") break;
-  assert.equal((await stream.answer()).text, "Hello");
-  assert.deepEqual(asked(server), [ASKED, READ(2), `GET /api/turns/${TURN}`]);
 });
 
 test("progress begins the count of retries anew", async () => {
@@ -357,70 +278,6 @@ test("without retries there are none", async () => {
   const server = new ScriptedServer(events([STARTED], "cut"));
   await assert.rejects(heard(server, { retries: { times: 0 } }), errors.ServerUnavailable);
   assert.equal(server.only.path, "/api/turns");
-});
-
-test("a stop waits until the turn is known, then names it", async () => {
-  const stopped = { pieces: ['{"state":"kept","committed":true,"failure":null}'] };
-  const server = new ScriptedServer(events([STARTED], "silence"), stopped);
-  const stream = chatOf(server).send("Hi", { stream: true });
-  assert.equal(stream.turnId, null);
-  assert.deepEqual(await stream.stop({ policy: "keep" }), { state: "kept", committed: true, failure: null });
-  assert.deepEqual(server.heard[1]?.path, `/api/turns/${TURN}/stop`);
-  assert.deepEqual(server.heard[1]?.body, { policy: "keep" });
-  stream.close();
-});
-
-test("a stop of a turn that never came to be stops nothing", async () => {
-  const server = new ScriptedServer(error(409, "conversation_busy", { "x-should-retry": "false" }));
-  const stream = chatOf(server).send("Hi", { stream: true, onBusy: "reject" });
-  assert.equal(await stream.stop(), null);
-  await assert.rejects(all(stream), errors.ConversationBusy);
-  server.done();
-});
-
-test("a stop of a chat where nothing runs stops what was asked for there, once it begins", async () => {
-  const ended = { state: "discarded", committed: false, failure: null };
-  let begin = (): void => {};
-  const waits: Promise<string>[] = [new Promise((resolve) => (begin = () => resolve("tlt_1")))];
-  const nothing = { ...json({ ...ended, state: null }), meanwhile: () => begin() };
-  const server = new ScriptedServer(nothing, events([STARTED], "silence"), json(ended));
-  const chat = chatOf(server, { apiKey: () => waits.shift() ?? "tlt_1" });
-  const stream = chat.send("Hi", { stream: true });
-  await new Promise((resolve) => setTimeout(resolve)); // by now it has asked for its token, and waits for that
-  assert.deepEqual(await chat.stop({ policy: "discard" }), ended);
-  assert.deepEqual(asked(server), [`POST /api/chats/${CHAT}/stop`, ASKED, `POST /api/turns/${TURN}/stop`]);
-  stream.close();
-});
-
-test("a signal ends it with its reason, while it reads and while it pauses", async () => {
-  const reading = new AbortController();
-  const server = new ScriptedServer(events([STARTED], "silence"));
-  await assert.rejects(
-    async () => {
-      for await (const _ of chatOf(server).send("Hi", { stream: true, signal: reading.signal }))
-        reading.abort("enough");
-    },
-    (problem) => problem === "enough",
-  );
-  server.done();
-  const pausing = new AbortController();
-  const away = new ScriptedServer(REFUSED);
-  const timer = (milliseconds: number): (() => void) => {
-    if (milliseconds < 1000) pausing.abort("enough");
-    return () => {};
-  };
-  const sending = chatOf(away, { timer }).send("Hi", { signal: pausing.signal });
-  await assert.rejects(sending, (problem) => problem === "enough");
-});
-
-test("a stream that is closed ends for who waits for its next event", async () => {
-  const server = new ScriptedServer(events([STARTED], "silence"));
-  const stream = chatOf(server).send("Hi", { stream: true });
-  await stream.next();
-  const next = stream.next();
-  stream.close();
-  assert.deepEqual(await next, { done: true, value: undefined });
-  server.done();
 });
 
 test("events of a turn that is only read are read on, and its failure is no error", async () => {
@@ -457,14 +314,6 @@ test("who looks back and finds nothing has heard it all", async () => {
   server.done();
 });
 
-test("a turn that was asked for here was not there before, though its first answer was lost", async () => {
-  const replayed = events(WHOLE);
-  replayed.headers!["idempotency-replayed"] = "true";
-  const server = new ScriptedServer({ pieces: [], ending: "cut", status: 502 }, replayed, standing("Hello"));
-  assert.equal((await chatOf(server).send("Hi")).isReplayed, false);
-  server.done();
-});
-
 test("an error in the stream that says nothing is passing; of a broken store it is for good", async () => {
   for (const data of ["oops", "null", '{"error":null}', '{"error":{"code":7,"type":"server_error"}}']) {
     const pieces = [sent(1, STARTED), `event: error\ndata: ${data}\n\n`];
@@ -481,38 +330,4 @@ test("an event without a number is none", async () => {
   const pieces = [sent(1, STARTED), 'id: x\ndata: {"type":"text.delta","text":"?"}\n\n'];
   const server = new ScriptedServer({ ...events([]), pieces }, events(WHOLE.slice(1), "end", 2));
   assert.deepEqual(await heard(server), ["1 started", "2 Hel", "3 lo", "4 finished"]);
-});
-
-/** Reject with the reason of the signal, soon. */
-async function endsWith(signal: AbortController, doing: Promise<unknown>): Promise<void> {
-  let isOver = false;
-  doing.then(
-    () => (isOver = true),
-    () => (isOver = true),
-  );
-  await new Promise((resolve) => setTimeout(resolve));
-  assert(!isOver);
-  signal.abort("enough");
-  const late = new Promise((_, reject) => setTimeout(() => reject("the signal was not heard"), 20));
-  await assert.rejects(Promise.race([doing, late]), (problem) => problem === "enough");
-}
-
-test("a signal ends it while a token or the name of the model is awaited", async () => {
-  const never = new Promise<string>(() => {});
-  const [token, model] = [new AbortController(), new AbortController()];
-  const server = new ScriptedServer({ pieces: [], ending: "silence" });
-  await endsWith(token, chatOf(server, { apiKey: () => never }).send("Hi", { signal: token.signal }));
-  assert.equal(server.heard.length, 0);
-  const client = chatOf(server, { model: undefined, timer: () => () => {} });
-  await endsWith(model, client.send("Hi", { signal: model.signal }));
-});
-
-test("a signal ends it while the answer is read, and a stop while the turn waits", async () => {
-  const timer = (): (() => void) => () => {};
-  const [reading, stopping] = [new AbortController(), new AbortController()];
-  const server = new ScriptedServer(events(WHOLE), { pieces: [], ending: "silence" });
-  await endsWith(reading, chatOf(server, { timer }).send("Hi", { signal: reading.signal }));
-  const stream = chatOf(new ScriptedServer(), { apiKey: () => new Promise(() => {}) }).send("Hi", { stream: true });
-  await endsWith(stopping, stream.stop({ signal: stopping.signal }));
-  stream.close();
 });

@@ -36,10 +36,14 @@ test("pauses double up to the longest, each a random part shorter", async () => 
   assert.deepEqual(lucky.pauses, [50]);
 });
 
-test("as long as a server asks for is waited", async () => {
-  const server = new ScriptedServer(error(429, "server_busy", { "retry-after": "7" }), info);
-  await server.client().chats.open(CHAT).info();
-  assert.deepEqual(server.pauses, [7000]);
+test("as long as a server asks for is waited, and no two clients come back at once", async () => {
+  const pauses: number[] = [];
+  for (const random of [0, 0.5, 1]) {
+    const server = new ScriptedServer(error(429, "server_busy", { "retry-after": "7" }), info);
+    await server.client({ random: () => random }).chats.open(CHAT).info();
+    pauses.push(...server.pauses);
+  }
+  assert.deepEqual(pauses, [7000, 8750, 10500]);
 });
 
 test("no retry is begun when patience is at its end", async () => {
@@ -241,4 +245,29 @@ test("nobody is sent away for longer than a day", async () => {
     const sent = new ScriptedServer(error(503, "shutting_down", { "retry-after": long }));
     await assert.rejects(sent.client().chats.open(CHAT).info(), { retryAfter: 86_400_000 });
   }
+});
+
+test("whether there is a server is told whenever that changes", async () => {
+  const told: (boolean | string)[] = [];
+  const server = new ScriptedServer(
+    info,
+    REFUSED,
+    error(503, "shutting_down"),
+    error(429, "server_busy"),
+    { pieces: ['{"id":'], ending: "cut" },
+    { pieces: ["<p>"], status: 502, headers: { "content-type": "text/html" } },
+    info,
+    { pieces: ['{"id":'], ending: "silence" },
+    error(404, "conversation_not_found"),
+  );
+  const onConnection = (isLost: boolean): number => told.push(isLost);
+  const chat = server.client({ onConnection }).chats.open(CHAT);
+  for (const call of ["first", "second", "third"]) {
+    told.push(call);
+    await chat.info().catch(() => told.push("refused"));
+  }
+  const ended = chat.info({ signal: AbortSignal.abort() });
+  await assert.rejects(ended);
+  assert.deepEqual(told, ["first", "second", true, false, true, false, "third", true, false, "refused"]);
+  server.done();
 });

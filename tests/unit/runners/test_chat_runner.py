@@ -252,3 +252,107 @@ async def test_what_is_no_whole_answer_fails_the_turn(
     with pytest.raises(error):
         await chat.run(ChatRunner(Canned(completion=answer), {}, stream=False), "Hi")
     assert await chat.history() == []
+
+
+def thought(text: str, **more: object) -> bytes:
+    return chunk({"content": None, "reasoning_content": text, **more})
+
+
+def thoughts_in(turn: Turn) -> list[str]:
+    return [item.fields["content"][0]["text"] for item in turn.output if item.is_reasoning]
+
+
+@pytest.mark.parametrize("word", ["reasoning_content", "reasoning"])
+async def test_what_a_model_thinks_is_one_item_in_front_of_what_it_says(word: str) -> None:
+    pieces = [chunk({"content": "", word: "Hm, "}), chunk({word: "a child."}), said("Hel"), said("lo."), STOP]
+    told: list[bytes] = []
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        turn = await chat.run(runner(pieces[:2], pieces[2:], on_payloads=told.extend), "Hi")
+        assert kinds(turn) == ["reasoning", "Hello."]
+        assert turn.output[0].fields == {
+            "type": "reasoning",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Hm, a child."}],
+        }
+        events = [type(event).__name__ async for event in chat.events(turn.id)]
+        assert events[:4] == ["TurnStarted", "ItemDone", "TextDelta", "TextDelta"]
+    assert told == pieces[:-1]  # as the model sent them
+
+
+async def test_what_was_thought_is_not_shown_to_the_model_again() -> None:
+    model = Canned([thought("Hm."), said("Hello."), STOP])
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        for text in ("Hi", "Again"):
+            await chat.run(ChatRunner(model, {"model": "m"}), text)
+    said_before = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Again"},
+    ]
+    assert sent_in(model.asked[1]) == said_before
+
+
+async def test_thoughts_stand_before_the_calls_that_they_led_to() -> None:
+    pieces = [thought("First. "), called(0, "a"), thought("Then."), called(1, "b"), chunk({}, "tool_calls")]
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(runner(pieces), "Hi")
+    assert kinds(turn) == ["reasoning", "reasoning", "function_call", "function_call"]
+    pieces = [said("I look."), thought("Hm."), called(0, "a"), chunk({}, "tool_calls")]
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(runner(pieces), "Hi")
+    assert (kinds(turn), thoughts_in(turn)) == (["I look.", "reasoning", "function_call"], ["Hm."])
+
+
+async def test_what_is_thought_between_texts_breaks_no_text_apart() -> None:
+    pieces = [thought("Hm.", content="Hel"), thought("Hm?"), said("lo."), thought("Done."), STOP]
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(runner(pieces), "Hi")
+    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
+
+
+async def test_an_answer_that_is_not_streamed_has_its_thoughts_too() -> None:
+    for message in (
+        {"content": "Hello.", "reasoning_content": "Hm."},
+        {"content": "Hello.", "reasoning": "Hm."},
+    ):
+        model = Canned(completion=whole(message))
+        async with await Ledger.open() as ledger:
+            turn = await ledger.run(ChatRunner(model, {"model": "m"}, stream=False), "Hi")
+        assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_thoughts_alone_are_no_answer(is_streamed: bool) -> None:
+    model = Canned([thought("Hm."), chunk({}, "length")], completion=whole({"reasoning": "Hm."}, "length"))
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(MalformedAnswer, match="thought, and said nothing \\(finish_reason length\\)"):
+            await chat.run(ChatRunner(model, {"model": "m"}, stream=is_streamed), "Hi")
+        assert await chat.turns() == []
+
+
+async def test_a_turn_that_is_stopped_while_it_thinks_or_speaks_is_well_formed() -> None:
+    for pieces, kept in (([thought("Hm.")], []), ([thought("Hm."), said("Hel")], ["reasoning", "Hel"])):
+        async with await Ledger.open() as ledger:
+            chat = await ledger.conversation()
+            async with chat.turn("Hi") as turn:
+                with pytest.raises(ModelUnavailable):
+                    await runner(pieces, ModelUnavailable())(turn)
+                turn.stop("keep")
+            [interrupted] = await chat.turns()
+            assert kinds(interrupted) == kept
+            again = await chat.run(runner([said("Yes."), STOP]), "Still there?")
+            assert kinds(again) == ["Yes."]
+
+
+async def test_a_turn_that_failed_behind_its_thoughts_starts_afresh() -> None:
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(ModelUnavailable):
+            await chat.run(
+                runner([thought("Hm."), said("Hel")], ModelUnavailable()), "Hi", idempotency_key="k"
+            )
+        turn = await chat.run(runner([thought("Oh."), said("Hello."), STOP]), "Hi", idempotency_key="k")
+        assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Oh."])

@@ -1,25 +1,37 @@
 /** Somebody who was let in: his client, his chats, and what is open. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import { Client, type Model, type Token } from "turnledger";
+import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
 import { Live } from "../live/live";
 import { Notices } from "./notices";
 import { Place } from "./place";
 import type { Realm } from "./realm";
+import { VisitorsLive } from "./visitors-live";
+import type { ShownThread } from "../thread/shown-thread";
 import { Threads } from "../thread/threads";
 
-/** Who somebody is, and what he may do. */
+/** Who somebody is, and what he may do. `keeps`: whether the server keeps his chats. */
 export type Me = Partial<Token> & Pick<Token, "owner" | "scopes"> & { readonly keeps?: boolean };
+
+/** What only who let him in can do for him. */
+export interface Ways {
+  /** For what asks the server without the client. */
+  apiKey(): string;
+  signOut(): void;
+}
+
+const NO_WAYS: Ways = { apiKey: () => "", signOut: () => {} };
 
 export class Session {
   readonly client: Client;
   readonly realm: Realm;
   readonly me: Me;
   readonly outbox: Outbox;
-  readonly notices = new Notices();
-  readonly live: Live;
+  readonly ways: Ways;
+  readonly notices: Notices;
+  readonly live: Pick<Live, "connection" | "listen" | "close">;
   readonly chats: ChatList;
   readonly place: Place;
   readonly threads: Threads;
@@ -28,16 +40,29 @@ export class Session {
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
 
-  /** `refused`: told when the server lets him in no more. */
-  constructor(client: Client, outbox: Outbox, realm: Realm, me: Me, refused: (problem: unknown) => void) {
+  /** `shutOut`: told when the server lets him in no more. */
+  constructor(
+    client: Client,
+    outbox: Outbox,
+    realm: Realm,
+    me: Me,
+    shutOut: (problem: unknown) => void,
+    ways: Ways = NO_WAYS,
+  ) {
     this.client = client;
     this.outbox = outbox;
     this.realm = realm;
     this.me = me;
-    this.live = new Live(client, realm.name, refused);
+    this.ways = ways;
+    const refused = (problem: unknown): void => {
+      if (isShutOut(problem)) shutOut(problem);
+    };
+    this.notices = new Notices(refused);
+    this.live = me.chat == null ? new Live(client, realm.name, refused) : new VisitorsLive(client, me.chat, refused);
     this.chats = new ChatList(this);
-    this.place = new Place(me.chat ?? null);
+    this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
+    this.place.isHeld = () => isHeld(this.threads.current.peek());
     this.#chosen = signal(realm.get("model"));
     this.model = computed(() => {
       const names = this.models.value.map(({ id }) => id);
@@ -50,6 +75,16 @@ export class Session {
   /** Whether he came by a link to one chat, to read it. */
   get isReader(): boolean {
     return this.me.chat != null;
+  }
+
+  /** Whether he came by a link, and chats as nobody else. */
+  get isGuest(): boolean {
+    return this.me.share != null && !this.isReader;
+  }
+
+  /** Whether his chats are kept; if not, all of them are in the memory of this page only. */
+  get keeps(): boolean {
+    return this.me.keeps !== false && new URLSearchParams(location.search).get("keep") !== "no";
   }
 
   get mayRun(): boolean {
@@ -65,7 +100,9 @@ export class Session {
     this.realm.set("model", model);
   }
 
+  /** End everything that is under way. Whatever comes late is shown nowhere, and leaves nothing. */
   close(): void {
+    this.realm.close();
     this.threads.close();
     this.place.close();
     this.live.close();
@@ -82,4 +119,17 @@ export class Session {
       this.notices.problem(problem);
     }
   }
+}
+
+/** Whether a token is good for nothing any more. */
+export function isShutOut(problem: unknown): boolean {
+  if (!(problem instanceof TurnledgerError)) return false;
+  // Within a stream there is no status, but the word is the same.
+  return problem.status === 401 || /^(token_revoked|token_expired|invalid_token|missing_token)$/.test(problem.code);
+}
+
+/** Whether something was said that would be lost by leaving it. */
+function isHeld(thread: (Pick<ShownThread, "turns" | "running"> & { isKept?: boolean }) | null): boolean {
+  if (!thread || thread.isKept !== false) return false;
+  return thread.turns.peek().length > 0 || thread.running.peek().length > 0;
 }

@@ -1,0 +1,273 @@
+/** A chat that is not kept: what was said is in the memory of this program, and nowhere else. */
+
+import { errorOf } from "./error-of.js";
+import { eventsOf } from "./server-sent-events.js";
+import type { Item } from "./shapes.js";
+import { Stream } from "./stream.js";
+import {
+  chain,
+  parsed,
+  stranger,
+  told,
+  Tries,
+  unanswered,
+  unless,
+  Wire,
+  type Asked,
+  type CallOptions,
+  type ClientOptions,
+  type Reply,
+} from "./wire.js";
+
+/** Milliseconds. Nobody says that a model still thinks: the server gives it up sooner than this. */
+const SILENCE = 600_000;
+
+export interface UnkeptOptions extends ClientOptions {
+  /** The scope of chats that it belongs to: a server may have other rules for it, and a token may be for it alone. */
+  scope?: string | undefined;
+}
+
+/** A message, of the shape of the chat completions API. */
+export interface UnkeptMessage {
+  readonly role: "user" | "assistant" | "tool";
+  readonly content: string | readonly Readonly<Record<string, unknown>>[] | null;
+  /** What the assistant asks to be called. */
+  readonly tool_calls?: readonly UnkeptCall[];
+  /** Of a result: which call it is of. */
+  readonly tool_call_id?: string;
+}
+
+export interface UnkeptCall {
+  readonly id: string;
+  readonly type: "function";
+  readonly function: { readonly name: string; readonly arguments: string };
+}
+
+/** What may be said besides the message. */
+export interface UnkeptSendOptions extends CallOptions {
+  /** Who answers. */
+  model?: string | undefined;
+  /** In force from this message on; an empty text ends those in force. */
+  instructions?: string | undefined;
+  /** What else the model is asked with: `temperature`, `tools`, … */
+  settings?: Readonly<Record<string, unknown>> | undefined;
+  /** What becomes of it when it is stopped: `keep` has the message and what was said so far in `messages`, if anything
+   * was; by default nothing of it stays. */
+  onStop?: "keep" | "discard" | undefined;
+}
+
+/** What an answer tells, as it comes. */
+export type UnkeptEvent =
+  | { readonly type: "text.delta"; readonly text: string }
+  | { readonly type: "reasoning.delta"; readonly text: string }
+  /** A call of a tool of yours, whole: `type` is `function_call`, with `call_id`, `name` and `arguments`. */
+  | { readonly type: "item.done"; readonly item: Item }
+  /** It is whole, and in `messages`. */
+  | {
+      readonly type: "turn.finished";
+      /** In the model's word: `stop`, `length`, `tool_calls`, … */
+      readonly reason: string;
+      /** Null where the model does not tell. */
+      readonly usage: Readonly<Record<string, unknown>> | null;
+    };
+
+type Events = AsyncGenerator<UnkeptEvent, void, undefined>;
+
+/** What a server says at a time. */
+interface Chunk {
+  readonly error?: object;
+  readonly usage?: Readonly<Record<string, unknown>> | null;
+  readonly choices?: readonly {
+    readonly delta?: {
+      readonly content?: string | null;
+      readonly refusal?: string | null;
+      readonly reasoning?: string | null;
+      readonly reasoning_content?: string | null;
+      readonly tool_calls?: readonly CallPiece[] | null;
+    };
+    readonly finish_reason?: string | null;
+  }[];
+}
+
+interface CallPiece {
+  readonly index?: number;
+  readonly id?: string | null;
+  readonly function?: { readonly name?: string | null; readonly arguments?: string | null };
+}
+
+/** Asks with all of its messages each time. It is gone when this object is, and no server has it. */
+export class UnkeptChat {
+  readonly #wire: Wire;
+  readonly #scope: string | undefined;
+  readonly #open = new Set<Stream<UnkeptEvent>>();
+  #messages: readonly UnkeptMessage[] = [];
+  #instructions = "";
+  /** Ends with the last one that was sent. */
+  #last: Promise<unknown> = Promise.resolve();
+
+  /** `baseUrl`: where the server is; an empty text: where the page came from. Throws InvalidInput if it is none. */
+  constructor(baseUrl = "http://127.0.0.1:8383", options: UnkeptOptions = {}) {
+    const timeouts = { silence: SILENCE, ...options.timeouts };
+    this.#wire = new Wire(baseUrl, { ...options, timeouts });
+    this.#scope = options.scope;
+  }
+
+  /** What was said, without the instructions. It is another list whenever it has changed. */
+  get messages(): readonly UnkeptMessage[] {
+    return this.#messages;
+  }
+
+  /** Those in force; empty: none. */
+  get instructions(): string {
+    return this.#instructions;
+  }
+
+  /** Say something, a text or whole messages, results of tools among them. One is answered at a time: another waits
+   * until this one was read to its end or closed. Whoever closes it stops it. If it fails or is stopped, `messages` are
+   * as they were before. A request that was not answered is repeated; once something was said, nothing can be taken up
+   * again, and a lost connection is thrown as ServerUnavailable. */
+  send(input: string | readonly UnkeptMessage[], options: UnkeptSendOptions = {}): Stream<UnkeptEvent> {
+    const said: readonly UnkeptMessage[] = typeof input === "string" ? [{ role: "user", content: input }] : input;
+    const answering = new Answering();
+    const before = this.#last;
+    let isOver: (() => void) | undefined;
+    this.#last = Promise.all([before, new Promise<void>((resolve) => (isOver = resolve))]);
+    const settle = (end: "whole" | "stopped" | "failed"): void => {
+      const isKept = end === "stopped" && options.onStop === "keep" && answering.text;
+      if (isOver && (end === "whole" || isKept)) {
+        this.#messages = [...this.#before(said), ...said, answering.message(end === "whole")];
+        this.#instructions = options.instructions ?? this.#instructions;
+      }
+      isOver?.();
+      isOver = undefined;
+    };
+    const ask = (ending: AbortSignal): Promise<Asked> =>
+      unless(ending, before.then(() => this.#asked(said, options)));
+    const answer = (asked: Asked, ending: AbortSignal): Events =>
+      this.#answer(asked, answering, ending, () => settle("whole"));
+    const stream = new Stream(async function* (ending): Events {
+      // At once, and not when it is read on: whoever stops it may send the next one right then.
+      chain(ending, () => settle("stopped"));
+      try {
+        yield* answer(await ask(ending), ending);
+      } finally {
+        settle("failed");
+      }
+    }, options.signal);
+    this.#open.add(stream);
+    void this.#last.then(() => this.#open.delete(stream));
+    return stream;
+  }
+
+  /** Forget what was said. What is on its way is stopped, and nothing of it stays. */
+  forget(): void {
+    for (const stream of this.#open) stream.close();
+    this.#messages = [];
+    this.#instructions = "";
+  }
+
+  async #asked(said: readonly UnkeptMessage[], options: UnkeptSendOptions): Promise<Asked> {
+    const { model, instructions = this.#instructions, settings } = options;
+    const system = instructions ? [{ role: "system", content: instructions }] : [];
+    const messages = [...system, ...this.#before(said), ...said];
+    const body = { ...settings, model: model ?? (await this.#wire.model()), messages, stream: true };
+    const scope = this.#scope && encodeURIComponent(this.#scope);
+    const headers = { "x-conversation-keep": "no", "x-conversation-scope": scope };
+    return { path: "/v1/chat/completions", headers, body: JSON.stringify(body) };
+  }
+
+  /** What was said before; calls that nobody has answered are answered so, since models refuse them otherwise. */
+  #before(said: readonly UnkeptMessage[]): readonly UnkeptMessage[] {
+    const calls = this.#messages.at(-1)?.tool_calls ?? [];
+    const open = calls.filter(({ id }) => !said.some((each) => each.tool_call_id === id));
+    const answers = open.map(({ id }) => ({ role: "tool", content: "Not answered.", tool_call_id: id }) as const);
+    return [...this.#messages, ...answers];
+  }
+
+  async *#answer(
+    asked: Asked,
+    answering: Answering,
+    signal: AbortSignal,
+    isWhole: () => void,
+  ): Events {
+    const tries = new Tries(this.#wire, signal);
+    for (;;) {
+      let reply: Reply | undefined;
+      try {
+        reply = await this.#wire.open(asked, signal);
+        const { headers, pieces } = reply;
+        // Who does not say that it is not kept has not heard that it should not be.
+        if (headers.get("x-conversation-state") !== "unkept") throw stranger(headers);
+        for await (const { data } of eventsOf(pieces)) {
+          if (data === "[DONE]") {
+            const last = answering.finished();
+            isWhole();
+            return yield* last;
+          }
+          const chunk = parsed(data || "{}") as Chunk;
+          if (chunk.error) throw told(data, { requestId: headers.get("x-request-id") });
+          yield* answering.heard(chunk);
+        }
+        throw unanswered();
+      } catch (problem) {
+        if (answering.hasBegun) throw problem;
+        await tries.again(problem);
+      } finally {
+        reply?.close();
+      }
+    }
+  }
+}
+
+/** One answer, as far as it was heard. */
+class Answering {
+  text = "";
+  hasBegun = false;
+  #reason = "";
+  #usage: Chunk["usage"];
+  readonly #calls: { id: string; name: string; arguments: string }[] = [];
+
+  /** Take in what was said, and tell it. */
+  *heard({ choices = [], usage }: Chunk): Generator<UnkeptEvent> {
+    this.#usage = usage ?? this.#usage;
+    for (const { delta = {}, finish_reason } of choices) {
+      this.#reason = finish_reason ?? this.#reason;
+      for (const piece of delta.tool_calls ?? []) this.#call(piece);
+      const reasoning = delta.reasoning_content || delta.reasoning;
+      const text = (delta.content ?? "") + (delta.refusal ?? "");
+      this.text += text;
+      this.hasBegun ||= !!(text || reasoning || delta.tool_calls);
+      if (reasoning) yield { type: "reasoning.delta", text: reasoning };
+      if (text) yield { type: "text.delta", text };
+    }
+  }
+
+  #call({ index = 0, id, function: { name, arguments: given } = {} }: CallPiece): void {
+    const call = (this.#calls[index] ??= { id: "", name: "", arguments: "" });
+    call.id ||= id ?? "";
+    call.name ||= name ?? "";
+    call.arguments += given ?? "";
+  }
+
+  /** What is to be told at the end. Throws EmptyTurn: it has said nothing. */
+  finished(): UnkeptEvent[] {
+    const calls = this.#whole();
+    if (!this.text && !calls.length) throw errorOf("empty_turn", "The model said nothing.");
+    const items = calls.map((call): UnkeptEvent => {
+      const { id, function: named } = call;
+      return { type: "item.done", item: { type: "function_call", call_id: id, ...named } };
+    });
+    return [...items, { type: "turn.finished", reason: this.#reason, usage: this.#usage ?? null }];
+  }
+
+  /** As the next request tells it. Calls of one that was stopped may not be whole, and are left out. */
+  message(isWhole: boolean): UnkeptMessage {
+    const calls = isWhole ? this.#whole() : [];
+    return { role: "assistant", content: this.text || null, ...(calls.length && { tool_calls: calls }) };
+  }
+
+  #whole(): UnkeptCall[] {
+    // Indexes may have gaps.
+    return this.#calls.flatMap(({ id, ...named }) => ({ id, type: "function" as const, function: named }));
+  }
+}

@@ -1,0 +1,173 @@
+"""A folder that Node builds: installed when its lock file changed, built when its sources did.
+
+Needs nothing but Python, for it also runs where a package is made of a clone.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+Version = tuple[int, int]
+
+
+class CannotBuild(Exception):
+    """It was not built; the message says why, and what to do."""
+
+
+class NodePackage:
+    """One of them."""
+
+    def __init__(
+        self,
+        name: str,
+        folder: str,
+        sources: tuple[str, ...],
+        into: str,
+        *,
+        node: Version,
+        swaps: bool = False,
+        root: Path = ROOT,
+    ) -> None:
+        self.name = name
+        self.folder = root / folder
+        self.into = root / into
+        """Where what was built is."""
+        self._root = root
+        self._sources = sources
+        self._node = node
+        # Somebody may read it meanwhile: then it is built beside it, and put into its place when it is whole.
+        self._swaps = swaps
+
+    @property
+    def _stamp(self) -> Path:
+        return self.into / ".built-from"
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was built, of whatever sources."""
+        return self._stamp.exists()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether it was built of the sources as they are."""
+        return self.is_there and self._stamp.read_text().strip() == self._fingerprint()
+
+    @property
+    def missing(self) -> str | None:
+        """What must be installed before it can be built; None: nothing."""
+        wanted = ".".join(map(str, self._node))
+        node, npm = shutil.which("node"), shutil.which("npm")
+        if node is None or npm is None:
+            return f"{self.name} needs Node {wanted} or newer, with npm, to be built (https://nodejs.org)"
+        told = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+        found = re.match(r"v(\d+)\.(\d+)", told)
+        if found is None or (int(found[1]), int(found[2])) < self._node:
+            return f"{self.name} needs Node {wanted} or newer to be built, not {told} (https://nodejs.org)"
+        return None
+
+    def build(self) -> bool:
+        """Build it unless it is fresh, one process at a time; whether there was anything to do. Raises
+        CannotBuild."""
+        with self._alone():
+            if self.is_fresh:
+                return False
+            if (missing := self.missing) is not None:
+                raise CannotBuild(missing)
+            if not self._is_installed():
+                self._run("npm", "ci", "--no-audit", "--no-fund")
+            fingerprint = self._fingerprint()
+            if self._swaps:
+                self._build_beside()
+            else:
+                self._run("npm", "run", "--silent", "build")
+            self._stamp.write_text(fingerprint + "\n")
+            return True
+
+    def _build_beside(self) -> None:
+        beside, former = (self.into.with_name(f".{self.into.name}-{word}") for word in ("new", "old"))
+        try:
+            self._run("npm", "run", "--silent", "build", "--", "--outDir", str(beside))
+            if self.into.exists():
+                self.into.rename(former)
+            beside.rename(self.into)
+        finally:
+            for each in (beside, former):
+                shutil.rmtree(each, ignore_errors=True)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        try:
+            import fcntl
+        except ImportError:  # on Windows
+            yield
+            return
+        with (self.folder / "package.json").open() as lock:  # any file that is there will do
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _fingerprint(self) -> str:
+        told = sha256()
+        for path in self.files():
+            content = sha256(path.read_bytes()).hexdigest()
+            told.update(f"{path.relative_to(self._root).as_posix()} {content}\n".encode())
+        return told.hexdigest()
+
+    def files(self) -> list[Path]:
+        """What it is built of."""
+        named = (self.folder / each for each in self._sources)
+        found = (path for each in named for path in (each.rglob("*") if each.is_dir() else (each,)))
+        return sorted({path.resolve() for path in found if path.is_file()})
+
+    def _is_installed(self) -> bool:
+        """Whether everything is installed that the lock file names, but what other machines need."""
+        hidden = self.folder / "node_modules" / ".package-lock.json"
+        if not hidden.exists():
+            return False
+        installed = _locked(hidden)
+        return all(
+            (name in installed or about.get("optional", False))
+            and installed.get(name, about).get("integrity") == about.get("integrity")
+            for name, about in _locked(self.folder / "package-lock.json").items()
+        )
+
+    def _run(self, *command: str) -> None:
+        program = shutil.which(command[0]) or command[0]
+        done = subprocess.run(
+            [program, *command[1:]], cwd=self.folder, capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise CannotBuild(
+                f"{self.name}: {' '.join(command)} failed:\n{done.stdout}{done.stderr}".rstrip()
+            )
+
+
+def _locked(path: Path) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads(path.read_text("utf-8"))["packages"]
+    return {name: about for name, about in found.items() if name}
+
+
+_SETTINGS = ("package.json", "package-lock.json", "tsconfig.json")
+CLIENT = NodePackage(
+    "The TypeScript client",
+    "clients/typescript",
+    ("src", "test", *_SETTINGS),
+    "clients/typescript/dist",
+    node=(20, 0),
+)
+PAGE = NodePackage(
+    "The chat page",
+    "web",
+    ("src", "public", "index.html", "vite.config.ts", *_SETTINGS, "../clients/typescript/src"),
+    "src/turnledger/server/page",
+    node=(20, 19),
+    swaps=True,
+)

@@ -1,0 +1,35 @@
+"""What hatchling runs before it makes a wheel or a source distribution: none is made without the chat page.
+
+From a source distribution the page is taken as it is: its sources are those that it was built of.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+WITHOUT = "TURNLEDGER_WITHOUT_PAGE"
+
+
+class PageHook(BuildHookInterface[Any]):
+    """Builds the page where it has to be built."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Raise SystemExit with the remedy if there is no page, and none can be built."""
+        if version == "editable" or os.environ.get(WITHOUT) == "1":
+            return
+        sys.path.insert(0, self.root)
+        try:
+            from tools.node_package import PAGE, CannotBuild
+        finally:
+            sys.path.remove(self.root)
+        try:
+            PAGE.build()
+        except CannotBuild as problem:
+            remedy = f"Or set {WITHOUT}=1 to make a package without the page: its server has the APIs only."
+            raise SystemExit(f"{problem}. {remedy}") from None

@@ -1,0 +1,210 @@
+/** A button and the menu that it opens: with arrow keys, Escape, letters, and a click elsewhere. Nothing is modal. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
+import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
+import { CheckIcon } from "./icons";
+
+export interface MenuItem {
+  readonly label: string;
+  readonly icon?: ComponentChildren;
+  /** A few words more, below the label. */
+  readonly hint?: string | undefined;
+  /** Of a choice among others: whether it is the one. Undefined: it is something to do. */
+  readonly isChecked?: boolean | undefined;
+  readonly isDisabled?: boolean | undefined;
+  /** Whether it destroys something. */
+  readonly isBad?: boolean | undefined;
+  /** Whether the menu is still there after it, as for what must be said twice. */
+  readonly staysOpen?: boolean | undefined;
+  run(): void;
+}
+
+/** `line`: one that parts what is above it from what is below. */
+export type MenuEntry = MenuItem | "line";
+
+export interface MenuProps {
+  /** What the button is called; where it shows nothing but a picture, the only name it has. */
+  readonly label: string;
+  readonly entries: readonly MenuEntry[];
+  /** What the button shows. */
+  readonly children: ComponentChildren;
+  /** Of the button. */
+  readonly class?: string;
+  /** Told when it opens, and when it closes. */
+  readonly onToggle?: (isOpen: boolean) => void;
+}
+
+export function Menu({ label, entries, children, class: style = "quiet-button icon-only", onToggle }: MenuProps) {
+  const button = useRef<HTMLButtonElement>(null);
+  const isOpen = useSignal<"first" | "last" | null>(null);
+  const name = useId();
+  const open = (which: "first" | "last" | null): void => {
+    if (isOpen.value === which) return;
+    isOpen.value = which;
+    onToggle?.(which !== null);
+  };
+  const close = (): void => {
+    button.current?.focus();
+    open(null);
+  };
+  return (
+    <>
+      <button
+        ref={button}
+        type="button"
+        class={style}
+        aria-label={label}
+        title={label}
+        aria-haspopup="menu"
+        aria-expanded={isOpen.value !== null}
+        aria-controls={isOpen.value !== null ? name : undefined}
+        onClick={() => open(isOpen.value === null ? "first" : null)}
+        onKeyDown={(event) => {
+          if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+          event.preventDefault();
+          open(event.key === "ArrowDown" ? "first" : "last");
+        }}
+      >
+        {children}
+      </button>
+      {isOpen.value !== null && (
+        <List
+          name={name}
+          label={label}
+          entries={entries}
+          button={button.current!}
+          begin={isOpen.value}
+          close={close}
+          leave={() => open(null)}
+        />
+      )}
+    </>
+  );
+}
+
+interface ListProps {
+  readonly name: string;
+  readonly label: string;
+  readonly entries: readonly MenuEntry[];
+  readonly button: HTMLElement;
+  readonly begin: "first" | "last";
+  /** Close it, and go back to the button. */
+  readonly close: () => void;
+  /** Close it: somebody went elsewhere. */
+  readonly leave: () => void;
+}
+
+function List({ name, label, entries, button, begin, close, leave }: ListProps) {
+  const list = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const shown = list.current!;
+    // Above everything, and cut off by no box that it is in. Where that is unknown, its place is fixed all the same.
+    if ("showPopover" in shown) shown.showPopover();
+    place(shown, button);
+    itemsOf(shown).at(begin === "first" ? 0 : -1)?.focus({ preventScroll: true });
+    const again = (): void => place(shown, button);
+    addEventListener("scroll", again, { capture: true, passive: true });
+    addEventListener("resize", again);
+    return () => {
+      removeEventListener("scroll", again, { capture: true });
+      removeEventListener("resize", again);
+    };
+  }, []);
+  useEffect(() => {
+    const elsewhere = (event: Event): void => {
+      const at = event.target as Node;
+      if (!list.current?.contains(at) && !button.contains(at)) leave();
+    };
+    document.addEventListener("pointerdown", elsewhere, true);
+    document.addEventListener("focusin", elsewhere);
+    return () => {
+      document.removeEventListener("pointerdown", elsewhere, true);
+      document.removeEventListener("focusin", elsewhere);
+    };
+  }, []);
+  return (
+    <div
+      ref={list}
+      id={name}
+      class="menu"
+      role="menu"
+      aria-label={label}
+      popover="manual"
+      onKeyDown={(event) => walk(event, close)}
+      onClick={(event) => event.stopPropagation()}
+    >
+      {entries.map((entry, number) =>
+        // By their places: what must be said twice has another label the second time, and keeps the focus.
+        entry === "line" ? <div key={number} role="separator" /> : <Item key={number} item={entry} close={close} />,
+      )}
+    </div>
+  );
+}
+
+function Item({ item, close }: { item: MenuItem; close: () => void }) {
+  const isChoice = item.isChecked !== undefined;
+  return (
+    <button
+      type="button"
+      role={isChoice ? "menuitemradio" : "menuitem"}
+      class={item.isBad ? "menu-item bad" : "menu-item"}
+      aria-checked={isChoice ? item.isChecked : undefined}
+      aria-disabled={item.isDisabled ? true : undefined}
+      tabIndex={-1}
+      onClick={() => {
+        if (item.isDisabled) return;
+        // The button has the focus again before anything happens that may want it.
+        if (!item.staysOpen) close();
+        item.run();
+      }}
+      onPointerEnter={(event) => event.currentTarget.focus({ preventScroll: true })}
+    >
+      <span class="menu-icon">{isChoice ? item.isChecked && <CheckIcon /> : item.icon}</span>
+      <span class="menu-words">
+        <span dir="auto">{item.label}</span>
+        {item.hint !== undefined && <small dir="auto">{item.hint}</small>}
+      </span>
+    </button>
+  );
+}
+
+function itemsOf(list: HTMLElement): HTMLElement[] {
+  return [...list.querySelectorAll<HTMLElement>(".menu-item")];
+}
+
+function walk(event: TargetedKeyboardEvent<HTMLElement>, close: () => void): void {
+  const items = itemsOf(event.currentTarget);
+  const here = items.indexOf(document.activeElement as HTMLElement);
+  const go = (to: number): void => items.at(to % items.length)?.focus();
+  const { key } = event;
+  if (key === "ArrowDown") go(here + 1);
+  else if (key === "ArrowUp") go(Math.max(here, 0) - 1);
+  else if (key === "Home") go(0);
+  else if (key === "End") go(-1);
+  else if (key === "Escape" || key === "Tab") close();
+  else if (key.length === 1 && key !== " " && !event.ctrlKey && !event.metaKey && !event.altKey) {
+    const found = [...items.slice(here + 1), ...items].find((each) => beginsWith(each, key));
+    if (!found) return;
+    found.focus();
+  } else return;
+  event.stopPropagation();
+  // Tab goes on from the button, to what comes after it.
+  if (key !== "Tab") event.preventDefault();
+}
+
+function beginsWith(item: HTMLElement, letter: string): boolean {
+  return (item.textContent ?? "").trim().toLowerCase().startsWith(letter.toLowerCase());
+}
+
+/** Put the list below its button, or above it, where there is more room; and never over the edge of the window. */
+function place(list: HTMLElement, button: HTMLElement): void {
+  const at = button.getBoundingClientRect();
+  const width = document.documentElement.clientWidth;
+  const height = innerHeight;
+  const isUp = at.bottom + list.offsetHeight > height - 8 && at.top > height - at.bottom;
+  list.style.maxBlockSize = `${(isUp ? at.top : height - at.bottom) - 16}px`;
+  const left = at.left + at.right < width ? at.left : at.right - list.offsetWidth;
+  list.style.left = `${Math.max(8, Math.min(left, width - list.offsetWidth - 8))}px`;
+  list.style.top = `${isUp ? Math.max(8, at.top - list.offsetHeight - 4) : at.bottom + 4}px`;
+}
