@@ -34,7 +34,8 @@ export class Session {
     this.outbox = outbox;
     this.realm = realm;
     this.me = me;
-    this.live = new Live(client, realm.name, refused);
+    // By the credential, too: whoever has another one in this realm hears nothing of it.
+    this.live = new Live(client, `${realm.name} ${me.id ?? me.owner}`, refused);
     this.chats = new ChatList(this);
     this.place = new Place(me.chat ?? null);
     this.threads = new Threads(this);
@@ -68,6 +69,7 @@ export class Session {
   close(): void {
     this.threads.close();
     this.place.close();
+    this.chats.close();
     this.live.close();
   }
 

@@ -28,9 +28,7 @@ export function PageView({ arriving }: { arriving: Arriving }) {
 function ChatsView({ session }: { session: Session }) {
   useEffect(() => {
     // The most recent chat is opened once, at the start, and only where the address names none.
-    void session.chats.more().then(() => {
-      if (session.place.where.peek() === null) session.place.begin(session.chats.rows.peek()[0]?.id ?? null);
-    });
+    void session.chats.start();
   }, [session]);
   const thread = session.threads.current.value;
   return (
