@@ -16,7 +16,7 @@ export function BarView({ session, drawer, theme }: { session: Session; drawer: 
     <header class="bar">
       {drawer && !(drawer.isShown.value && !drawer.isNarrow.value) && <OpenButton drawer={drawer} />}
       <h1 class="one-line" dir="auto" title={title ?? undefined}>
-        {title ?? (thread && thread.id.value === null ? "New chat" : PRODUCT)}
+        {title ?? (thread?.isLoaded.value ? "New chat" : PRODUCT)}
       </h1>
       {!drawer && <ThemeMenu theme={theme} />}
     </header>

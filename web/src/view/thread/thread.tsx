@@ -4,10 +4,10 @@ import { textOf, wordsOf, type Turn } from "turnledger";
 import { wordsOfProblem } from "../../session/notices";
 import type { Session } from "../../session/session";
 import type { Running } from "../../thread/running";
-import type { Thread } from "../../thread/thread";
+import type { ShownThread } from "../../thread/shown-thread";
 import { MarkdownView } from "../markdown/markdown";
 
-export function ThreadView({ thread }: { session: Session; thread: Thread }) {
+export function ThreadView({ thread }: { session: Session; thread: ShownThread }) {
   const problem = thread.problem.value;
   const failed = thread.failed.value;
   return (
