@@ -1,4 +1,4 @@
-"""The page in both themes, in windows of any size, from right to left, with anything in it, in little motion."""
+"""The page in both themes, in windows of any size, from right to left, with anything in it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ FOCUSED = """() => {
     return outlineStyle !== "none" && parseFloat(outlineWidth) >= 1;
   };
   const around = here.closest(".composer-box, .search") ?? here;
-  return [here.tagName + (here.getAttribute("aria-label") ?? here.textContent), isRinged(here) || isRinged(around)];
+  const name = here.tagName + (here.getAttribute("aria-label") ?? here.textContent);
+  return [name, isRinged(here) || isRinged(around)];
 }"""
 """What has the focus, and whether it shows."""
 
