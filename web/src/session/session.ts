@@ -32,7 +32,7 @@ export class Session {
   readonly outbox: Outbox;
   readonly ways: Ways;
   readonly notices: Notices;
-  readonly live: Pick<Live, "connection" | "listen" | "close">;
+  readonly live: Pick<Live, "begin" | "connection" | "listen" | "close">;
   readonly chats: ChatList;
   readonly place: Place;
   readonly threads: Threads;
@@ -61,7 +61,9 @@ export class Session {
       if (isShutOut(problem)) shutOut(problem);
     };
     this.notices = new Notices(refused);
-    this.live = me.chat == null ? new Live(client, realm.name, refused) : new VisitorsLive(client, me.chat, refused);
+    // By the credential, too: whoever has another one in this realm hears nothing of it.
+    const name = `${realm.name} ${me.id ?? me.owner}`;
+    this.live = me.chat == null ? new Live(client, name, refused) : new VisitorsLive(client, me.chat, refused);
     this.chats = new ChatList(this);
     this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
@@ -115,6 +117,7 @@ export class Session {
     this.composing.close();
     this.threads.close();
     this.place.close();
+    this.chats.close();
     this.live.close();
   }
 
