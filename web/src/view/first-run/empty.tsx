@@ -2,11 +2,11 @@
 
 import type { Experiments } from "../../first-run/experiments";
 import type { Session } from "../../session/session";
-import type { Thread } from "../../thread/thread";
+import type { ShownThread } from "../../thread/shown-thread";
 import { WelcomeView } from "./first-run";
 
 /** Whether there is nothing of a thread to show: no turn, none on its way, none that failed, and no problem with it. */
-export function isEmpty(thread: Thread): boolean {
+export function isEmpty(thread: ShownThread): boolean {
   return (
     thread.isLoaded.value &&
     thread.problem.value === null &&
@@ -18,7 +18,7 @@ export function isEmpty(thread: Thread): boolean {
 
 interface Props {
   readonly session: Session;
-  readonly thread: Thread;
+  readonly thread: ShownThread;
   readonly experiments: Experiments;
 }
 

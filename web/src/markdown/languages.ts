@@ -1,0 +1,70 @@
+/** Languages as people write them behind a fence, and as they are called. */
+
+const NAMES: Readonly<Record<string, readonly [highlighted: string, shown: string]>> = {
+  bash: ["bash", "Bash"],
+  c: ["c", "C"],
+  "c#": ["csharp", "C#"],
+  "c++": ["cpp", "C++"],
+  cjs: ["javascript", "JavaScript"],
+  console: ["shell", "Console"],
+  cpp: ["cpp", "C++"],
+  cs: ["csharp", "C#"],
+  csharp: ["csharp", "C#"],
+  css: ["css", "CSS"],
+  diff: ["diff", "Diff"],
+  docker: ["dockerfile", "Dockerfile"],
+  dockerfile: ["dockerfile", "Dockerfile"],
+  go: ["go", "Go"],
+  golang: ["go", "Go"],
+  h: ["c", "C"],
+  htm: ["xml", "HTML"],
+  html: ["xml", "HTML"],
+  ini: ["ini", "INI"],
+  java: ["java", "Java"],
+  javascript: ["javascript", "JavaScript"],
+  js: ["javascript", "JavaScript"],
+  json: ["json", "JSON"],
+  json5: ["json", "JSON"],
+  jsonc: ["json", "JSON"],
+  jsonl: ["json", "JSON"],
+  jsx: ["javascript", "JSX"],
+  kotlin: ["kotlin", "Kotlin"],
+  kt: ["kotlin", "Kotlin"],
+  make: ["makefile", "Makefile"],
+  makefile: ["makefile", "Makefile"],
+  markdown: ["markdown", "Markdown"],
+  md: ["markdown", "Markdown"],
+  mjs: ["javascript", "JavaScript"],
+  patch: ["diff", "Diff"],
+  php: ["php", "PHP"],
+  py: ["python", "Python"],
+  python: ["python", "Python"],
+  python3: ["python", "Python"],
+  rb: ["ruby", "Ruby"],
+  rs: ["rust", "Rust"],
+  ruby: ["ruby", "Ruby"],
+  rust: ["rust", "Rust"],
+  sh: ["bash", "Shell"],
+  shell: ["bash", "Shell"],
+  sql: ["sql", "SQL"],
+  svg: ["xml", "SVG"],
+  swift: ["swift", "Swift"],
+  toml: ["ini", "TOML"],
+  ts: ["typescript", "TypeScript"],
+  tsx: ["typescript", "TSX"],
+  typescript: ["typescript", "TypeScript"],
+  xml: ["xml", "XML"],
+  yaml: ["yaml", "YAML"],
+  yml: ["yaml", "YAML"],
+  zsh: ["bash", "Shell"],
+};
+
+/** By which name it is highlighted; null if it is not. */
+export function highlightedAs(language: string): string | null {
+  return (Object.hasOwn(NAMES, language) && NAMES[language]?.[0]) || null;
+}
+
+/** How it is called. */
+export function shownAs(language: string): string {
+  return (Object.hasOwn(NAMES, language) && NAMES[language]?.[1]) || language || "Text";
+}
