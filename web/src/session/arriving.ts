@@ -51,9 +51,9 @@ export class Arriving {
     return this.#arrival;
   }
 
-  /** Of the credential that is here by now; of one that nobody has, where there is none. */
+  /** What is kept here of whom the kept token belongs to, before anybody has said that it is good. */
   get realm(): Realm {
-    return this.#credential?.realm() ?? new Realm("none", new Memory());
+    return this.#credential?.realm() ?? new Realm("nowhere", new Memory());
   }
 
   /** Come in with the token that is kept, with what the link gives, or without. */
@@ -132,8 +132,7 @@ export class Arriving {
     const ways = { apiKey, signOut: () => this.signOut() };
     const session: Session = new Session(client, outbox, realm, me, shutOut, ways);
     this.#pause = FIRST_PAUSE;
-    this.#link?.settle();
-    this.#link?.remember();
+    this.#link?.entered();
     this.#move({ kind: "in", session });
     this.#watchExpiry(session);
   }
@@ -162,11 +161,8 @@ export class Arriving {
 
   /** He did not come in: a token may help, or waiting, or nothing. */
   #stranded(problem: unknown): void {
-    if (problem instanceof errors.LinkNotValid) return this.#refuse("This link does not work", NOT_VALID);
-    if (problem instanceof errors.NotAdmitted && !this.#link) {
-      const hasEnded = this.#credential?.token != null;
-      return this.#move({ kind: "out", why: hasEnded ? wordsOfProblem(problem) : null, hasEnded, problem: null });
-    }
+    if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
+    if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
     const wait = problem instanceof TurnledgerError ? (problem.retryAfter ?? 0) : 0;
     this.#move({ kind: "waiting", why: wordsOfProblem(problem) });
     this.#timer = setTimeout(() => this.retry(), Math.max(wait, this.#pause));
@@ -185,7 +181,13 @@ export class Arriving {
     if (this.#link) {
       this.#credential?.replace(null);
       this.#endVisit("Your visit has ended", VISIT_OVER);
-    } else this.#move({ kind: "out", why: wordsOfProblem(problem), hasEnded: true, problem: null });
+    } else this.#askForToken(problem);
+  }
+
+  /** Who had none needs one from now on. */
+  #askForToken(problem: unknown): void {
+    const hasEnded = this.#credential?.token != null;
+    this.#move({ kind: "out", why: hasEnded ? wordsOfProblem(problem) : null, hasEnded, problem: null });
   }
 
   #endVisit(title: string, why: string): void {
@@ -219,6 +221,7 @@ export class Arriving {
     if (link === null) return;
     const left = isFirst ? link.former() : former;
     if (left !== null && left !== link.place) forgetPlace(left);
+    link.remember();
     this.#credential = new Credential(link.place, () => this.#replaced());
   }
 

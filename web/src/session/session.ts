@@ -1,7 +1,7 @@
 /** Somebody who was let in: his client, his chats, and what is open. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import { Client, errors, type Model, type Token } from "turnledger";
+import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
 import { Composing } from "../composing/composing";
@@ -32,7 +32,7 @@ export class Session {
   readonly outbox: Outbox;
   readonly ways: Ways;
   readonly notices: Notices;
-  readonly live: Pick<Live, "connection" | "listen" | "close">;
+  readonly live: Pick<Live, "begin" | "connection" | "listen" | "close">;
   readonly chats: ChatList;
   readonly place: Place;
   readonly threads: Threads;
@@ -61,7 +61,9 @@ export class Session {
       if (isShutOut(problem)) shutOut(problem);
     };
     this.notices = new Notices(refused);
-    this.live = me.chat == null ? new Live(client, realm.name, refused) : new VisitorsLive(client, me.chat, refused);
+    // By the credential, too: whoever has another one in this realm hears nothing of it.
+    const name = `${realm.name} ${me.id ?? me.owner}`;
+    this.live = me.chat == null ? new Live(client, name, refused) : new VisitorsLive(client, me.chat, refused);
     this.chats = new ChatList(this);
     this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
@@ -115,6 +117,7 @@ export class Session {
     this.composing.close();
     this.threads.close();
     this.place.close();
+    this.chats.close();
     this.live.close();
   }
 
@@ -134,7 +137,9 @@ export class Session {
 
 /** Whether a token is good for nothing any more. */
 export function isShutOut(problem: unknown): boolean {
-  return problem instanceof errors.NotAdmitted && problem.status === 401;
+  if (!(problem instanceof TurnledgerError)) return false;
+  // Within a stream there is no status, but the word is the same.
+  return problem.status === 401 || /^(token_revoked|token_expired|invalid_token|missing_token)$/.test(problem.code);
 }
 
 /** Whether something was said that would be lost by leaving it. */

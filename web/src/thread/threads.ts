@@ -7,6 +7,7 @@ import type { Session } from "../session/session";
 import type { ShownThread } from "./shown-thread";
 import { Tellings } from "./tellings";
 import { Thread } from "./thread";
+import { UnkeptThread } from "./unkept-thread";
 import { UnsentMessages, type FirstMessage } from "./unsent";
 
 /** How many are remembered that nobody looks at. */
@@ -89,7 +90,7 @@ export class Threads {
   }
 
   #at(where: Where): ShownThread {
-    const place = where.kind === "chat" ? where.id : `${where.kind} ${where.number}`;
+    const place = nameOf(where);
     const found = this.#byPlace.get(place);
     const thread = found ?? this.#make(where);
     this.#byPlace.delete(place); // and put it behind the others: it was looked at last
@@ -99,10 +100,22 @@ export class Threads {
   }
 
   #make(where: Where): ShownThread {
+    if (where.kind === "unkept") return new UnkeptThread(this.#session);
     return new Thread(this.#session, where.kind === "chat" ? where.id : null);
   }
 
+  /** What is not kept is gone when it is left. */
+  #forgetUnkept(): void {
+    const where = this.#session.place.where.peek();
+    for (const [place, thread] of this.#byPlace) {
+      if (thread.isKept || (where && place === nameOf(where))) continue;
+      this.#byPlace.delete(place);
+      thread.close();
+    }
+  }
+
   #tidy(shown: ShownThread): void {
+    this.#forgetUnkept();
     for (const [place, thread] of this.#byPlace) {
       if (this.#byPlace.size <= REMEMBERED) break;
       if (thread === shown || thread.running.peek().some((each) => each.isHere)) continue;
@@ -110,6 +123,10 @@ export class Threads {
       if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may be known by its id, too
     }
   }
+}
+
+function nameOf(where: Where): string {
+  return where.kind === "chat" ? where.id : `${where.kind} ${where.number}`;
 }
 
 /** Whether nothing was said there yet. */
