@@ -111,8 +111,6 @@ function ChatView({ session }: { session: Session }) {
 function useBeginning(session: Session): void {
   useEffect(() => {
     if (session.isReader) return;
-    void session.chats.more().then(() => {
-      if (session.place.where.peek() === null) session.place.begin(session.chats.rows.peek()[0]?.id ?? null);
-    });
+    void session.chats.start();
   }, [session]);
 }

@@ -109,12 +109,7 @@ function SecondTab({ session, thread }: { session: Session; thread: ShownThread 
           <button
             type="button"
             class="quiet-button small"
-            onClick={() =>
-              void navigator.clipboard.writeText(address).then(
-                () => session.notices.news("The address is copied."),
-                () => session.notices.news(address, { stays: undefined }),
-              )
-            }
+            onClick={() => void copy(address, session)}
           >
             <CopyIcon size={16} /> Copy the address
           </button>
@@ -122,4 +117,14 @@ function SecondTab({ session, thread }: { session: Session; thread: ShownThread 
       )}
     </div>
   );
+}
+
+async function copy(address: string, { notices }: Session): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(address);
+    notices.news("The address is copied.");
+  } catch {
+    // Pages without TLS, and many frames, may not: then it is there to be selected.
+    notices.news(address, { stays: undefined });
+  }
 }
