@@ -6,6 +6,7 @@ import type { Drawer } from "./drawer";
 import { MenuIcon, SidebarIcon } from "./icons";
 import type { Theme } from "./theme";
 import { ThemeMenu } from "./theme-menu";
+import { ThreadMenu } from "./thread/thread-menu";
 import { PRODUCT, titleOf } from "./title";
 
 /** `drawer`: null for whoever has no other chats. */
@@ -18,6 +19,7 @@ export function BarView({ session, drawer, theme }: { session: Session; drawer: 
       <h1 class="one-line" dir="auto" title={title ?? undefined}>
         {title ?? (thread && thread.id.value === null ? (thread.isKept ? "New chat" : "Temporary chat") : PRODUCT)}
       </h1>
+      {thread && <ThreadMenu thread={thread} />}
       {!drawer && <ThemeMenu theme={theme} />}
     </header>
   );
