@@ -17,7 +17,7 @@ export function BarView({ session, drawer, theme }: { session: Session; drawer: 
     <header class="bar">
       {drawer && !(drawer.isShown.value && !drawer.isNarrow.value) && <OpenButton drawer={drawer} />}
       <h1 class="one-line" dir="auto" title={title ?? undefined}>
-        {title ?? (thread && thread.id.value === null ? (thread.isKept ? "New chat" : "Temporary chat") : PRODUCT)}
+        {title ?? (thread?.isKept === false ? "Temporary chat" : thread?.isLoaded.value ? "New chat" : PRODUCT)}
       </h1>
       {thread && <ThreadMenu thread={thread} />}
       {!drawer && <ThemeMenu theme={theme} />}

@@ -7,7 +7,6 @@ import type { Composer } from "../../composing/composer";
 import { isShortcut, isWriting } from "../../composing/shortcuts";
 import type { Session } from "../../session/session";
 import type { ShownThread } from "../../thread/shown-thread";
-<<<<<<< HEAD
 import { CloseIcon, SendIcon } from "../icons";
 import { ModelPicker } from "./model-picker";
 import { PolicyChoice } from "./policy-choice";
@@ -27,17 +26,6 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   useKeys(goThere, areKeysShown);
   const isBusy = composer.isBusy.value;
   const canSend = composer.text.value.trim() !== "" && composer.hindrance.value === null;
-=======
-
-export function ComposerView({ thread }: { session: Session; thread: ShownThread }) {
-  const draft = useSignal("");
-  const send = (): void => {
-    const text = draft.value.trim();
-    if (!text) return;
-    draft.value = "";
-    void thread.send(text);
-  };
->>>>>>> wt-thread
   return (
     <form
       class="composer"

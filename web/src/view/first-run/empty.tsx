@@ -3,10 +3,7 @@
 import type { Experiments } from "../../first-run/experiments";
 import type { Session } from "../../session/session";
 import type { ShownThread } from "../../thread/shown-thread";
-<<<<<<< HEAD
 import { TemporaryView } from "../unkept";
-=======
->>>>>>> wt-thread
 import { WelcomeView } from "./first-run";
 
 /** Whether there is nothing of a thread to show: no turn, none on its way, none that failed, and no problem with it. */
