@@ -54,7 +54,9 @@ def test_a_click_elsewhere_closes_the_list(tab: Page) -> None:
     expect(tab.get_by_role("listbox")).to_have_count(0)
 
 
-def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_each_chat_goes_on_with_who_answered_last(
+    person: Person, profile: Callable[..., BrowserContext]
+) -> None:
     here = person.say("Here", model="other")["chat"]["id"]
     there = person.say("There")["chat"]["id"]
     tab = profile(person).new_page()
@@ -63,7 +65,9 @@ def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Calla
         expect(picker(tab)).to_have_accessible_name(f"Model: {model}")
 
 
-def test_one_that_is_gone_is_replaced_with_a_word(house: House, profile: Callable[..., BrowserContext]) -> None:
+def test_one_that_is_gone_is_replaced_with_a_word(
+    house: House, profile: Callable[..., BrowserContext]
+) -> None:
     person = house.person()
     context = profile(person)
     tab = context.new_page()
@@ -97,7 +101,9 @@ def with_many(tmp_path_factory: pytest.TempPathFactory) -> House:
         yield house
 
 
-def test_among_many_one_is_found_by_its_name(with_many: House, profile: Callable[..., BrowserContext]) -> None:
+def test_among_many_one_is_found_by_its_name(
+    with_many: House, profile: Callable[..., BrowserContext]
+) -> None:
     person = with_many.person()
     tab = profile(person).new_page()
     open_new(tab, person)

@@ -24,10 +24,10 @@ describe("a lost connection", () => {
     const session = { live: { connection }, notices } as unknown as Session;
     act(() => render(<ConnectionView session={session} />, home));
     expect([home.textContent, notices.spoken.value]).toEqual(["", ""]);
-    act(() => (connection.value = "lost"));
+    act(() => void (connection.value = "lost"));
     expect(home.textContent).toContain("No connection");
     expect(notices.spoken.value).toContain("No connection");
-    act(() => (connection.value = "live"));
+    act(() => void (connection.value = "live"));
     expect([home.textContent, notices.spoken.value]).toEqual(["", "Connected again."]);
   });
 
