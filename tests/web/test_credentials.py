@@ -25,6 +25,24 @@ EVERYTHING = """() => JSON.stringify([
     [...document.querySelectorAll('input, textarea')].map(each => each.value),
 ])"""
 
+LATE = """
+    // Answers that nothing ends on their way, and that come when the test says so.
+    const really = fetch;
+    const isReleased = new Promise(resolve => {
+        window.late = {urls: [], isHolding: true, async release() {
+            resolve();
+            for (let tick = 0; tick < 50; tick++) await new Promise(next => setTimeout(next));
+        }};
+    });
+    window.fetch = async (url, request) => {
+        const isHeld = late.isHolding && /chats|models/.test(url);
+        if (isHeld) late.urls.push(url);
+        const answer = await really(url, {...request, signal: isHeld ? undefined : request.signal});
+        if (isHeld) await isReleased;
+        return answer;
+    };
+"""
+
 
 def message(page: Page) -> Any:
     return page.get_by_role("textbox", name="Message")
@@ -51,6 +69,13 @@ def opened(context: BrowserContext, url: str) -> Page:
     page = context.new_page()
     page.goto(url)
     return page
+
+
+def replace_elsewhere(context: BrowserContext, who: Person) -> None:
+    """Another tab has his token from now on, and tells nobody but the storage."""
+    page = opened(context, f"{who.house.url}/favicon.svg")
+    page.evaluate("([name, token]) => localStorage.setItem(name, token)", [STORED, who.token])
+    page.close()
 
 
 @pytest.fixture
@@ -98,6 +123,7 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
     sign_in(first, other)
     expect(second.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
     person.house.model.release(gate)
+    second.unroute_all()
     for tab in tabs:
         expect(tab.get_by_text("Good morning").first).to_be_visible()
         tab.get_by_role("button", name="New chat").click()
@@ -118,20 +144,20 @@ def test_an_answer_to_the_former_that_comes_late_is_shown_nowhere(
 ) -> None:
     chat = person.say(TITLE)["chat"]["id"]
     context = profile(person)
-    page = opened(context, person.house.url)
-    expect(page.get_by_role("log").get_by_text(TITLE)).to_be_visible()
-    held: list[Route] = []
-    page.route("**/api/chats*", lambda route: held.append(route), times=1)
-    page.evaluate("dispatchEvent(new Event('online'))")
-    page.get_by_role("button", name="New chat").click()
-    page.get_by_role("navigation").get_by_text(TITLE).click()
-    context.set_default_timeout(20_000)
-    beside = opened(context, f"{person.house.url}/favicon.svg")
-    beside.evaluate("([name, token]) => localStorage.setItem(name, token)", [STORED, other.token])
+    page = context.new_page()
+    page.add_init_script(LATE)
+    page.goto(f"{person.house.url}/#{chat}")
+    expect(page.get_by_role("button", name=f"Signed in as {person.owner}")).to_be_visible()
+    wanted = ["/api/chats?", "/api/chats/", "/v1/models"]
+    page.wait_for_function("wanted => wanted.every(each => String(late.urls).includes(each))", arg=wanted)
+    page.evaluate("late.isHolding = false")
+    replace_elsewhere(context, other)
     expect(page.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
-    for route in held:
-        route.continue_()
     expect(page.get_by_text("Good morning").first).to_be_visible()
+    page.evaluate("late.release()")
+    assert traces(page, person, chat) == []
+    page.get_by_role("button", name="New chat").click()
+    expect(message(page)).to_be_visible()
     assert traces(page, person, chat) == []
 
 
@@ -145,13 +171,12 @@ def test_what_is_sent_while_another_tab_signs_in_is_not_said_in_the_name_of_the_
     page.route("**/api/*s", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
     say(page, UNSENT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
-    beside = opened(context, f"{person.house.url}/favicon.svg")
-    beside.evaluate("([name, token]) => localStorage.setItem(name, token)", [STORED, other.token])
+    replace_elsewhere(context, other)
     expect(page.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
-    page.unroute_all()
+    assert {each.request.header_value("authorization") for each in held} == {f"Bearer {person.token}"}
     for route in held:
-        assert route.request.header_value("authorization") == f"Bearer {person.token}"
         route.continue_()
+    page.unroute_all()
     page.reload()
     expect(page.get_by_text("Good morning").first).to_be_visible()
     assert traces(page, person) == []
@@ -187,7 +212,6 @@ def test_the_same_token_again_is_the_same_corner(person: Person, profile: Profil
     expect(message(page)).to_be_visible()
     message(page).fill(DRAFT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
-    beside = opened(context, f"{person.house.url}/favicon.svg")
-    beside.evaluate("([name, token]) => localStorage.setItem(name, token)", [STORED, person.token])
+    replace_elsewhere(context, person)
     page.reload()
     expect(message(page)).to_have_value(DRAFT)

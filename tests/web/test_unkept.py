@@ -105,21 +105,21 @@ def test_an_empty_one_is_left_without_a_question(tab: Page, person: Person) -> N
 
 def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Person) -> None:
     gate = Gate()
-    person.house.model.says("Half of ", gate, "it.")
+    person.house.model.says("Peppermint ", gate, "locomotive")
     tab.get_by_role("switch", name="Temporary chat").click()
     say(tab, SECRET)
-    expect(tab.get_by_text("Half of")).to_be_visible()
+    expect(tab.get_by_text("Peppermint")).to_be_visible()
     tab.get_by_role("button", name="Stop").first.click()
     expect(tab.locator("[data-turn][data-kind=interrupted]")).to_have_count(1)
     person.house.model.release(gate)
     person.house.model.says(Status(400))
-    say(tab, "This fails")
-    expect(tab.get_by_role("alert").filter(has_text="model")).to_be_visible()
+    say(tab, "Tangerine solstice")
+    expect(tab.get_by_role("group", name="What did not happen")).to_be_visible()
     expect(tab.locator("[data-turn]")).to_have_count(1)
     tab.get_by_role("button", name="Retry").click()
     expect(tab.locator("[data-turn]")).to_have_count(2)
     left = left_by(tab, person.house)
-    assert not [each for each in (SECRET, "Half of", "This fails") if each in left]
+    assert not [each for each in (SECRET, "Peppermint", "Tangerine solstice") if each in left]
     assert person.chats() == []
 
 
