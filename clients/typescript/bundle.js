@@ -6,7 +6,7 @@ import { gzipSync } from "node:zlib";
 
 const MOST = 8000;
 // What modules of the client pass to one another, and nobody else sees, goes by shorter names in this file.
-const OWN = /^(is(Void|Heard|Finished|Fresh|Once|Endless)|pieces|known|asked|said|head|last|problem|progress|count|base|ask|json|options|pause)$/;
+const OWN = /^(is(Void|Heard|Finished|Fresh|Once|Endless)|pieces|known|asked|said|head|last|problem|progress|count|base|ask|json|options|again|held|letGo|path|waits)$/;
 const outfile = new URL("dist/turnledger.min.js", import.meta.url).pathname;
 const entry = new URL("dist/src/index.js", import.meta.url).pathname;
 

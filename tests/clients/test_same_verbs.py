@@ -27,8 +27,9 @@ PYTHON_ONLY = {
     "TurnStream": {"begin", "close", "fail"},  # who leaves a `for await` has closed it
 }
 TYPESCRIPT_ONLY = {
-    "Client": {"base_url", "resend"},  # its outbox is a class of its own, and stands on these
-    "TurnStream": {"next", "chat_id"},
+    # Its outbox is a class of its own, and stands on the first two; devices with browsers change networks.
+    "Client": {"base_url", "resend", "reconnect"},
+    "TurnStream": {"next", "chat_id", "begun"},
     "Shares": {"exchange"},  # visitors come by browsers
 }
 

@@ -50,6 +50,24 @@ for await (const event of chat.send("/slow Count", { onStop: "keep" })) break;
 const listed = await fetch(process.argv[1] + "/api/chats").then((answer) => answer.json());
 console.log(JSON.stringify([answers, refused, count, chat.messages.at(-1), listed.data]));
 """
+PAUSED = """
+import { Client, freshKey } from "./dist/src/index.js";
+const states = [];
+const client = new Client(process.argv[1], { onConnection: (isLost) => states.push(isLost) });
+const stream = client.chats.open({ conversationKey: freshKey() }).send("/count 60", { stream: true });
+const texts = [];
+for await (const event of stream) {
+  if (event.type === "text.delta") texts.push(event.text);
+  if (texts.length % 7 === 3) {
+    stream.pause();
+    queueMicrotask(() => stream.resume());
+  }
+  if (texts.length % 7 === 5) client.reconnect();
+}
+const answer = await stream.answer();
+const isSame = texts.join("") === answer.text && stream.text === answer.text;
+console.log(JSON.stringify([texts.length, isSame, (await stream.begun) === answer.turn.id, states.length % 2]));
+"""
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """What no server tells: it answers with the turn instead; or it never started."""
 TREE = """
@@ -96,6 +114,12 @@ def test_a_chat_that_is_not_kept_remembers_by_itself(package: Path) -> None:
         told = json.loads(run(package, "node", "--input-type=module", "-e", UNKEPT, server.url))
     more = 'You said "More". I remember 1 message of yours before that, the last one "One two three".'
     assert told == [[ANSWER, more], "ModelUnavailable", 4, {"role": "assistant", "content": "You"}, []]
+
+
+def test_what_is_paused_and_connected_anew_all_the_time_is_told_once(package: Path) -> None:
+    with started("turnledger", "serve", "--port", "0", "--store", "memory:") as server:
+        told = json.loads(run(package, "node", "--input-type=module", "-e", PAUSED, server.url))
+    assert told == [60, True, True, 0]
 
 
 def test_who_uses_none_of_it_bundles_none_of_it(package: Path) -> None:

@@ -158,16 +158,17 @@ def ask(served: Served, habit: tuple[str, str], script: Sequence[Step]) -> str:
 
 
 @pytest.mark.parametrize(("habit", "script"), trials(are_kept=True))
-def test_what_is_kept_is_kept_without_thoughts(
+def test_what_is_kept_has_its_thoughts_in_an_item_of_their_own(
     served: Served, habit: tuple[str, str], script: Sequence[Step]
 ) -> None:
     heard = ask(served, habit, script)
-    kept = served.shown(" ".join(habit))["turns"][-1]["output"]
-    assert "Hm" not in json.dumps(kept)
+    *thoughts, last = served.shown(" ".join(habit))["turns"][-1]["output"]
+    thought = [item["content"][0]["text"] for item in thoughts]
+    assert thought == (["Hm."] if "thoughts" in rows()[habit] else [])
     if heard:
-        assert (heard, kept[0]["content"][0]["text"], len(kept)) == ("Hello.", "Hello.", 1)
+        assert (heard, last["content"][0]["text"]) == ("Hello.", "Hello.")
     else:
-        assert [(item["name"], item["arguments"]) for item in kept] == [("weather", ARGUMENTS)]
+        assert (last["name"], last["arguments"]) == ("weather", ARGUMENTS)
 
 
 @pytest.mark.parametrize(("habit", "script"), trials(are_kept=False))

@@ -64,7 +64,6 @@ TAKE_ANYTHING = {
     "GET /api/events",
     "GET /v1/models",
     "GET /v1/models/{model}",
-    "GET /api/tokens/self",
     "POST /api/import",
     "GET /",
     "GET /share",

@@ -4,7 +4,9 @@ import "./style/layout.css";
 import "./style/controls.css";
 import { Arriving } from "./session/arriving";
 import { PageView } from "./view/page";
+import { stayAboveKeyboard } from "./view/window";
 
 const arriving = new Arriving();
 void arriving.arrive();
+stayAboveKeyboard();
 render(<PageView arriving={arriving} />, document.getElementById("page") as HTMLElement);

@@ -3,7 +3,6 @@
 import { camel, camels } from "./casing.js";
 import { errorOf } from "./error-of.js";
 import { BranchNotFound, ConversationNotFound } from "./errors.js";
-import { heal } from "./healing.js";
 import { freshKey, idOf, type Identified } from "./ids.js";
 import { Pages } from "./pages.js";
 import type {
@@ -19,11 +18,9 @@ import type {
   OnStop,
   Sibling,
   Turn,
-  TurnEvent,
 } from "./shapes.js";
 import { lineCutter } from "./server-sent-events.js";
-import { Stream } from "./stream.js";
-import { followedAs, stopAt, TurnStream, type StopOptions } from "./turn-stream.js";
+import { followedAs, stopAt, TurnEvents, TurnStream, type StopOptions } from "./turn-stream.js";
 import { defined, type Asked, type CallOptions, type Reply, type Wire } from "./wire.js";
 
 /** What may be said of a turn besides its input. */
@@ -143,9 +140,8 @@ export class Chat {
   }
 
   /** The events of a turn, running or not, behind the one of this number. */
-  events(turn: Identified, options: CallOptions & { after?: number } = {}): Stream<TurnEvent> {
-    const followed = followedAs({ turn: idOf("turn", turn), last: options.after ?? 0 });
-    return new Stream((ending) => heal(this.#wire, followed, ending), options.signal);
+  events(turn: Identified, { after = 0, signal }: CallOptions & { after?: number } = {}): TurnEvents {
+    return new TurnEvents(this.#wire, followedAs({ turn: idOf("turn", turn), last: after }), signal);
   }
 
   #ask(said: object, options: TurnOptions & { stream?: boolean }): TurnStream | Promise<Answer> {

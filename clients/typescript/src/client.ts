@@ -60,6 +60,12 @@ export class Client {
     return new Stream((ending) => changes(this.#wire, options.after, ending), options.signal);
   }
 
+  /** Drop what is read and take it up on connections anew, and try at once what waits for its next try: for a device that
+   * is online again, whose connections may be dead without anybody knowing. */
+  reconnect(): void {
+    for (const end of [...this.#wire.waits]) end();
+  }
+
   /** The models that may be asked. */
   async models({ signal }: CallOptions = {}): Promise<Model[]> {
     return (await this.#wire.json<{ data: Model[] }>({ path: "/v1/models" }, signal)).data;
@@ -196,7 +202,7 @@ async function* changes(
       }
       throw unanswered();
     } catch (problem) {
-      await tries.pause(problem);
+      await tries.again(problem);
     } finally {
       reply?.close();
     }

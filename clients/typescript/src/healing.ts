@@ -1,7 +1,7 @@
 /** A turn that is followed to its end through whatever happens to connections and servers. */
 
 import { errorOf } from "./error-of.js";
-import { NotAdmitted, ServerUnavailable, TurnFailed, TurnledgerError, TurnNotFound } from "./errors.js";
+import { NotAdmitted, TurnledgerError, TurnNotFound } from "./errors.js";
 import { eventsOf } from "./server-sent-events.js";
 import type { TurnEvent } from "./shapes.js";
 import { parsed, stranger, told, Tries, unanswered, unless, type Asked, type Reply, type Wire } from "./wire.js";
@@ -46,6 +46,10 @@ export interface Followed {
    * beginning. */
   isVoid?: boolean;
   isFinished?: boolean;
+  /** Ends when it is to be read on: nobody reads it meanwhile. */
+  held?: Promise<void> | undefined;
+  /** Lets go of the connection by which it is read. */
+  letGo?: () => void;
   /** Called when the turn is known, whenever it is another, and at the end. */
   known?(): void;
 }
@@ -59,16 +63,25 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
     while (!followed.isFinished) {
       const isAsking = asked !== undefined && (followed.turn === null || followed.isVoid);
       let reply: Reply | undefined;
+      let isLetGo = false;
       try {
+        // What nobody has yet is sent: only then can it be read later.
+        if (!isAsking) await unless(signal, followed.held);
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
+        followed.letGo = () => {
+          isLetGo = true;
+          reply?.close();
+        };
         if (isAsking && note(followed, reply.headers)) yield restarted(followed);
+        if (followed.held) followed.letGo();
         const isOver = yield* listen(reply, followed, tries, wire.retries.times);
         if (isOver || followed.isFinished) return;
         throw unanswered();
       } catch (problem) {
+        if (isLetGo && !followed.isFinished) continue;
         try {
           if (followed.isFinished) throw problem;
-          await tries.pause(isAsking ? problem : cured(problem, followed));
+          await tries.again(isAsking ? problem : cured(problem, followed));
         } catch (last) {
           throw explained(last, followed);
         }
@@ -88,7 +101,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
   for await (const { id, type, data } of eventsOf(reply.pieces)) {
     if (!data) continue;
     // There is no status any more: whose token has ended is told so in words.
-    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? NotAdmitted : ServerUnavailable);
+    if (type === "error") throw told(data, { requestId }, /token/.test(data) ? "NotAdmitted" : "ServerUnavailable");
     const number = Number(id);
     const event = parsed(data) as TurnEvent;
     const isLast = event.type === "turn.finished";
@@ -99,7 +112,7 @@ async function* listen(reply: Reply, followed: Followed, tries: Tries, times: nu
     }
     if (number > followed.last + 1) throw unanswered();
     const failure = followed.asked && failureOf(event, requestId);
-    if (failure?.isRetryable && followed.attempt <= times) {
+    if (failure?.isRetryable && followed.attempt <= Math.min(times, 10)) {
       followed.isVoid = true;
       tries.count = followed.attempt - 1; // however much was told in between
       throw failure; // and what comes next takes its place: nobody is told of this end
@@ -172,7 +185,7 @@ function failureOf(event: TurnEvent, requestId: string | null): TurnledgerError 
   }
   const { code = "turn_failed", message = "The turn failed." } = failure ?? {};
   const isRetryable = state === "resumed" || (state === "failed" && OF_THE_PROCESS.includes(code));
-  const error = errorOf(code, message, { requestId, isRetryable }, TurnFailed);
+  const error = errorOf(code, message, { requestId, isRetryable }, "TurnFailed");
   error.message = message.replace(`${error.name}: `, "");
   return error;
 }

@@ -13,11 +13,36 @@ export interface StopOptions extends CallOptions {
   policy?: OnStop;
 }
 
-/** Its events, each once and in order, whatever happens to connections. The turn was asked for when this was made. */
-export class TurnStream extends Stream<TurnEvent> {
+/** The events of a turn, each once and in order, whatever happens to connections. */
+export class TurnEvents extends Stream<TurnEvent> {
+  readonly #followed: Followed;
+  #release = (): void => {};
+
+  constructor(wire: Wire, followed: Followed, signal: AbortSignal | undefined) {
+    super((ending) => heal(wire, followed, ending), signal);
+    this.#followed = followed;
+  }
+
+  /** Let go of the connection, of which browsers have few, and have whoever waits for the next event wait. The turn goes
+   * on, unless its `onDisconnect` says otherwise. One that no server has begun is still asked for. */
+  pause(): void {
+    this.#followed.held ??= new Promise((resolve) => (this.#release = resolve));
+    this.#followed.letGo?.();
+  }
+
+  /** Read on where it was. */
+  resume(): void {
+    this.#followed.held = undefined;
+    this.#release();
+  }
+}
+
+/** A turn that was asked for when this was made. */
+export class TurnStream extends TurnEvents {
+  /** The id of the turn as soon as the server says it; null if it never began. */
+  declare readonly begun: Promise<string | null>;
   readonly #wire: Wire;
   readonly #followed: Followed;
-  readonly #isKnown: Promise<void>;
   readonly #signal: AbortSignal | undefined;
 
   constructor(
@@ -46,10 +71,10 @@ export class TurnStream extends Stream<TurnEvent> {
         if (followed.isFinished) (async () => outbox?.forget(idempotencyKey))().catch(() => {});
       },
     });
-    super((ending) => heal(wire, followed, ending), signal);
+    super(wire, followed, signal);
     this.#wire = wire;
     this.#followed = followed;
-    this.#isKnown = isKnown;
+    this.begun = isKnown.then(() => followed.turn);
     this.#signal = signal;
   }
 
@@ -76,8 +101,8 @@ export class TurnStream extends Stream<TurnEvent> {
   /** Stop the turn. Resolves when it is final; null if there was nothing to stop any more. Of a turn that still waits
    * for others, it waits until that has begun. Read on to hear how it ended. */
   async stop(options: StopOptions = {}): Promise<Ended | null> {
-    await unless(options.signal, this.#isKnown);
-    return this.turnId === null ? null : stopAt(this.#wire, `turns/${this.turnId}`, options);
+    const turn = await unless(options.signal, this.begun);
+    return turn === null ? null : stopAt(this.#wire, `turns/${this.turnId}`, options);
   }
 
   /** The turn once it is committed, whether its events were read or not. Throws how it failed. */

@@ -211,7 +211,7 @@ export class UnkeptChat {
         throw unanswered();
       } catch (problem) {
         if (answering.hasBegun) throw problem;
-        await tries.pause(problem);
+        await tries.again(problem);
       } finally {
         reply?.close();
       }

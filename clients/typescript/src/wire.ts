@@ -1,15 +1,8 @@
 /** Requests and their answers: one try, and as many as it takes. */
 
 import { camel } from "./casing.js";
-import { errorOf, type ErrorClass } from "./error-of.js";
-import {
-  NotAdmitted,
-  ServerUnavailable,
-  TooManyRequests,
-  TurnledgerError,
-  type ErrorDetails,
-  type ErrorFacts,
-} from "./errors.js";
+import { errorOf, type ErrorName } from "./error-of.js";
+import { ServerUnavailable, TurnledgerError, type ErrorDetails, type ErrorFacts } from "./errors.js";
 
 /** How long to wait, in milliseconds. */
 export interface Timeouts {
@@ -20,7 +13,8 @@ export interface Timeouts {
 
 /** How often to try again what failed on its way; progress begins the count anew. */
 export interface Retries {
-  /** At most so often; 0: not at all. */
+  /** At most so often; 0: not at all. Infinity, and that of `patience`, wait for a server for ever; a turn that ends its
+   * process each time is not asked for more than ten times all the same. */
   times: number;
   /** Milliseconds before the first retry, doubled for each further one. */
   first: number;
@@ -104,7 +98,9 @@ export class Wire {
   declare readonly retries: Retries;
   declare readonly options: Required<Pick<ClientOptions, "fetch" | "timer" | "random" | "now">> & ClientOptions;
   declare readonly base: string;
-  #model: Promise<string> | undefined;
+  /** Ends what waits for a server: the pause before a try, or the reading of an answer, which fails then. */
+  readonly waits = new Set<() => void>();
+  #model: string | undefined;
   #isLost = false;
 
   /** Throws InvalidInput if the address is none. */
@@ -121,15 +117,11 @@ export class Wire {
   }
 
   /** The model that answers where a request does not say. Throws InvalidInput if there are several. */
-  model(): Promise<string> {
-    return (this.#model ??= this.#onlyModel().catch((problem: unknown) => {
-      this.#model = undefined; // another time it may be known
-      throw problem;
-    }));
+  async model(): Promise<string> {
+    return (this.#model ||= this.options.model || (await this.#onlyModel()));
   }
 
   async #onlyModel(): Promise<string> {
-    if (this.options.model) return this.options.model;
     const { data } = await this.json<{ data: { id: string }[] }>({ path: "/v1/models" });
     const [only, other] = data;
     if (only && !other) return only.id;
@@ -142,12 +134,14 @@ export class Wire {
   async open(asked: Asked, signal?: AbortSignal): Promise<Reply> {
     const controller = new AbortController();
     const unchain = chain(signal, (reason) => controller.abort(reason));
+    const drop = (): void => controller.abort(unanswered("The server is silent."));
     let disarm = (): void => {};
     const arm = (extra = 0): void => {
       const { timer, timeouts: { silence = 45_000 } = {} } = this.options;
-      disarm = timer(silence + extra, () => controller.abort(unanswered("The server is silent.")));
+      disarm = timer(silence + extra, drop);
     };
     const close = (): void => {
+      this.waits.delete(drop);
       disarm();
       unchain();
       controller.abort();
@@ -196,6 +190,7 @@ export class Wire {
     const refused = response.ok ? undefined : refusal(response, await joined(pieces));
     this.#connection(refused instanceof ServerUnavailable);
     if (refused) throw refused;
+    this.waits.add(drop);
     return { headers: response.headers, pieces, close };
   }
 
@@ -226,7 +221,7 @@ export class Wire {
           problem.message += " It may have been done.";
           throw problem;
         }
-        await tries.pause(problem);
+        await tries.again(problem);
       }
     }
   }
@@ -259,7 +254,7 @@ export class Tries {
   }
 
   /** Wait before the next try. Throws the problem if there shall be none, and the reason of the signal. */
-  async pause(problem: unknown): Promise<void> {
+  async again(problem: unknown): Promise<void> {
     if (!(problem instanceof TurnledgerError) || !problem.isRetryable) throw problem;
     const { times, first, most, patience } = this.#wire.retries;
     const now = this.#wire.options.now();
@@ -273,8 +268,16 @@ export class Tries {
   }
 
   async #sleep(milliseconds: number): Promise<void> {
+    const { waits, options } = this.#wire;
     let cancel = (): void => {};
-    const isOver = new Promise<void>((resolve) => (cancel = this.#wire.options.timer(milliseconds, resolve)));
+    const isOver = new Promise<void>((resolve) => {
+      const disarm = options.timer(milliseconds, resolve);
+      waits.add(resolve);
+      cancel = () => {
+        waits.delete(resolve);
+        disarm();
+      };
+    });
     await unless(this.#signal, isOver).finally(cancel);
   }
 }
@@ -313,7 +316,7 @@ export function parsed(text: string): unknown {
 }
 
 /** The error that an answer or an event tells. Within a stream there is no status: the type says whose fault it is. */
-export function told(body: string, facts: ErrorFacts, otherwise?: ErrorClass): TurnledgerError {
+export function told(body: string, facts: ErrorFacts, otherwise?: ErrorName): TurnledgerError {
   let said: ErrorDetails = {};
   try {
     said = (JSON.parse(body) as ErrorDetails | null) ?? said;
@@ -342,8 +345,8 @@ function refusal({ status, headers }: Response, body: string): TurnledgerError {
     isRetryable: /408|425|429|50[0234]/.test(`${status}`) && headers.get("x-should-retry") !== "false",
   };
   const isAway = /50[234]/.test(`${status}`);
-  const otherwise = status === 429 ? TooManyRequests : isAway ? ServerUnavailable : undefined;
-  return told(body, facts, /40[13]/.test(`${status}`) ? NotAdmitted : otherwise);
+  const otherwise = status === 429 ? "TooManyRequests" : isAway ? "ServerUnavailable" : undefined;
+  return told(body, facts, /40[13]/.test(`${status}`) ? "NotAdmitted" : otherwise);
 }
 
 /** The same without what is undefined. */

@@ -176,3 +176,33 @@ test("a server that was never heard is not listened to for ever", async () => {
   await assert.rejects(all(server.client({ retries: { times: 1 } }).events()), errors.ServerUnavailable);
   server.done();
 });
+
+test("a device that is online again takes up at once what it read, and tries at once what waits", async () => {
+  const server = new ScriptedServer(
+    { pieces: [told("p1", { type: "start", at: 1 })], ending: "quiet" },
+    REFUSED,
+    { pieces: [told("p2", { type: "gap", at: 3 })], ending: "quiet" },
+  );
+  let isPaused = (): void => {};
+  const pausing = new Promise<void>((resolve) => (isPaused = resolve));
+  const timer = (milliseconds: number): (() => void) => {
+    if (milliseconds < 1_000) isPaused();
+    return () => {}; // and it never ends
+  };
+  const client = server.client({ timer });
+  const changes = client.events();
+  await changes.next();
+  const next = changes.next();
+  client.reconnect();
+  await pausing;
+  await new Promise((resolve) => setTimeout(resolve));
+  client.reconnect();
+  assert.equal(server.heard.length, 1);
+  await new Promise((resolve) => setTimeout(resolve));
+  assert.equal(server.heard.length, 2);
+  client.reconnect();
+  assert.equal((await next).value?.type, "gap");
+  assert.equal(server.heard[2]?.headers["last-event-id"], "p1");
+  changes.close();
+  server.done();
+});

@@ -167,6 +167,15 @@ test("a turn that ends its process each time is not asked for for ever", async (
   server.done();
 });
 
+test("whoever waits for a server for ever does not ask for such a turn for ever", async () => {
+  const away = Array.from({ length: 30 }, () => REFUSED as typeof REFUSED);
+  const dying = Array.from({ length: 11 }, (_, each) => events([failed("process_died")], "end", 1, `${TURN}${each}`));
+  const server = new ScriptedServer(...away, ...dying);
+  const endless = { times: Infinity, patience: Infinity };
+  await assert.rejects(heard(server, { retries: endless }), errors.TurnFailed);
+  server.done();
+});
+
 test("a turn that the store lost with its power is asked for again", async () => {
   const server = new ScriptedServer(
     events([STARTED], "cut"),

@@ -10,8 +10,8 @@ export const TURN = "turn_01a1e29c3b7e7d27a33304c25e11c428";
 export const OTHER_TURN = "turn_01a1e29c3b807c3685c9ed1e24fc766d";
 export const BRANCH = "branch_01a1e29c3b7e772b866fe7c064a78fb4";
 
-/** How a stream ends: well, with the connection, or not at all. */
-export type Ending = "end" | "cut" | "silence";
+/** How a stream ends: well, with the connection, by silence that is noticed, or not at all. */
+export type Ending = "end" | "cut" | "silence" | "quiet";
 
 export interface Scripted {
   readonly status?: number;
@@ -70,10 +70,15 @@ export class ScriptedServer {
     return this.heard[0] as Heard;
   }
 
-  /** Check that all that is scripted was asked for, and that no timer and no connection is left. */
+  /** Check that all that is scripted was asked for, and that nothing is left. */
   done(): void {
     assert.equal(this.#script.length, 0, "not all of the script was played");
     assert.equal(this.#surplus, 0, "more was asked than is scripted");
+    this.isAtRest();
+  }
+
+  /** Check that no timer and no connection is left. */
+  isAtRest(): void {
     assert.equal(this.#silences.size, 0, "a timer is left");
     assert.equal(this.#open.size, 0, "a connection is left open");
   }
@@ -127,6 +132,7 @@ export class ScriptedServer {
     const pull = (controller: ReadableStreamDefaultController): void | Promise<void> => {
       const piece = left.shift();
       if (piece !== undefined) controller.enqueue(typeof piece === "string" ? encoder.encode(piece) : piece);
+      else if (ending === "quiet") return new Promise(() => {});
       else if (ending === "silence") return new Promise(() => setTimeout(() => this.#beSilent()));
       else if (over() && ending === "end") controller.close();
       else controller.error(new TypeError("terminated"));

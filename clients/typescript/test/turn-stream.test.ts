@@ -3,13 +3,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { errors, textOf } from "../src/index.js";
-import { ASKED, asked, chatOf, READ, WHOLE } from "./following.js";
+import { errors, textOf, type TurnEvent } from "../src/index.js";
+import { ASKED, asked, chatOf, READ, short, WHOLE } from "./following.js";
 import {
   all,
   CHAT,
   error,
   events,
+  failed,
   json,
   REFUSED,
   ScriptedServer,
@@ -182,4 +183,70 @@ test("a signal ends it while the answer is read, and a stop while the turn waits
   const stream = chatOf(new ScriptedServer(), { apiKey: () => new Promise(() => {}) }).send("Hi", { stream: true });
   await endsWith(stopping, stream.stop({ signal: stopping.signal }));
   stream.close();
+});
+
+test("a stream that is paused lets go of its connection, and goes on where it was", async () => {
+  const server = new ScriptedServer(events(WHOLE.slice(0, 2), "silence"), events(WHOLE.slice(2), "end", 3));
+  const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
+  const told = [(await stream.next()).value, (await stream.next()).value];
+  stream.pause();
+  server.isAtRest();
+  const next = stream.next();
+  await new Promise((resolve) => setTimeout(resolve));
+  assert.equal(server.heard.length, 1);
+  stream.resume();
+  told.push((await next).value, ...(await all(stream)));
+  assert.deepEqual(
+    told.map((event) => short(event as TurnEvent)),
+    ["1 started", "2 Hel", "3 lo", "4 finished"],
+  );
+  assert.deepEqual([asked(server), server.pauses], [[ASKED, READ(2)], []]);
+  server.done();
+});
+
+test("a turn that is paused before it has begun is asked for all the same, and read later", async () => {
+  const server = new ScriptedServer(REFUSED, events(WHOLE, "silence"), events(WHOLE));
+  const stream = chatOf(server).send("Hi", { stream: true, idempotencyKey: "k" });
+  stream.pause();
+  assert.equal(await stream.begun, TURN);
+  await new Promise((resolve) => setTimeout(resolve));
+  server.isAtRest();
+  stream.resume();
+  stream.pause();
+  stream.resume();
+  assert.equal((await all(stream)).length, 4);
+  assert.deepEqual(asked(server), [ASKED, ASKED, READ(0)]);
+  server.done();
+});
+
+test("what is only read can be paused, too, and be closed meanwhile", async () => {
+  const server = new ScriptedServer(events(WHOLE));
+  const stream = chatOf(server).events(TURN);
+  await stream.next();
+  stream.pause();
+  const controller = new AbortController();
+  const other = chatOf(server).events(TURN, { signal: controller.signal });
+  other.pause();
+  const [next, ended] = [stream.next(), other.next()];
+  stream.close();
+  controller.abort(new Error("enough"));
+  assert.equal((await next).done, true);
+  await assert.rejects(ended, /enough/);
+});
+
+test("a failure that was told is thrown, though the stream is paused", async () => {
+  const server = new ScriptedServer(events([STARTED, failed("model_unavailable")]));
+  const stream = chatOf(server).send("Hi", { stream: true });
+  await stream.next();
+  await stream.next();
+  stream.pause();
+  await assert.rejects(stream.next(), errors.ModelUnavailable);
+  server.done();
+});
+
+test("a turn that never began has no id", async () => {
+  const server = new ScriptedServer(error(404, "conversation_not_found"));
+  const stream = chatOf(server).send("Hi", { stream: true });
+  await assert.rejects(all(stream), errors.ConversationNotFound);
+  assert.equal(await stream.begun, null);
 });

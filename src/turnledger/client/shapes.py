@@ -271,6 +271,8 @@ class Token(Struct, frozen=True, kw_only=True):
     used_at: int | None = None
     parent: TokenId | None = None
     share: ShareId | None = None
+    keeps: bool | None = None
+    """Of one's own: whether the server keeps chats of its scope."""
     token: str | None = None
 
     def __repr__(self) -> str:

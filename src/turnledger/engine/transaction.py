@@ -154,6 +154,11 @@ class RunningTurn:
         return b"[%b]" % joined(said_in(before) if before else b"", said, said_in(latest))
 
     @property
+    def most_bytes(self) -> int:
+        """How many bytes the answer may have."""
+        return self._process.limits.turn_bytes
+
+    @property
     def open_calls(self) -> tuple[Item, ...]:
         """The calls of the draft that have no result yet."""
         return self._draft.open_calls

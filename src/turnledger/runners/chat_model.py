@@ -67,6 +67,8 @@ class Delta(msgspec.Struct, gc=False):
     tool_calls: list[dict[str, Any]] | None = None
     function_call: Any = None  # of the old kind: it has no id
     role: Any = None  # looked at only to tell it once
+    reasoning_content: Any = None  # in whatever shape: models differ
+    reasoning: Any = None
 
 
 class ChunkChoice(msgspec.Struct, gc=False):

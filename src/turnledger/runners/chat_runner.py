@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import MalformedAnswer, MalformedItems
+from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.runners.call_deltas import CallDeltas
@@ -25,17 +25,20 @@ from turnledger.runners.chat_model import (
     failure_of,
 )
 from turnledger.runners.said_once import SaidOnce, rewritten
+from turnledger.runners.thoughts import Thoughts
 
 OnPayloads = Callable[[list[bytes]], None]
 
 
 class ChatRunner:
     """Asks a model with the messages of the turn. Its text is emitted as it comes; its calls of tools, which
-    are the client's to answer, and its refusals end the turn.
+    are the client's to answer, and its refusals end the turn. What it thinks before it speaks is one item in
+    front of that; what it thinks between texts is passed on, and not kept.
 
     Raises a ModelError for anything but a whole answer: one that ended properly, with a `finish_reason`. The
-    turn then fails, and the history is as it was. `turn.details` holds the answer's `model`, `finish_reason`
-    and, where the model told it, `usage`.
+    turn then fails, and the history is as it was. `turn.details` holds the `model`, by the name that it gives
+    itself or else the one it was asked by, the `finish_reason` and, where the model told it, `usage`: with
+    `asks_usage` a stream is asked for it where no `stream_options` are given, unless the model refuses them.
 
     `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one that says how
     the answer ended: from there on they wait in `held`, to be sent when the turn is committed. They are as
@@ -50,12 +53,14 @@ class ChatRunner:
         *,
         stream: bool = True,
         stream_options: Any = None,
+        asks_usage: bool = False,
         on_payloads: OnPayloads | None = None,
     ) -> None:
         self._model = model
         self._settings = settings
         self._stream = stream
-        self._stream_options = stream_options
+        self._asks_usage = asks_usage and stream_options is None
+        self._stream_options = {"include_usage": True} if self._asks_usage else stream_options
         self._on_payloads = on_payloads
         self.answer_id = ""
         """The id that the model gave its answer; empty if it gave none."""
@@ -76,12 +81,23 @@ class ChatRunner:
         asked = Asked(msgspec.Raw(turn.messages_json), self._settings, self._stream_options)
         self._answer = answer = _Answer(turn)
         if self._stream:
-            await self._follow(asked, answer)
+            await self._listen(asked, answer)
         else:
             self.completion = await self._model.complete(asked)
-            answer.take_whole(self.completion)
+            await answer.take_whole(self.completion)
         answer.end()
+        named = self._settings.get("model")
+        if isinstance(named, str):
+            turn.details.setdefault("model", named)
         self.answer_id = answer.id
+
+    async def _listen(self, asked: Asked, answer: _Answer) -> None:
+        try:
+            await self._follow(asked, answer)
+        except ModelRefused as refused:  # before anything was said
+            if not self._asks_usage or "stream_options" not in str(refused.error):
+                raise
+            await self._follow(msgspec.structs.replace(asked, stream_options=None), answer)
 
     async def _follow(self, asked: Asked, answer: _Answer) -> None:
         on_payloads, held = self._on_payloads, self.held
@@ -91,6 +107,8 @@ class ChatRunner:
                 try:
                     for payload in payloads:
                         chunk = chunk_of(payload)
+                        if answer.has_thought(chunk):
+                            await answer.tell_thoughts()
                         told = rewritten(payload, chunk) if answer.take(chunk) else payload
                         (shown if answer.finish_reason is None else held).append(told)
                 finally:  # also what came before one that breaks the answer off
@@ -108,6 +126,7 @@ class _Answer:
         "_model",
         "_once",
         "_refusal",
+        "_thoughts",
         "_turn",
         "_usage",
         "finish_reason",
@@ -120,6 +139,7 @@ class _Answer:
         self._once = SaidOnce()
         self._refusal: list[str] = []
         self._calls: CallDeltas | None = None
+        self._thoughts: Thoughts | None = None
         self._model: str | None = None
         self._usage: dict[str, Any] | None = None
         self.finish_reason: str | None = None
@@ -128,6 +148,27 @@ class _Answer:
     @property
     def has_spoken(self) -> bool:
         return self._has_text or self._calls is not None or bool(self._refusal)
+
+    def has_thought(self, chunk: ChatChunk) -> bool:
+        """Take what the model thinks; say whether it begins to speak, and has thought before."""
+        delta = chunk.choices[0].delta if chunk.choices else None
+        if delta is None:
+            return False
+        if delta.reasoning_content or delta.reasoning:
+            self._think(delta)
+        if not self._thoughts or self.has_spoken:
+            return False
+        return bool(delta.content or delta.refusal or delta.tool_calls)
+
+    async def tell_thoughts(self) -> None:
+        """Add what it has thought so far to the turn, in front of what it says."""
+        if self._thoughts is not None:
+            await self._turn.add(*self._thoughts.take())
+
+    def _think(self, delta: Delta) -> None:
+        if self._thoughts is None:
+            self._thoughts = Thoughts(self._turn.most_bytes)
+        self._thoughts.add(delta)
 
     def take(self, chunk: ChatChunk) -> bool:
         """Take one chunk of a stream; say whether it repeats what is to be told once, and is rid of it."""
@@ -153,7 +194,7 @@ class _Answer:
             raise failure_of(chunk.error)
         return repeats
 
-    def take_whole(self, body: bytes) -> None:
+    async def take_whole(self, body: bytes) -> None:
         """Take an answer that was not streamed."""
         completion = completion_of(body)
         if completion.error is not None:
@@ -161,9 +202,13 @@ class _Answer:
         choices = completion.choices or []
         if len(choices) != 1:
             raise MalformedAnswer(f"The model gave {len(choices)} answers; a conversation keeps one.")
-        for number, call in enumerate(choices[0].message.tool_calls or []):
+        said = choices[0].message
+        for number, call in enumerate(said.tool_calls or []):
             call.setdefault("index", number)
-        self._say(choices[0].message)
+        self._think(said)
+        if self._thoughts and (said.content or said.refusal or said.tool_calls):
+            await self.tell_thoughts()
+        self._say(said)
         self.finish_reason = choices[0].finish_reason or None
         self._model, self._usage = completion.model, completion.usage
         self.id = completion.id or ""
@@ -187,7 +232,8 @@ class _Answer:
             raise MalformedAnswer("The model's answer ended without a finish_reason: it may not be whole.")
         ending = self._ending()
         if not ending and not self._has_text:
-            raise MalformedAnswer(f"The model's answer is empty (finish_reason {self.finish_reason}).")
+            what = "thought, and said nothing" if self._thoughts else "gave an empty answer"
+            raise MalformedAnswer(f"The model {what} (finish_reason {self.finish_reason}).")
         self._turn.put(*ending)
         details = self._turn.details
         if self._model is not None:
@@ -204,7 +250,8 @@ class _Answer:
             said.append({"role": "assistant", "content": None, "tool_calls": self._calls.whole()})
         if not said:
             return ()
+        led = self._thoughts.take() if self._thoughts is not None else ()
         try:
-            return items_of_messages(said)
+            return (*led, *items_of_messages(said))
         except MalformedItems as problem:
             raise MalformedAnswer(f"The model's answer cannot be kept: {problem}") from None

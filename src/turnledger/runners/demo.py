@@ -1,7 +1,7 @@
 """The demo model: a chat model without a network and without chance, to try everything with.
 
 It says what it was asked and what it remembers, so that one can see what became of a turn. Words at the
-beginning of a message make it call tools, fail, stall or crawl; `/help` lists them.
+beginning of a message make it think, call tools, fail, stall or crawl; `/help` lists them.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _message(part: Part) -> dict[str, Any]:
     calls = CallDeltas()
     for delta in part.deltas:
         calls.add(delta.get("tool_calls", []))
-        for name in ("content", "refusal"):
+        for name in ("content", "refusal", "reasoning_content"):
             if name in delta:
                 message[name] = (message.get(name) or "") + delta[name]
     if gathered := calls.whole():

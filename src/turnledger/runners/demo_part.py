@@ -18,6 +18,8 @@ HELP = """\
 Say anything, and I tell what I remember. Or begin with one of these:
 /call NAME {"some": "JSON"}  call a tool of yours; several such lines make several calls
 /count N  count to N
+/think TEXT  think first, then answer
+/markdown  show what an answer can look like
 /slow TEXT  answer slowly
 /length  stop in the middle, as if there was no room left
 /refuse  refuse to answer
@@ -25,6 +27,48 @@ Say anything, and I tell what I remember. Or begin with one of these:
 /cut [after N]  break off without a word of why
 /stall [after N]  say nothing more until the time is up
 /help  say this"""
+
+MARKDOWN = """\
+# What an answer can look like
+
+Words can be *slanted*, **strong**, ~~struck out~~ or `code`, and lead [somewhere](https://example.com/a?b=c).
+
+## Lists
+
+1. First this
+2. then that
+   - in parts
+   - and more
+
+- [x] done
+- [ ] not yet
+
+## A table
+
+| turn | what became of it | tokens |
+|:--|:-:|--:|
+| 1 | completed | 12 |
+| 2 | interrupted, and kept | 7 |
+
+## Code
+
+```python
+async with chat.turn("Hello") as turn:
+    turn.emit("Hi.")  # whole, or it never happened
+```
+
+```json
+{"state": "completed", "tokens": 12, "is_kept": true}
+```
+
+> A turn is in the history whole,
+> or it never happened.
+
+---
+
+![A picture from elsewhere](https://example.com/picture.png)
+
+And a line of its own: مرحبا بالعالم."""
 
 _COMMAND = re.compile(r"/(?P<name>[a-z]+)\b(?P<rest>.*)", re.DOTALL)
 _AFTER = re.compile(r"\s*after\s+(?P<words>\d{1,9})")
@@ -98,6 +142,10 @@ def _part(messages: Sequence[Message], tools: Mapping[str, str]) -> Part:
         return Part(words[: len(words) // 2], finish_reason="length")
     if name == "refuse":
         return Part(_words("refusal", "I refuse to answer that, as you asked me to."))
+    if name == "think":
+        return Part(
+            [*_words("reasoning_content", _thoughts(messages)), *_words("content", _memory(messages))]
+        )
     if name == "slow":
         return replace(_saying(_memory(messages)), is_slow=True)
     return _saying(_plainly(name, rest))
@@ -107,6 +155,8 @@ def _plainly(name: str, rest: str) -> str:
     number = _NUMBER.match(rest)
     if name == "count" and number is not None:
         return " ".join(str(each) for each in range(1, min(int(number["number"]), _HIGHEST) + 1)) or "0"
+    if name == "markdown":
+        return MARKDOWN
     return HELP if name == "help" else f"I do not understand /{name}. Say /help to see what I do."
 
 
@@ -132,6 +182,15 @@ def _memory(messages: Sequence[Message]) -> str:
         return f"You said {said}. I remember nothing before that."
     before = _quoted(_text(asked[-2]))
     return f"You said {said}. I remember {_counted(earlier)} of yours before that, the last one {before}."
+
+
+def _thoughts(messages: Sequence[Message]) -> str:
+    """What led to that."""
+    asked = [message for message in messages if message["role"] == "user"]
+    return (
+        f"The user says {_quoted(_text(asked[-1]))}.\n\nI look for what was said before: there are "
+        f"{len(messages) - 1} messages, {len(asked) - 1} of them from the user. So I tell him that."
+    )
 
 
 def _counted(messages: int) -> str:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from turnledger import Chat, Ledger, Turn
-from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
+from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelUnavailable
 from turnledger.runners.chat_model import Asked, ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 
@@ -109,7 +109,7 @@ async def test_the_turn_remembers_how_the_answer_ended(chat: Chat) -> None:
     turn = await chat.run(runner([said("Hi"), chunk({}, "length"), tail]), "Hi")
     assert turn.details == {"model": "m-1", "finish_reason": "length", "usage": usage}
     turn = await chat.run(runner([b'{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}']), "Hi")
-    assert turn.details == {"finish_reason": "stop"}
+    assert turn.details == {"model": "m", "finish_reason": "stop"}  # by the name it was asked by
 
 
 async def test_the_end_of_the_answer_is_held_back(chat: Chat) -> None:
@@ -252,3 +252,146 @@ async def test_what_is_no_whole_answer_fails_the_turn(
     with pytest.raises(error):
         await chat.run(ChatRunner(Canned(completion=answer), {}, stream=False), "Hi")
     assert await chat.history() == []
+
+
+def thought(text: str, **more: object) -> bytes:
+    return chunk({"content": None, "reasoning_content": text, **more})
+
+
+def thoughts_in(turn: Turn) -> list[str]:
+    return [item.fields["content"][0]["text"] for item in turn.output if item.is_reasoning]
+
+
+@pytest.mark.parametrize("word", ["reasoning_content", "reasoning"])
+async def test_what_a_model_thinks_is_one_item_in_front_of_what_it_says(word: str) -> None:
+    pieces = [chunk({"content": "", word: "Hm, "}), chunk({word: "a child."}), said("Hel"), said("lo."), STOP]
+    told: list[bytes] = []
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        turn = await chat.run(runner(pieces[:2], pieces[2:], on_payloads=told.extend), "Hi")
+        assert kinds(turn) == ["reasoning", "Hello."]
+        assert turn.output[0].fields == {
+            "type": "reasoning",
+            "summary": [],
+            "content": [{"type": "reasoning_text", "text": "Hm, a child."}],
+        }
+        events = [type(event).__name__ async for event in chat.events(turn.id)]
+        assert events[:4] == ["TurnStarted", "ItemDone", "TextDelta", "TextDelta"]
+    assert told == pieces[:-1]  # as the model sent them
+
+
+async def test_what_was_thought_is_not_shown_to_the_model_again() -> None:
+    model = Canned([thought("Hm."), said("Hello."), STOP])
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        for text in ("Hi", "Again"):
+            await chat.run(ChatRunner(model, {"model": "m"}), text)
+    said_before = [
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "Again"},
+    ]
+    assert sent_in(model.asked[1]) == said_before
+
+
+async def test_thoughts_stand_before_the_calls_that_they_led_to() -> None:
+    pieces = [thought("First. "), called(0, "a"), thought("Then."), called(1, "b"), chunk({}, "tool_calls")]
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(runner(pieces), "Hi")
+    assert kinds(turn) == ["reasoning", "reasoning", "function_call", "function_call"]
+    pieces = [said("I look."), thought("Hm."), called(0, "a"), chunk({}, "tool_calls")]
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(runner(pieces), "Hi")
+    assert (kinds(turn), thoughts_in(turn)) == (["I look.", "reasoning", "function_call"], ["Hm."])
+
+
+async def test_what_is_thought_between_texts_breaks_no_text_apart() -> None:
+    pieces = [thought("Hm.", content="Hel"), thought("Hm?"), said("lo."), thought("Done."), STOP]
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(runner(pieces), "Hi")
+    assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
+
+
+async def test_an_answer_that_is_not_streamed_has_its_thoughts_too() -> None:
+    for message in (
+        {"content": "Hello.", "reasoning_content": "Hm."},
+        {"content": "Hello.", "reasoning": "Hm."},
+    ):
+        model = Canned(completion=whole(message))
+        async with await Ledger.open() as ledger:
+            turn = await ledger.run(ChatRunner(model, {"model": "m"}, stream=False), "Hi")
+        assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Hm."])
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+async def test_thoughts_alone_are_no_answer(is_streamed: bool) -> None:
+    model = Canned([thought("Hm."), chunk({}, "length")], completion=whole({"reasoning": "Hm."}, "length"))
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(MalformedAnswer, match="thought, and said nothing \\(finish_reason length\\)"):
+            await chat.run(ChatRunner(model, {"model": "m"}, stream=is_streamed), "Hi")
+        assert await chat.turns() == []
+
+
+async def test_a_turn_that_is_stopped_while_it_thinks_or_speaks_is_well_formed() -> None:
+    for pieces, kept in (([thought("Hm.")], []), ([thought("Hm."), said("Hel")], ["reasoning", "Hel"])):
+        async with await Ledger.open() as ledger:
+            chat = await ledger.conversation()
+            async with chat.turn("Hi") as turn:
+                with pytest.raises(ModelUnavailable):
+                    await runner(pieces, ModelUnavailable())(turn)
+                turn.stop("keep")
+            [interrupted] = await chat.turns()
+            assert kinds(interrupted) == kept
+            again = await chat.run(runner([said("Yes."), STOP]), "Still there?")
+            assert kinds(again) == ["Yes."]
+
+
+async def test_a_turn_that_failed_behind_its_thoughts_starts_afresh() -> None:
+    async with await Ledger.open() as ledger:
+        chat = await ledger.conversation()
+        with pytest.raises(ModelUnavailable):
+            await chat.run(
+                runner([thought("Hm."), said("Hel")], ModelUnavailable()), "Hi", idempotency_key="k"
+            )
+        turn = await chat.run(runner([thought("Oh."), said("Hello."), STOP]), "Hi", idempotency_key="k")
+        assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Oh."])
+
+
+class Strict(Canned):
+    """Refuses what it does not know."""
+
+    @asynccontextmanager
+    async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        if asked.stream_options is not None:
+            self.asked.append(asked)
+            raise ModelRefused(400, {"message": "Unrecognized request argument supplied: stream_options"})
+        async with super().stream(asked) as batches:
+            yield batches
+
+
+USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+
+
+async def test_a_stream_is_asked_for_its_usage_where_that_is_wanted() -> None:
+    model = Canned([said("Hi"), STOP, msgspec.json.encode({"choices": [], "usage": USAGE})])
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")
+        assert turn.details == {"model": "m-1", "finish_reason": "stop", "usage": USAGE}
+        for options in ({}, {"asks_usage": True, "stream_options": {"include_usage": False}}):
+            await ledger.run(ChatRunner(model, {"model": "m"}, **options), "Hi")
+    assert [asked.stream_options for asked in model.asked] == [
+        {"include_usage": True},
+        None,
+        {"include_usage": False},
+    ]
+
+
+async def test_a_model_that_does_not_know_of_usage_answers_without() -> None:
+    model = Strict([said("Hi"), STOP])
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")
+        assert turn.text == "Hi"
+        assert [asked.stream_options for asked in model.asked] == [{"include_usage": True}, None]
+        with pytest.raises(ModelRefused):  # what somebody asks for himself is not taken back
+            await ledger.run(ChatRunner(model, {}, stream_options={"include_usage": True}), "Hi")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from turnledger.errors import ModelRefused
 from turnledger.model.messages import Message
 from turnledger.runners.chat_model import Asked
-from turnledger.runners.demo_part import HELP, Ending, Part, part_of
+from turnledger.runners.demo_part import HELP, MARKDOWN, Ending, Part, part_of
 
 TOOLS = [
     {"type": "function", "function": {"name": "weather"}},
@@ -101,6 +101,7 @@ def test_calls_of_one_conversation_have_ids_of_their_own() -> None:
         ("/count", "I do not understand /count."),
         ("/help", HELP),
         ("  /help  ", HELP),
+        ("/markdown", MARKDOWN),
         ("/count 0", "0"),
         ("/slow", 'You said "/slow".'),
         ("and /help", 'You said "and /help".'),
@@ -112,6 +113,14 @@ def test_it_says_what_it_cannot_do(asked: str, answer: str) -> None:
     found = part(asked, tools=TOOLS)
     assert answer in text(found)
     assert (found.finish_reason, found.ending) == ("stop", Ending.WELL)
+
+
+def test_it_thinks_before_it_speaks() -> None:
+    found = part("Hi", {"role": "assistant", "content": "Hello."}, "/think hard")
+    thought = [delta["reasoning_content"] for delta in found.deltas if "reasoning_content" in delta]
+    assert "there are 2 messages, 1 of them from the user" in "".join(thought)
+    assert all("content" in delta for delta in found.deltas[len(thought) :])
+    assert text(found).startswith('You said "/think hard".')
 
 
 @pytest.mark.parametrize(

@@ -13,16 +13,35 @@ export interface Notice {
 
 export class Notices {
   readonly #shown = signal<readonly Notice[]>([]);
+  readonly #spoken = signal("");
+  readonly #told: (problem: unknown) => void;
   #last = 0;
+
+  /** `told`: hears of each problem. */
+  constructor(told: (problem: unknown) => void = () => {}) {
+    this.#told = told;
+  }
 
   /** Those that are shown, the oldest first. */
   get shown(): ReadonlySignal<readonly Notice[]> {
     return this.#shown;
   }
 
+  /** What those hear who do not see the page; at each time, the last of it. */
+  get spoken(): ReadonlySignal<string> {
+    return this.#spoken;
+  }
+
+  /** Say something to those who do not see it happen. Whatever is shown as a notice is said already. */
+  say(text: string): void {
+    // What is said twice must differ, or nobody hears it the second time.
+    this.#spoken.value = this.#spoken.peek() === text ? `${text}\u00a0` : text;
+  }
+
   /** Show one, and return what takes it away. Of many, the last few stay. */
   add(notice: Omit<Notice, "number">): () => void {
     const number = ++this.#last;
+    this.say(notice.text);
     this.#shown.value = [...this.#shown.value.slice(-3), { ...notice, number }];
     return () => this.remove(number);
   }
@@ -32,6 +51,7 @@ export class Notices {
   }
 
   problem(problem: unknown, more: Partial<Notice> = {}): () => void {
+    this.#told(problem);
     return this.add({ ...more, kind: "problem", text: wordsOfProblem(problem) });
   }
 

@@ -2,25 +2,33 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 
-/** A chat; or one that is not made yet, by a number of its own: a second "new chat" is another place. */
-export type Where = { readonly kind: "chat"; readonly id: string } | { readonly kind: "new"; readonly number: number };
+/** A chat; one that is not made yet; or one that is not kept, which no address names. The last two have a number of
+ * their own: a second "new chat" is another place. */
+export type Where =
+  | { readonly kind: "chat"; readonly id: string }
+  | { readonly kind: "new"; readonly number: number }
+  | { readonly kind: "unkept"; readonly number: number };
 
 export class Place {
   readonly #where = signal<Where | null>(null);
-  readonly #leave: () => void;
+  readonly #leaving = signal<Where | null>(null);
+  readonly #ending = new AbortController();
+  readonly #keeps: boolean;
+  /** Whether what is shown would be lost by going elsewhere: then it is asked first. */
+  isHeld: () => boolean = () => false;
   #last = 0;
 
-  /** `only`: the one chat that there is for somebody who came by a link to it. */
-  constructor(only: string | null) {
+  /** `only`: the one chat that there is for somebody who came by a link to it. `keeps`: whether chats are kept. */
+  constructor(only: string | null, keeps = true) {
+    this.#keeps = keeps;
     const read = (): void => {
       const named = location.hash.slice(1);
       if (only !== null) this.#where.value = { kind: "chat", id: only };
-      else if (named.startsWith("conv_")) this.#where.value = { kind: "chat", id: named };
-      else if (named === "new" && this.#where.value?.kind !== "new") this.#where.value = this.#fresh();
+      else if (named.startsWith("conv_")) this.#go({ kind: "chat", id: named });
+      else if (named === "new" && this.#where.peek()?.kind !== "new") this.#go(this.#fresh());
     };
     read();
-    addEventListener("hashchange", read);
-    this.#leave = () => removeEventListener("hashchange", read);
+    addEventListener("hashchange", read, { signal: this.#ending.signal });
   }
 
   /** Null until somebody says where to begin. */
@@ -28,27 +36,29 @@ export class Place {
     return this.#where;
   }
 
-  /** Show a chat. */
-  open(id: string): void {
-    this.#where.value = { kind: "chat", id };
-    if (location.hash !== `#${id}`) history.pushState(null, "", `#${id}`);
+  /** Where somebody wants to go, and would lose what is shown by it; null: nowhere. */
+  get leaving(): ReadonlySignal<Where | null> {
+    return this.#leaving;
   }
 
-  /** Show a chat at first: nobody goes back behind it. */
+  /** Show a chat. */
+  open(id: string): void {
+    this.#go({ kind: "chat", id });
+  }
+
+  /** Show a chat at first, or a new one: nobody goes back behind it. */
   begin(id: string | null): void {
-    if (id !== null) {
-      this.#where.value = { kind: "chat", id };
-      history.replaceState(null, "", `#${id}`);
-    } else {
-      this.#where.value = this.#fresh();
-      history.replaceState(null, "", "#new");
-    }
+    this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
   }
 
   /** Show a new chat, another one each time. */
   openNew(): void {
-    this.#where.value = this.#fresh();
-    if (location.hash !== "#new") history.pushState(null, "", "#new");
+    this.#go(this.#fresh());
+  }
+
+  /** Show a new chat that is not kept. */
+  openUnkept(): void {
+    this.#go({ kind: "unkept", number: ++this.#last });
   }
 
   /** The new chat that is shown got its id: it stays the same place. */
@@ -56,11 +66,43 @@ export class Place {
     history.replaceState(null, "", `#${id}`);
   }
 
+  /** Go where somebody wants to go: what is lost by it may be lost. */
+  leave(): void {
+    const to = this.#leaving.peek();
+    this.stay();
+    if (to) this.#show(to);
+  }
+
+  /** Stay, after all. */
+  stay(): void {
+    this.#leaving.value = null;
+  }
+
   close(): void {
-    this.#leave();
+    this.#ending.abort();
+  }
+
+  #go(where: Where): void {
+    if (!this.isHeld()) return this.#show(where);
+    this.#leaving.value = where;
+    if (location.hash) history.replaceState(null, "", addressOf(null));
+  }
+
+  #show(where: Where, isFirst = false): void {
+    this.stay();
+    this.#where.value = where;
+    const fragment = where.kind === "chat" ? where.id : where.kind === "new" ? "new" : null;
+    if (location.hash.slice(1) === (fragment ?? "")) return;
+    // What is not kept takes the place of what was there: nobody gets back to it.
+    if (isFirst || fragment === null) history.replaceState(null, "", addressOf(fragment));
+    else history.pushState(null, "", addressOf(fragment));
   }
 
   #fresh(): Where {
-    return { kind: "new", number: ++this.#last };
+    return { kind: this.#keeps ? "new" : "unkept", number: ++this.#last };
   }
+}
+
+function addressOf(fragment: string | null): string {
+  return fragment === null ? location.pathname + location.search : `#${fragment}`;
 }

@@ -1,59 +1,20 @@
-/** One credential's corner of the browser's storage: what is in it goes with the credential. */
+/** One credential's corner of the storage: what is in it goes with the credential. */
 
-import type { OutboxStorage } from "turnledger/outbox";
+import { ClosableStorage, namesIn, PREFIX, storageHere, type KeptStorage } from "./storage";
 
-/** The beginning of the name of everything that this page ever writes down. */
-export const PREFIX = "turnledger page:";
-
-/** What `localStorage` is of a storage. */
-export type KeptStorage = OutboxStorage;
-
-/** A frame may be denied its storage, and a private window its room: then all is forgotten with the page. */
-export class Memory implements KeptStorage {
-  readonly #values = new Map<string, string>();
-
-  get length(): number {
-    return this.#values.size;
-  }
-
-  key(place: number): string | null {
-    return [...this.#values.keys()][place] ?? null;
-  }
-
-  getItem(name: string): string | null {
-    return this.#values.get(name) ?? null;
-  }
-
-  setItem(name: string, value: string): void {
-    this.#values.set(name, value);
-  }
-
-  removeItem(name: string): void {
-    this.#values.delete(name);
-  }
-}
-
-/** The storage of this browser, or one that lasts as long as the page. */
-export function storageHere(): KeptStorage {
-  try {
-    const probe = `${PREFIX}probe`;
-    localStorage.setItem(probe, "1");
-    localStorage.removeItem(probe);
-    return localStorage;
-  } catch {
-    return new Memory();
-  }
-}
+export { Memory, PREFIX, storageHere, type KeptStorage } from "./storage";
 
 export class Realm {
   readonly name: string;
+  /** For what names its entries by itself: see `sender`. */
   readonly storage: KeptStorage;
   readonly #prefix: string;
+  readonly #closable: ClosableStorage;
 
-  /** `name`: `own`, or the name of a link. */
+  /** `name`: of the place and of the credential that was brought there. */
   constructor(name: string, storage: KeptStorage = storageHere()) {
     this.name = name;
-    this.storage = storage;
+    this.storage = this.#closable = new ClosableStorage(storage);
     this.#prefix = `${PREFIX}${name}:`;
   }
 
@@ -74,22 +35,56 @@ export class Realm {
 
   /** The names that are there, of those that begin so. */
   names(beginning = ""): string[] {
-    const all = Array.from({ length: this.storage.length }, (_, place) => this.storage.key(place) ?? "");
     const wanted = this.#prefix + beginning;
-    return all.filter((each) => each.startsWith(wanted)).map((each) => each.slice(this.#prefix.length));
+    const found = namesIn(this.storage).filter((each) => each.startsWith(wanted));
+    return found.map((each) => each.slice(this.#prefix.length));
   }
 
   /** Whose messages the outbox of this realm holds. */
   get sender(): string {
-    return `page ${this.name}`;
+    return senderOf(this.name);
   }
 
   /** Forget everything, unsent messages included. */
   wipe(): void {
-    const outbox = `turnledger:${encodeURIComponent(this.sender)}:`;
-    const all = Array.from({ length: this.storage.length }, (_, place) => this.storage.key(place) ?? "");
-    for (const each of all) {
-      if (each.startsWith(this.#prefix) || each.startsWith(outbox)) this.storage.removeItem(each);
+    for (const each of namesIn(this.storage)) {
+      if (each.startsWith(this.#prefix) || each.startsWith(outboxOf(this.name))) this.storage.removeItem(each);
     }
   }
+
+  /** Whoever still has it writes nothing any more: another credential may be at its place by now. */
+  close(): void {
+    this.#closable.close();
+  }
+
+  get isClosed(): boolean {
+    return this.#closable.isClosed;
+  }
+}
+
+/** The realm of a credential at a place. Each has a name of its own: what a tab writes down before it has heard that
+ * another credential is there is found by nobody. */
+export function realmName(place: string, mark: string): string {
+  return `${place}.${mark}`;
+}
+
+/** Whether this is the name of something that was written down at a place: in a realm, or for all of them. */
+export function isOfPlace(name: string, place: string): boolean {
+  return [`${PREFIX}${place}:`, `${PREFIX}${place}.`, outboxOf(place, "."), outboxOf(place)].some((each) =>
+    name.startsWith(each),
+  );
+}
+
+/** Whether this is the name of something in the realm of this name. */
+export function isOfRealm(name: string, realm: string): boolean {
+  return name.startsWith(`${PREFIX}${realm}:`) || name.startsWith(outboxOf(realm));
+}
+
+function senderOf(realm: string): string {
+  return `page ${realm}`;
+}
+
+/** How the names of unsent messages begin. */
+function outboxOf(realm: string, end = ":"): string {
+  return `turnledger:${encodeURIComponent(senderOf(realm))}${end}`;
 }

@@ -1,44 +1,74 @@
 /** Somebody who was let in: his client, his chats, and what is open. */
 
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
-import { Client, type Model, type Token } from "turnledger";
+import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
+import { Composing } from "../composing/composing";
 import { Live } from "../live/live";
 import { Notices } from "./notices";
 import { Place } from "./place";
 import type { Realm } from "./realm";
+import { VisitorsLive } from "./visitors-live";
+import type { ShownThread } from "../thread/shown-thread";
 import { Threads } from "../thread/threads";
 
-/** Who somebody is, and what he may do. */
+/** Who somebody is, and what he may do. `keeps`: whether the server keeps his chats. */
 export type Me = Partial<Token> & Pick<Token, "owner" | "scopes"> & { readonly keeps?: boolean };
+
+/** What only who let him in can do for him. */
+export interface Ways {
+  /** For what asks the server without the client. */
+  apiKey(): string;
+  signOut(): void;
+}
+
+const NO_WAYS: Ways = { apiKey: () => "", signOut: () => {} };
 
 export class Session {
   readonly client: Client;
   readonly realm: Realm;
   readonly me: Me;
   readonly outbox: Outbox;
-  readonly notices = new Notices();
-  readonly live: Live;
+  readonly ways: Ways;
+  readonly notices: Notices;
+  readonly live: Pick<Live, "begin" | "connection" | "listen" | "close">;
   readonly chats: ChatList;
   readonly place: Place;
   readonly threads: Threads;
+  readonly composing: Composing;
   readonly models: Signal<readonly Model[]> = signal([]);
+  readonly #areModelsKnown = signal(false);
   /** The model that new turns are asked of; null: not known yet, or there is none. */
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
 
-  /** `refused`: told when the server lets him in no more. */
-  constructor(client: Client, outbox: Outbox, realm: Realm, me: Me, refused: (problem: unknown) => void) {
+  /** `shutOut`: told when the server lets him in no more. */
+  constructor(
+    client: Client,
+    outbox: Outbox,
+    realm: Realm,
+    me: Me,
+    shutOut: (problem: unknown) => void,
+    ways: Ways = NO_WAYS,
+  ) {
     this.client = client;
     this.outbox = outbox;
     this.realm = realm;
     this.me = me;
+    this.ways = ways;
+    const refused = (problem: unknown): void => {
+      if (isShutOut(problem)) shutOut(problem);
+    };
+    this.notices = new Notices(refused);
     // By the credential, too: whoever has another one in this realm hears nothing of it.
-    this.live = new Live(client, `${realm.name} ${me.id ?? me.owner}`, refused);
+    const name = `${realm.name} ${me.id ?? me.owner}`;
+    this.live = me.chat == null ? new Live(client, name, refused) : new VisitorsLive(client, me.chat, refused);
     this.chats = new ChatList(this);
-    this.place = new Place(me.chat ?? null);
+    this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
+    this.place.isHeld = () => isHeld(this.threads.current.peek());
+    this.composing = new Composing(this);
     this.#chosen = signal(realm.get("model"));
     this.model = computed(() => {
       const names = this.models.value.map(({ id }) => id);
@@ -53,6 +83,16 @@ export class Session {
     return this.me.chat != null;
   }
 
+  /** Whether he came by a link, and chats as nobody else. */
+  get isGuest(): boolean {
+    return this.me.share != null && !this.isReader;
+  }
+
+  /** Whether his chats are kept; if not, all of them are in the memory of this page only. */
+  get keeps(): boolean {
+    return this.me.keeps !== false && new URLSearchParams(location.search).get("keep") !== "no";
+  }
+
   get mayRun(): boolean {
     return !this.isReader && this.#has("turns:run");
   }
@@ -61,12 +101,20 @@ export class Session {
     return !this.isReader && this.#has("chats:write");
   }
 
+  /** Whether a server has said which models there are, be it none. */
+  get areModelsKnown(): ReadonlySignal<boolean> {
+    return this.#areModelsKnown;
+  }
+
   choose(model: string): void {
     this.#chosen.value = model;
     this.realm.set("model", model);
   }
 
+  /** End everything that is under way. Whatever comes late is shown nowhere, and leaves nothing. */
   close(): void {
+    this.realm.close();
+    this.composing.close();
     this.threads.close();
     this.place.close();
     this.chats.close();
@@ -80,8 +128,22 @@ export class Session {
   async #askModels(): Promise<void> {
     try {
       this.models.value = await this.client.models();
+      this.#areModelsKnown.value = true;
     } catch (problem) {
-      this.notices.problem(problem);
+      this.notices.problem(problem, { action: { label: "Try again", run: () => void this.#askModels() } });
     }
   }
+}
+
+/** Whether a token is good for nothing any more. */
+export function isShutOut(problem: unknown): boolean {
+  if (!(problem instanceof TurnledgerError)) return false;
+  // Within a stream there is no status, but the word is the same.
+  return problem.status === 401 || /^(token_revoked|token_expired|invalid_token|missing_token)$/.test(problem.code);
+}
+
+/** Whether something was said that would be lost by leaving it. */
+function isHeld(thread: (Pick<ShownThread, "turns" | "running"> & { isKept?: boolean }) | null): boolean {
+  if (!thread || thread.isKept !== false) return false;
+  return thread.turns.peek().length > 0 || thread.running.peek().length > 0;
 }

@@ -1,14 +1,24 @@
-/** Short messages at the edge of the page. */
+/** Short messages at the edge of the page, and the one place where it speaks to those who do not see it. */
 
 import { useEffect } from "preact/hooks";
 import type { Notice, Notices } from "../session/notices";
+import { CloseIcon, WarningIcon } from "./icons";
 
 export function NoticesView({ notices }: { notices: Notices }) {
   return (
-    <div class="notices" role="status" aria-live="polite">
+    <section class="notices" aria-label="Notices">
       {notices.shown.value.map((notice) => (
         <NoticeView key={notice.number} notice={notice} close={() => notices.remove(notice.number)} />
       ))}
+    </section>
+  );
+}
+
+/** The page has one of these: several that speak at once interrupt one another. */
+export function StatusView({ notices }: { notices: Notices }) {
+  return (
+    <div class="visually-hidden" role="status">
+      {notices.spoken}
     </div>
   );
 }
@@ -22,10 +32,14 @@ function NoticeView({ notice, close }: { notice: Notice; close: () => void }) {
   const { action } = notice;
   return (
     <div class={`notice ${notice.kind}`}>
-      <span dir="auto">{notice.text}</span>
+      {notice.kind === "problem" && <WarningIcon />}
+      <span class="notice-words" dir="auto">
+        {notice.text}
+      </span>
       {action && (
         <button
           type="button"
+          class="button small"
           onClick={() => {
             close();
             action.run();
@@ -34,8 +48,8 @@ function NoticeView({ notice, close }: { notice: Notice; close: () => void }) {
           {action.label}
         </button>
       )}
-      <button type="button" class="quiet" aria-label="Close" onClick={close}>
-        ×
+      <button type="button" class="quiet-button icon-only small" aria-label="Close" title="Close" onClick={close}>
+        <CloseIcon size={16} />
       </button>
     </div>
   );

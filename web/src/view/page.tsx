@@ -1,44 +1,23 @@
-/** The frame of the page: who is not let in sees why, who is sees his chats. */
+/** The page: who is not let in sees what to do about it, who is sees his chats. */
 
-import { useEffect } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import type { Arriving } from "../session/arriving";
-import type { Session } from "../session/session";
-import { ComposerView } from "./composer/composer";
-import { NoticesView } from "./notices";
-import { SidebarView } from "./sidebar/sidebar";
-import { ThreadView } from "./thread/thread";
+import { asked } from "./asked";
+import { Boundary } from "./boundary";
+import { FrameView } from "./frame";
+import { ArrivalView } from "./sign-in";
+import { Theme } from "./theme";
 
 export function PageView({ arriving }: { arriving: Arriving }) {
   const arrival = arriving.arrival.value;
-  switch (arrival.kind) {
-    case "arriving":
-      return <main class="arriving" aria-busy="true" />;
-    case "in":
-      return <ChatsView session={arrival.session} />;
-    default:
-      return (
-        <main class="refused">
-          <h1>Turnledger</h1>
-          <p role="alert">{arrival.why}</p>
-        </main>
-      );
-  }
-}
-
-function ChatsView({ session }: { session: Session }) {
-  useEffect(() => {
-    // The most recent chat is opened once, at the start, and only where the address names none.
-    void session.chats.start();
-  }, [session]);
-  const thread = session.threads.current.value;
+  const session = arrival.kind === "in" ? arrival.session : null;
+  // Known before the server has said who somebody is: whoever likes it dark is not blinded meanwhile.
+  const theme = useMemo(() => new Theme(session?.realm ?? arriving.realm, asked().theme), [session]);
+  if (arrival.kind !== "in") return <ArrivalView arriving={arriving} arrival={arrival} />;
   return (
-    <div class="page">
-      <SidebarView session={session} />
-      <main class="chat" aria-label="Chat">
-        {thread && <ThreadView session={session} thread={thread} />}
-        {thread && session.mayRun && <ComposerView session={session} thread={thread} />}
-      </main>
-      <NoticesView notices={session.notices} />
-    </div>
+    <Boundary what="This page">
+      {/* Another credential is another page: nothing that a view remembers is shown on. */}
+      <FrameView key={arrival.session.realm.name} session={arrival.session} theme={theme} />
+    </Boundary>
   );
 }

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from turnledger.engine.asking import LONGEST, TEXT_LENGTH
+from turnledger.engine.asking import LONGEST, TEXT_LENGTH, scope_in
 from turnledger.errors import TokenNotFound
 from turnledger.model.ids import ConversationId, ShareId, TokenId
 from turnledger.model.token import Token, TokenScope
@@ -101,7 +101,12 @@ TOKEN: Schema = an_object(_SHOWN)
 MADE: Schema = an_object({**_SHOWN, "token": {**TEXT, "description": "Its text: the secret."}})
 TOKENS: Schema = an_object({"data": a_list(TOKEN)})
 OWN: Schema = an_object(
-    {"id": or_null(id_of(TokenId)), "owner": TEXT, "scopes": _MAY_DO},
+    {
+        "id": or_null(id_of(TokenId)),
+        "owner": TEXT,
+        "scopes": _MAY_DO,
+        "keeps": {"type": "boolean", "description": "Whether the server keeps chats of his scope."},
+    },
     optional={name: schema for name, schema in _SHOWN.items() if name not in ("id", "owner", "scopes")},
 )
 
@@ -147,12 +152,13 @@ class TokenRoutes:
         return Response(encode({"data": [token_shown(each) for each in found]}), media_type=_JSON)
 
     async def own(self, request: Request) -> Response:
-        """Tell who asks, and what he may do."""
+        """Tell who asks, what he may do, and whether what he says is kept."""
         who: Principal = request.state.principal
+        keeps = self._service.keeping.keeps(scope_in(request.query_params.get("scope", ""), who.within))
         known = token_shown(who.token) if who.token else {"id": None, "scopes": sorted(who.scopes)}
         # Whose chat somebody reads by a link is not told him: it may be an address.
         owner = "" if who.is_reader else who.owner
-        return Response(encode({**known, "owner": owner}), media_type=_JSON)
+        return Response(encode({**known, "owner": owner, "keeps": keeps}), media_type=_JSON)
 
     async def revoke(self, request: Request) -> Response:
         """Revoke a token, and all that were made with it. Anybody may give up his own."""
@@ -228,8 +234,9 @@ def endpoints(service: Service) -> list[Endpoint]:
             path="/api/tokens/self",
             answer=routes.own,
             is_for_readers=True,
-            summary="Who asks, and what he may do.",
+            summary="Who asks, what he may do, and whether his chats are kept.",
             tag="tokens",
+            query={"scope": Parameter("Whether those of this scope are; of his token's by default.", SCOPE)},
             content={200: {_JSON: OWN}},
             answers={200: "The token that it is asked with; without one, `id` is null."},
         ),

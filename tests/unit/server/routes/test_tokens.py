@@ -16,7 +16,7 @@ from turnledger.model.token_text import digest_of, is_token_text
 from turnledger.runners.demo import DemoModel
 from turnledger.server.app import App, make_app
 from turnledger.server.models import Found, Models
-from turnledger.server.settings import Settings
+from turnledger.server.settings import ChatSettings, ScopeSettings, Settings
 
 ALL = [str(each) for each in TokenScope]
 
@@ -150,6 +150,25 @@ async def test_without_any_token_one_is_told_who_he_is_and_makes_none() -> None:
         assert (await here.say(None)).status == 200
         await here.admin()
         assert ((await here.say(None)).status, (await here.say(None)).code) == (401, "missing_token")
+
+
+async def test_one_is_told_whether_his_chats_are_kept() -> None:
+    chats = ChatSettings(keep=False, scopes={"shop": ScopeSettings(keep=True)})
+    async with place(Settings(chats=chats)) as here:
+
+        async def keeps(text: str | None, query: bytes = b"") -> object:
+            headers = [HOST] if text is None else [HOST, (b"authorization", b"Bearer " + text.encode())]
+            return (await ask(here.app, "/api/tokens/self", headers=headers, query=query)).json["keeps"]
+
+        assert [await keeps(None), await keeps(None, b"scope=shop")] == [False, True]
+        wide, narrow = await here.admin(), await here.admin(chat_scope="shop")
+        assert [await keeps(wide), await keeps(wide, b"scope=shop"), await keeps(narrow)] == [
+            False,
+            True,
+            True,
+        ]
+    async with place() as here:
+        assert (await here.ask("GET", "/api/tokens/self", None)).json["keeps"] is True
 
 
 async def test_a_chat_scope_keeps_equal_names_apart() -> None:

@@ -4,9 +4,10 @@ import { textOf, wordsOf, type Turn } from "turnledger";
 import { wordsOfProblem } from "../../session/notices";
 import type { Session } from "../../session/session";
 import type { Running } from "../../thread/running";
-import type { Thread } from "../../thread/thread";
+import type { ShownThread } from "../../thread/shown-thread";
+import { MarkdownView } from "../markdown/markdown";
 
-export function ThreadView({ thread }: { session: Session; thread: Thread }) {
+export function ThreadView({ thread }: { session: Session; thread: ShownThread }) {
   const problem = thread.problem.value;
   const failed = thread.failed.value;
   return (
@@ -34,8 +35,8 @@ function TurnView({ turn }: { turn: Turn }) {
       <div class="message user" dir="auto">
         {turn.input.map(wordsOf).join("\n")}
       </div>
-      <div class="message assistant" dir="auto">
-        {textOf(turn.output)}
+      <div class="message assistant">
+        <MarkdownView text={textOf(turn.output)} />
       </div>
     </article>
   );
@@ -47,9 +48,9 @@ function RunningView({ running }: { running: Running }) {
       <div class="message user" dir="auto">
         {running.input.value.map(wordsOf).join("\n")}
       </div>
-      <div class="message assistant" dir="auto">
-        {textOf(running.items.value)}
-        {running.text}
+      <div class="message assistant">
+        <MarkdownView text={textOf(running.items.value)} />
+        <MarkdownView text={running.text} isGrowing />
       </div>
     </article>
   );

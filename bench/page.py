@@ -1,0 +1,290 @@
+"""What the chat page costs in a real browser: `python -m bench.page [--rounds N]`.
+
+It needs the built page (`make page`) and Chromium (`CHROMIUM` names another than the one on the path). A
+server with one chat of 10,000 turns, one of 10 and one of 200 runs beside a model that sends 1,000 pieces of
+Markdown. The page is opened in fresh profiles; the long chat and the short one are opened in turns; and the
+1,000 pieces are streamed into the thread of 200 while the browser itself notes how long its frames take.
+Frames are also noted in an empty page while the same answer is read by a program: that is what the machine
+does by itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+from urllib.request import Request, urlopen
+
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from bench.http.__main__ import started
+from turnledger import Ledger
+
+LONG, SHORT, THREAD = 10_000, 10, 200
+CHUNKS, PAUSE = 1_000, 0.005
+"""Pieces of the streamed answer, and seconds between them."""
+MOST_INTERACTIVE, MOST_FRAME, MOST_RATIO = 300.0, 50.0, 1.5
+ANSWER = """\
+Here is what I found, with **some** emphasis, a [link](https://example.com) and `code`:
+
+1. the first thing, which takes a line of its own
+2. the second one
+
+```python
+def answer(question: str) -> str:
+    return f"{question} is a good question"
+```
+
+| name | value |
+|---|---|
+| one | 1 |
+
+"""
+READY = """
+(() => {
+  const look = () => {
+    const line = document.querySelector("textarea");
+    const isShown = document.querySelector("[data-turn]") !== null;
+    if (line && !line.disabled && isShown) window.readyAt = performance.now();
+    else requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+})();
+"""
+WHEN_READY = """
+() => new Promise((resolve) => {
+  const look = () => {
+    const [painted] = performance.getEntriesByName("first-contentful-paint");
+    if (painted && window.readyAt !== undefined) resolve([painted.startTime, window.readyAt]);
+    else setTimeout(look, 10);
+  };
+  look();
+})
+"""
+WHEN_MORE = """
+(count) => new Promise((resolve) => {
+  const isThere = () => document.querySelectorAll("[data-turn]").length > count;
+  const look = () => (isThere() ? resolve() : setTimeout(look, 50));
+  look();
+})
+"""
+FRAMES = """
+() => {
+  window.frames_ = { longest: 0, over: 0, count: 0, tasks: [] };
+  let last = performance.now();
+  const next = (now) => {
+    const took = now - last;
+    last = now;
+    window.frames_.count += 1;
+    window.frames_.longest = Math.max(window.frames_.longest, took);
+    if (took > 50) window.frames_.over += 1;
+    if (window.frames_.isOn !== false) requestAnimationFrame(next);
+  };
+  requestAnimationFrame(next);
+  new PerformanceObserver((list) => {
+    for (const each of list.getEntries()) window.frames_.tasks.push(each.duration);
+  }).observe({ type: "long-animation-frame", buffered: false });
+}
+"""
+OPENED = """
+([id, text]) => new Promise((resolve) => {
+  const started = performance.now();
+  const isThere = () => {
+    const turns = document.querySelectorAll("[data-turn]");
+    return turns.length > 0 && turns[turns.length - 1].textContent.includes(text);
+  };
+  const look = () => {
+    if (isThere()) resolve(performance.now() - started);
+    else requestAnimationFrame(look);
+  };
+  location.hash = id;
+  requestAnimationFrame(look);
+})
+"""
+
+
+class Frames(NamedTuple):
+    """How long the frames of a while took, in milliseconds."""
+
+    count: int
+    longest: float
+    over: int
+    """How many took more than 50."""
+    busy: list[float]
+    """Of those that the page itself was busy for longer than that, how long."""
+
+
+def pieces() -> list[bytes]:
+    """The answer, as the chunks of a chat completion."""
+    text = ANSWER * (1 + CHUNKS * 6 // len(ANSWER))
+    deltas = [text[place * 6 : place * 6 + 6] for place in range(CHUNKS)]
+    chunks: list[dict[str, Any]] = [{"index": 0, "delta": {"content": delta}} for delta in deltas]
+    chunks.append({"index": 0, "delta": {}, "finish_reason": "stop"})
+    told = [
+        json.dumps({"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [each]})
+        for each in chunks
+    ]
+    return [f"data: {each}\n\n".encode() for each in (*told, "[DONE]")]
+
+
+@contextmanager
+def model() -> Iterator[str]:
+    """A model that says the same each time, piece by piece, in a thread of its own."""
+    loop, said = asyncio.new_event_loop(), pieces()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if head.startswith(b"post"):
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n")
+            for piece in said:
+                writer.write(piece)
+                await asyncio.sleep(PAUSE)
+        writer.close()
+
+    server = loop.run_until_complete(asyncio.start_server(answer, "127.0.0.1", 0))
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+
+
+async def fill(store: str) -> dict[int, str]:
+    """Make the chats, by how many turns they have."""
+    ledger = await Ledger.open(store)
+    made = {}
+    for length in (LONG, SHORT, THREAD):
+        chat = await ledger.conversation(owner="local", title=f"{length} turns")
+        for number in range(length):
+            async with chat.turn(f"Question {number + 1} of {length}") as turn:
+                turn.emit(ANSWER)
+        made[length] = str(chat.id)
+    await ledger.close()
+    return made
+
+
+def interactive(browser: Browser, url: str, chat: str) -> tuple[float, float]:
+    """Milliseconds until a fresh profile saw something, and until it could write behind the last turn."""
+    context = browser.new_context()
+    context.add_init_script(READY)
+    page = context.new_page()
+    page.goto(f"{url}/#{chat}")
+    painted, ready = page.evaluate(WHEN_READY)
+    context.close()
+    return painted, ready
+
+
+def opening(page: Page, url: str, chats: dict[int, str], rounds: int) -> tuple[float, float]:
+    """Milliseconds until the end of the long chat is shown, and of the short one, in turns. The page is
+    loaded anew before each, so that nothing is remembered."""
+    took: dict[int, list[float]] = {LONG: [], SHORT: []}
+    for _ in range(rounds):
+        for length, times in took.items():
+            page.goto("about:blank")
+            page.goto(f"{url}/#new")
+            page.wait_for_selector("textarea:enabled")
+            times.append(page.evaluate(OPENED, [chats[length], f"Question {length} of {length}"]))
+    return median(took[LONG]), median(took[SHORT])
+
+
+def frames_of(page: Page) -> Frames:
+    page.evaluate("window.frames_.isOn = false")
+    told = page.evaluate("window.frames_")
+    return Frames(told["count"], told["longest"], told["over"], told["tasks"])
+
+
+def streamed(page: Page, url: str, chat: str) -> Frames:
+    """The frames of the page while the answer comes."""
+    page.goto(f"{url}/#{chat}")
+    page.wait_for_selector("[data-turn]")
+    while page.locator("[data-turn]").count() < THREAD and page.evaluate(
+        "() => { const t = document.querySelector('[data-turn]'); t.scrollIntoView(); return true; }"
+    ):
+        page.wait_for_timeout(100)
+    page.locator("textarea").first.fill("Tell me everything")
+    count = page.locator("[data-turn]").count()
+    page.evaluate(FRAMES)
+    page.keyboard.press("Enter")
+    page.evaluate(WHEN_MORE, count)
+    return frames_of(page)
+
+
+def empty(page: Page, url: str) -> Frames:
+    """The frames of an empty page while a program reads the same answer."""
+    page.goto("about:blank")
+    page.evaluate(FRAMES)
+    done = threading.Event()
+
+    def read() -> None:
+        body = json.dumps({"model": "m", "input": "Tell me everything", "stream": True}).encode()
+        asked = Request(f"{url}/api/turns", body, {"content-type": "application/json"})
+        with urlopen(asked) as answer:
+            while answer.read1(65536):
+                pass
+        done.set()
+
+    threading.Thread(target=read, daemon=True).start()
+    while not done.is_set():
+        page.wait_for_timeout(50)
+    return frames_of(page)
+
+
+def show(name: str, value: float, most: float | None = None) -> None:
+    verdict = "" if most is None else f"{most:8g}  {'holds' if value <= most else 'MISSED'}"
+    print(f"{name:66} {value:9.2f} {verdict}")
+
+
+def measure(browser: Browser, url: str, chats: dict[int, str], rounds: int) -> None:
+    interactive(browser, url, chats[SHORT])
+    opened = [interactive(browser, url, chats[SHORT]) for _ in range(rounds)]
+    show("ms from navigation to first paint, p50", median(painted for painted, _ in opened))
+    show(
+        "ms from first paint to interactive, p50",
+        median(max(0, ready - painted) for painted, ready in opened),
+        MOST_INTERACTIVE,
+    )
+    show("ms from navigation to interactive, p50", median(ready for _, ready in opened))
+    page = browser.new_page()
+    long, short = opening(page, url, chats, rounds)
+    show(f"ms to open {SHORT} turns, p50", short)
+    show(f"opening {LONG:,} turns, p50, of {SHORT}", long / short, MOST_RATIO)
+    floor = empty(page, url)
+    show("longest frame of an empty page meanwhile, ms", floor.longest)
+    frames = streamed(page, url, chats[THREAD])
+    show(f"frames while {CHUNKS:,} chunks come into {THREAD} turns", frames.count)
+    show("longest of them, ms", frames.longest, MOST_FRAME)
+    show("those over 50 ms", frames.over, 0)
+    show("those over 50 ms that the page itself was busy for", len(frames.busy), 0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=11)
+    rounds = parser.parse_args().rounds
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium")
+    with tempfile.TemporaryDirectory() as folder, model() as upstream, sync_playwright() as driver:
+        config, store = Path(folder) / "turnledger.toml", f"sqlite:///{folder}/chats.db"
+        config.write_text(f'[models.m]\nupstream = "{upstream}"\n')
+        filled: dict[int, str] = {}
+        filling = threading.Thread(target=lambda: filled.update(asyncio.run(fill(store))))
+        filling.start()
+        filling.join()
+        run = "from turnledger.cli import main; main()"
+        command = ("-c", run, "serve", "--port", "0", "--store", store, "--config", str(config))
+        with started(*command, "--log-level", "warning") as server:
+            browser = driver.chromium.launch(executable_path=chromium, chromium_sandbox=False)
+            measure(browser, f"http://127.0.0.1:{server.port}", filled, rounds)
+            browser.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+/** A block of code: its language, a button that copies it, and the code itself, that may grow. */
+
+import { copyButton } from "./copying";
+import { button, element } from "./element";
+import { seenCode } from "./harmless";
+import { highlightedAs, shownAs } from "./languages";
+import { marksOf, type Marks } from "./highlighting";
+
+/** Longer code is not highlighted. */
+const LONGEST_HIGHLIGHTED = 20_000;
+/** Of longer code only so much is shown unless somebody wants all of it. */
+const LONGEST_SHOWN = 50_000;
+/** So much is laid out as one: what grows at the end must not cost what stands before it. */
+const PART = 4_000;
+/** A block that grows is highlighted so often, in milliseconds. */
+const RHYTHM = 300;
+
+export class CodeBlock {
+  readonly element: HTMLElement;
+  readonly #code = element("code");
+  readonly #all: HTMLButtonElement;
+  readonly #language: string;
+  /** As it was written, and as it is shown. */
+  #text = "";
+  #shown = "";
+  #isWhole = false;
+  #isOpen = false;
+  #asked: string | null = null;
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  constructor(text: string, language: string, isOpen = false) {
+    this.#language = language;
+    const label = shownAs(language);
+    const pre = element("pre", { tabindex: "0", role: "group", "aria-label": language === "" ? "Code" : `${label} code` }, this.#code);
+    const name = element("span", { class: "code-language" }, seenCode(label));
+    const head = element("div", { class: "code-head" }, name, this.#wrapping(pre), copyButton(() => this.#text, () => this.#code));
+    this.#all = button("show-all", "", () => this.#showAll());
+    this.element = element("div", { class: "code-block", dir: "ltr" }, head, pre, this.#all);
+    this.show(text, isOpen);
+  }
+
+  get language(): string {
+    return this.#language;
+  }
+
+  /** Show this text; what of it is shown already is left as it is. */
+  show(text: string, isOpen: boolean): void {
+    if (text === this.#text && isOpen === this.#isOpen && this.#code.firstChild) return;
+    this.#isOpen = isOpen;
+    this.#text = text;
+    const limit = this.#isWhole ? Infinity : LONGEST_SHOWN;
+    this.#all.hidden = text.length <= limit;
+    if (text.length > limit) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
+    this.#write(seenCode(text.slice(0, limit)));
+    this.#highlight();
+  }
+
+  #showAll(): void {
+    this.#isWhole = true;
+    this.#all.hidden = true;
+    this.#write(seenCode(this.#text));
+    this.#code.parentElement?.focus();
+  }
+
+  #write(shown: string): void {
+    const kept = shown.startsWith(this.#shown) ? this.#shown.length : 0;
+    if (kept === 0) this.#code.replaceChildren();
+    this.#shown = shown;
+    this.#append(shown.slice(kept));
+  }
+
+  /** Write more text behind what is there, in parts that end with a line. */
+  #append(text: string): void {
+    let rest = text;
+    while (rest !== "") {
+      let part = this.#code.lastElementChild;
+      const length = part?.textContent?.length ?? 0;
+      if (part === null || (length >= PART && part.textContent?.endsWith("\n"))) {
+        part = this.#code.appendChild(element("span", { class: "code-part" }));
+      }
+      const end = rest.indexOf("\n", Math.max(0, PART - (part.textContent?.length ?? 0) - 1)) + 1;
+      const now = end === 0 ? rest : rest.slice(0, end);
+      rest = rest.slice(now.length);
+      const last = part.lastChild;
+      if (last instanceof Text) last.appendData(now);
+      else part.append(now);
+    }
+  }
+
+  #wrapping(pre: HTMLElement): HTMLElement {
+    const wrap = button("code-button", "Wrap", (pressed) => {
+      const isWrapped = pre.classList.toggle("wrapped");
+      pressed.setAttribute("aria-pressed", String(isWrapped));
+    });
+    wrap.setAttribute("aria-pressed", "false");
+    return wrap;
+  }
+
+  /** Ask for colours: at once where it has ended, from time to time where it grows. */
+  #highlight(): void {
+    const name = highlightedAs(this.#language);
+    if (name === null || this.#shown.length > LONGEST_HIGHLIGHTED || this.#shown === this.#asked) return;
+    if (this.#isOpen && this.#timer !== undefined) return;
+    if (!this.#isOpen) clearTimeout(this.#timer);
+    const text = this.#shown;
+    this.#asked = text;
+    void marksOf(text, name).then((marks) => {
+      if (marks !== null && this.#shown.startsWith(text)) this.#mark(marks);
+    });
+    if (!this.#isOpen) return;
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined;
+      this.#highlight();
+    }, RHYTHM);
+  }
+
+  /** Colour the code; what has its colours already is left as it is. */
+  #mark(marks: Marks): void {
+    const shown = this.#shown;
+    const parts = [...this.#code.children];
+    let at = 0;
+    let index = 0;
+    let used = 0;
+    for (const part of parts) {
+      const end = at + (part.textContent?.length ?? 0);
+      const nodes: (Node | string)[] = [];
+      while (at < end) {
+        const mark = marks[index];
+        const left = mark === undefined ? end - at : mark.length - used;
+        const length = Math.min(left, end - at);
+        const text = shown.slice(at, at + length);
+        nodes.push(mark?.kind ? element("span", { class: mark.kind }, text) : text);
+        at += length;
+        used += length;
+        if (mark !== undefined && used >= mark.length) {
+          index += 1;
+          used = 0;
+        }
+      }
+      replaceFrom(part, nodes);
+    }
+  }
+}
+
+/** Put nodes into a part, but leave those at its start that are the same. */
+function replaceFrom(part: Element, nodes: readonly (Node | string)[]): void {
+  let kept = 0;
+  for (const old of [...part.childNodes]) {
+    const next = nodes[kept];
+    const isSame = typeof next === "string" ? old instanceof Text && old.data === next : (next?.isEqualNode(old) ?? false);
+    if (!isSame) break;
+    kept += 1;
+  }
+  while (part.childNodes.length > kept) part.lastChild?.remove();
+  part.append(...nodes.slice(kept));
+}

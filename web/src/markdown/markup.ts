@@ -1,0 +1,110 @@
+/** Markdown to HTML. What comes out is not to be trusted: it has to be sanitised. */
+
+import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type Tokens } from "marked";
+
+/** Where names in brackets lead to. The first who defines one is right. */
+export type Definitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
+
+/** The headings of the page itself are above those of any text. */
+const HIGHEST = 3;
+const LINE_BREAK = /^<br *\/?>/i;
+
+class TextTokenizer extends Tokenizer {
+  /** HTML is shown as it was written. */
+  override html(): undefined {
+    return undefined;
+  }
+
+  /** Models break lines in tables like this, for want of any other way. */
+  override tag(source: string): Tokens.Tag | undefined {
+    const found = LINE_BREAK.exec(source);
+    return found ? ({ type: "br", raw: found[0] } as unknown as Tokens.Tag) : undefined;
+  }
+
+  /** A title may hold an empty line for marked; then the end of a part would not be one. */
+  override def(source: string): Tokens.Def | undefined {
+    const end = /\n[ \t]*\n/.exec(source);
+    return super.def(end ? source.slice(0, end.index + 1) : source);
+  }
+}
+
+class TextRenderer extends Renderer {
+  override heading({ tokens, depth }: Tokens.Heading): string {
+    const level = Math.min(6, depth + HIGHEST - 1);
+    return `<h${level}>${this.parser.parseInline(tokens)}</h${level}>`;
+  }
+
+  override code({ text, lang }: Tokens.Code): string {
+    const language = /^[\w+#.-]{1,40}/.exec(lang ?? "")?.[0].toLowerCase();
+    const named = language === undefined ? "" : ` data-language="${escaped(language)}"`;
+    return `<pre${named}>${escaped(text.replace(/\n$/, ""))}</pre>`;
+  }
+
+  override codespan({ text }: Tokens.Codespan): string {
+    return `<code>${escaped(text)}</code>`;
+  }
+
+  override html({ text }: Tokens.HTML | Tokens.Tag): string {
+    return escaped(text);
+  }
+
+  override checkbox({ checked }: Tokens.Checkbox): string {
+    return `<span data-task="${checked ? "done" : "open"}"></span>`;
+  }
+
+  override tablecell(cell: Tokens.TableCell): string {
+    const kind = cell.header ? `th scope="col"` : "td";
+    const side = cell.align ? ` align="${cell.align}"` : "";
+    return `<${kind}${side}>${this.parser.parseInline(cell.tokens)}</${cell.header ? "th" : "td"}>`;
+  }
+
+  override link(link: Tokens.Link): string {
+    const { href, title, tokens } = link;
+    const isBare = "autolink" in link && link.autolink === true;
+    const address = isBare ? escaped(href) : resolvable(href);
+    const words = isBare ? escaped(link.text) : this.parser.parseInline(tokens);
+    return `<a href="${address}"${titled(title)}>${words}</a>`;
+  }
+
+  /** No image: what is shown of it is decided later, and nothing is loaded meanwhile. */
+  override image({ href, title, text }: Tokens.Image): string {
+    return `<span data-picture="${resolvable(href)}" data-alt="${resolvable(text)}"${titled(title)}></span>`;
+  }
+}
+
+const OPTIONS: MarkedOptions = { gfm: true, breaks: true, tokenizer: new TextTokenizer(), renderer: new TextRenderer() };
+
+/** The HTML of each block of some Markdown that stands for itself, but for what is defined elsewhere. */
+export function blockMarkups(source: string, definitions: Definitions): readonly string[] {
+  const lexer = new Lexer(OPTIONS);
+  const { links } = lexer.tokens;
+  for (const [name, { href, title }] of definitions) links[name] = { href, title };
+  const blocks = lexer.lex(source).map((token) => Parser.parse([token], OPTIONS));
+  return blocks.filter((html) => html.trim() !== "");
+}
+
+/** What is defined in some Markdown, by name. */
+export function defined(source: string): Definitions {
+  if (!source.includes("]:")) return new Map();
+  const lexer = new Lexer(OPTIONS);
+  lexer.blockTokens(source, lexer.tokens);
+  return new Map(Object.entries(lexer.tokens.links) as [string, { href: string; title: string }][]);
+}
+
+function titled(title: string | null | undefined): string {
+  return title ? ` title="${resolvable(title)}"` : "";
+}
+
+/** As it stands. */
+function escaped(text: string): string {
+  return text.replace(/[&<>"']/g, reference);
+}
+
+/** As it stands, but for entities: these are resolved where the HTML is read. */
+function resolvable(text: string): string {
+  return text.replace(/[<>"']|&(?!#\d{1,7};|#[xX][\da-fA-F]{1,6};|\w+;)/g, reference);
+}
+
+function reference(letter: string): string {
+  return `&#${letter.charCodeAt(0)};`;
+}

@@ -1,0 +1,225 @@
+/** Text that grows, cut line by line into parts that stand for themselves.
+ *
+ * Where a part ends depends on nothing but the complete lines up to there. So it never changes any more, however the
+ * text goes on, and what a growing text costs is what its last part costs. All that Markdown lets reach across such
+ * an end are definitions of links, which `definitions` are for.
+ */
+
+export type Segment =
+  /** Markdown. */
+  | { readonly kind: "prose"; readonly source: string }
+  /** A fenced block. `isOpen`: its end has not come. */
+  | { readonly kind: "code"; readonly source: string; readonly text: string; readonly language: string; readonly isOpen: boolean }
+  /** An image that is in the text itself; `address` is null while it is on its way. */
+  | { readonly kind: "picture"; readonly source: string; readonly alt: string; readonly address: string | null }
+  /** What is too long, too deep or too twisted to be taken for Markdown. */
+  | { readonly kind: "plain"; readonly source: string };
+
+/** Longer lines are no Markdown that anybody wrote. */
+const LONGEST_LINE = 20_000;
+/** A paragraph or a table that is longer is cut. */
+const LONGEST_PROSE = 60_000;
+/** A list that is longer goes on as another one, so that what grows stays short. */
+const LONG_LIST = 6_000;
+/** Deeper quotations and lists are shown as they were written. */
+const DEEPEST = 20;
+const DEEPEST_INDENT = 60;
+/** How often emphasis may start or end in a paragraph; to look for all their ends takes the square of it. */
+const MOST_EMPHASES = 600;
+const MOST_EMPHASES_OF_TABLE = 2_000;
+
+const FENCE = /^(`{3,}(?=[^`]*$)|~{3,})[ \t]*([^\n]*)/;
+const MARKER = /^[ \t]*(?:[-+*]|\d{1,9}[.)])(?:[ \t]|$)/;
+const HEADING = /^#{1,6}(?:[ \t]|$)/;
+const RULE = /^[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
+const NESTING = /^(?:[ \t]*(?:>|[-+*](?=[ \t]|$)|\d{1,9}[.)](?=[ \t]|$)))+/;
+const EMPHASIS = /\*+|~+|(?<!\w)_+|_+(?!\w)/g;
+const BULLET = /^ {0,3}[-+*][ \t]/;
+const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*\|[ \t|:-]*$/;
+const PICTURE = /^!\[([^\]\n]{0,1000})\]\((data:image\/[a-z+.-]{1,20};base64,[A-Za-z0-9+/]+={0,2})\)[ \t]*$/;
+const PICTURE_START = /^!\[([^\]\n]{0,1000})\]\(data:image\/[a-z+.-]{1,20};base64,[A-Za-z0-9+/]*={0,2}\)?[ \t]*$/;
+
+interface Fence {
+  readonly mark: string;
+  readonly language: string;
+  /** Where its code starts. */
+  readonly from: number;
+}
+
+export class Segments {
+  #text = "";
+  /** Whether the last character that came was the first half of an end of a line. */
+  #endsInReturn = false;
+  /** Where the part starts that is not settled. */
+  #start = 0;
+  /** Up to where lines are complete and looked at. */
+  #scanned = 0;
+  #fence: Fence | null = null;
+  #settled: Segment[] = [];
+  // Of the prose since #start:
+  #isAfterBlank = false;
+  #holdsList = false;
+  #isPlain = false;
+  #emphases = 0;
+  #isTable = false;
+
+  /** Take what has come, and return the parts that are settled by it. */
+  take(added: string): readonly Segment[] {
+    this.#text += this.#straight(added);
+    for (;;) {
+      const end = this.#text.indexOf("\n", this.#scanned);
+      if (end < 0) break;
+      this.#line(this.#scanned, end);
+      this.#scanned = end + 1;
+    }
+    return this.#taken();
+  }
+
+  /** What is not settled, as it would be if nothing came any more. */
+  get rest(): readonly Segment[] {
+    const line = this.#text.slice(this.#scanned);
+    if (this.#fence) {
+      const isEnd = isEndOf(this.#fence, line);
+      return [this.#code(this.#fence, isEnd ? this.#scanned : this.#text.length, !isEnd)];
+    }
+    const picture = PICTURE_START.exec(line);
+    if (picture) {
+      const address = PICTURE.exec(line)?.[2] ?? null;
+      return [...this.#prose(this.#scanned), { kind: "picture", source: line, alt: picture[1] as string, address }];
+    }
+    if (line.length > LONGEST_LINE) return [...this.#prose(this.#scanned), { kind: "plain", source: line }];
+    const opening = line.length < 100 ? FENCE.exec(line) : null;
+    if (opening) return [...this.#prose(this.#scanned), this.#code(this.#opened(opening, this.#text.length), this.#text.length, true)];
+    return this.#prose(this.#text.length, isTwisted(line) || this.#emphases + emphasesOf(line) > this.#mostEmphases);
+  }
+
+  /** Ends of lines are one character, wherever the text was cut. */
+  #straight(added: string): string {
+    if (added === "") return added;
+    const whole = this.#endsInReturn && added.startsWith("\n") ? added.slice(1) : added;
+    this.#endsInReturn = added.endsWith("\r");
+    return whole.includes("\r") || whole.includes("\0") ? whole.replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd") : whole;
+  }
+
+  #taken(): readonly Segment[] {
+    const settled = this.#settled;
+    this.#settled = [];
+    // What is settled need not be carried on: each piece that comes would copy all that came before it.
+    this.#text = this.#text.slice(this.#start);
+    this.#scanned -= this.#start;
+    if (this.#fence) this.#fence = { ...this.#fence, from: this.#fence.from - this.#start };
+    this.#start = 0;
+    return settled;
+  }
+
+  #line(from: number, to: number): void {
+    const line = this.#text.slice(from, to);
+    if (this.#fence) return this.#lineOfCode(this.#fence, line, to);
+    if (line.length > LONGEST_LINE) return this.#longLine(line, from, to);
+    const opening = FENCE.exec(line);
+    if (opening) {
+      this.#cut(from);
+      this.#fence = this.#opened(opening, to + 1);
+    } else if (line.trim() === "") {
+      this.#isAfterBlank = true;
+      this.#emphases = 0;
+      this.#isTable = false;
+    } else {
+      this.#lineOfProse(line, from, to);
+    }
+  }
+
+  #longLine(line: string, from: number, to: number): void {
+    const picture = PICTURE.exec(line);
+    this.#cut(from);
+    if (picture) this.#put({ kind: "picture", source: line, alt: picture[1] as string, address: picture[2] as string }, to + 1);
+    else this.#put({ kind: "plain", source: line }, to + 1);
+  }
+
+  #lineOfCode(fence: Fence, line: string, to: number): void {
+    if (!isEndOf(fence, line)) return;
+    this.#put(this.#code(fence, to - line.length, false), to + 1);
+    this.#fence = null;
+  }
+
+  #lineOfProse(line: string, from: number, to: number): void {
+    const picture = PICTURE.exec(line);
+    if (picture) {
+      this.#cut(from);
+      this.#put({ kind: "picture", source: line, alt: picture[1] as string, address: picture[2] as string }, to + 1);
+      return;
+    }
+    const isMarker = MARKER.test(line);
+    if (this.#isNew(line, isMarker, from)) this.#cut(from);
+    if (BULLET.test(line)) this.#emphases = 0;
+    this.#isTable ||= TABLE_RULE.test(line);
+    this.#emphases += emphasesOf(line);
+    this.#isPlain ||= isTwisted(line) || this.#emphases > this.#mostEmphases;
+    this.#holdsList ||= isMarker;
+    this.#isAfterBlank = false;
+    if (to - this.#start > LONGEST_PROSE) this.#cut(to + 1);
+  }
+
+  /** Whether nothing that stands before can go on in this line. */
+  #isNew(line: string, isMarker: boolean, from: number): boolean {
+    if (line.startsWith(" ") || line.startsWith("\t")) return false;
+    if (HEADING.test(line)) return true;
+    if (this.#holdsList && isMarker) return from - this.#start > LONG_LIST;
+    return this.#isAfterBlank;
+  }
+
+  get #mostEmphases(): number {
+    return this.#isTable ? MOST_EMPHASES_OF_TABLE : MOST_EMPHASES;
+  }
+
+  #opened(opening: RegExpExecArray, from: number): Fence {
+    const language = /^[\w+#.-]{1,40}/.exec(opening[2] as string)?.[0].toLowerCase() ?? "";
+    return { mark: opening[1] as string, language, from };
+  }
+
+  #code(fence: Fence, to: number, isOpen: boolean): Segment {
+    const source = this.#text.slice(this.#start, to);
+    const text = this.#text.slice(fence.from, to);
+    // The end of the last line is no part of it.
+    return { kind: "code", source, text: text.endsWith("\n") ? text.slice(0, -1) : text, language: fence.language, isOpen };
+  }
+
+  #prose(to: number, isPlain = false): readonly Segment[] {
+    const source = this.#text.slice(this.#start, to);
+    if (source.trim() === "") return [];
+    return [{ kind: this.#isPlain || isPlain ? "plain" : "prose", source }];
+  }
+
+  #put(segment: Segment, next: number): void {
+    this.#settled.push(segment);
+    this.#start = next;
+  }
+
+  #cut(at: number): void {
+    this.#settled.push(...this.#prose(at));
+    this.#start = at;
+    this.#isAfterBlank = false;
+    this.#holdsList = false;
+    this.#isPlain = false;
+    this.#emphases = 0;
+    this.#isTable = false;
+  }
+}
+
+function isEndOf(fence: Fence, line: string): boolean {
+  if (line.length > LONGEST_LINE) return false;
+  const mark = line.trim();
+  return mark.length >= fence.mark.length && !/^(?: {4}|\s*\t)/.test(line) && mark === (fence.mark[0] as string).repeat(mark.length);
+}
+
+/** Whether a line is deeper in quotations and lists than anybody writes. */
+function isTwisted(line: string): boolean {
+  const nesting = NESTING.exec(line)?.[0];
+  if (nesting === undefined || RULE.test(line)) return false;
+  if (nesting.search(/[^ \t]/) > DEEPEST_INDENT) return true;
+  return nesting.length > DEEPEST && nesting.replace(/[ \t\d]+/g, "").length > DEEPEST;
+}
+
+function emphasesOf(line: string): number {
+  return line.match(EMPHASIS)?.length ?? 0;
+}

@@ -1,0 +1,39 @@
+/** The texts of tokens and of the codes of links: a prefix, 33 digits that are secret, and 6 that are a checksum. */
+
+const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const MARK = 6;
+
+/** Whether this can be the text of a token: anything else was mistyped, cut off, or never was one. */
+export function isToken(text: string): boolean {
+  return isSecret("tlt_", text);
+}
+
+/** Whether this can be the code of a link. */
+export function isCode(text: string): boolean {
+  return isSecret("tls_", text);
+}
+
+/** By what a secret is known to tabs of this browser: its checksum, which gives nothing away. */
+export function markOf(secret: string): string {
+  return secret.slice(-MARK);
+}
+
+function isSecret(prefix: string, text: string): boolean {
+  const isMade = text.startsWith(prefix) && /^[0-9A-Za-z]{39}$/.test(text.slice(prefix.length));
+  return isMade && markOf(text) === base62(crc32(text.slice(0, -MARK)));
+}
+
+function base62(number: number): string {
+  let digits = "";
+  for (let left = number; digits.length < MARK; left = Math.floor(left / 62)) digits = DIGITS[left % 62] + digits;
+  return digits;
+}
+
+function crc32(text: string): number {
+  let sum = ~0;
+  for (const byte of new TextEncoder().encode(text)) {
+    sum ^= byte;
+    for (let bit = 0; bit < 8; bit++) sum = (sum >>> 1) ^ (sum & 1 ? 0xedb88320 : 0);
+  }
+  return ~sum >>> 0;
+}

@@ -1,0 +1,103 @@
+/** Where things are written down: the browser's own storage, or the memory of this page where that is denied. */
+
+import type { OutboxStorage } from "turnledger/outbox";
+
+/** The beginning of the name of everything that this page ever writes down. */
+export const PREFIX = "turnledger page:";
+
+/** What `localStorage` is of a storage. */
+export type KeptStorage = OutboxStorage;
+
+/** A frame may be denied its storage, and a private window its room: then all is forgotten with the page. */
+export class Memory implements KeptStorage {
+  readonly #values = new Map<string, string>();
+
+  get length(): number {
+    return this.#values.size;
+  }
+
+  key(place: number): string | null {
+    return [...this.#values.keys()][place] ?? null;
+  }
+
+  getItem(name: string): string | null {
+    return this.#values.get(name) ?? null;
+  }
+
+  setItem(name: string, value: string): void {
+    this.#values.set(name, value);
+  }
+
+  removeItem(name: string): void {
+    this.#values.delete(name);
+  }
+}
+
+/** Another storage, until it is closed: whoever comes late finds nothing in it and can leave nothing there. */
+export class ClosableStorage implements KeptStorage {
+  #storage: KeptStorage | null;
+
+  constructor(storage: KeptStorage) {
+    this.#storage = storage;
+  }
+
+  get isClosed(): boolean {
+    return this.#storage === null;
+  }
+
+  get length(): number {
+    return this.#storage?.length ?? 0;
+  }
+
+  key(place: number): string | null {
+    return this.#storage?.key(place) ?? null;
+  }
+
+  getItem(name: string): string | null {
+    return this.#storage?.getItem(name) ?? null;
+  }
+
+  /** Throws when it is closed, as a full storage does. */
+  setItem(name: string, value: string): void {
+    if (!this.#storage) throw new Error("This storage is closed.");
+    this.#storage.setItem(name, value);
+  }
+
+  removeItem(name: string): void {
+    this.#storage?.removeItem(name);
+  }
+
+  close(): void {
+    this.#storage = null;
+  }
+}
+
+/** One for the whole page: what is kept in its memory is kept once. */
+const inMemory = { browser: new Memory(), tab: new Memory() };
+
+/** The storage of this browser, or one that lasts as long as the page. */
+export function storageHere(): KeptStorage {
+  return usable(() => localStorage) ?? inMemory.browser;
+}
+
+/** The storage of this tab, or one that lasts as long as the page. */
+export function storageOfTab(): KeptStorage {
+  return usable(() => sessionStorage) ?? inMemory.tab;
+}
+
+/** The names in a storage. */
+export function namesIn(storage: KeptStorage): string[] {
+  return Array.from({ length: storage.length }, (_, place) => storage.key(place) ?? "");
+}
+
+function usable(storage: () => KeptStorage): KeptStorage | null {
+  try {
+    const found = storage();
+    const probe = `${PREFIX}probe`;
+    found.setItem(probe, "1");
+    found.removeItem(probe);
+    return found;
+  } catch {
+    return null;
+  }
+}

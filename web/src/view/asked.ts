@@ -1,0 +1,18 @@
+/** What the address asks of the page's looks. */
+
+import type { ThemeName } from "./theme";
+
+export interface Asked {
+  /** Whether it is a part of somebody else's page: there is little room, and the chats are shown on demand. */
+  readonly isEmbedded: boolean;
+  readonly theme: ThemeName | null;
+}
+
+export function asked(search = location.search): Asked {
+  const query = new URLSearchParams(search);
+  const theme = query.get("theme");
+  return {
+    isEmbedded: query.get("embed") === "1",
+    theme: theme === "light" || theme === "dark" ? theme : null,
+  };
+}

@@ -1,0 +1,37 @@
+/** Where a view throws, the page says so, and what is beside it stays. */
+
+import { Component, type ComponentChildren } from "preact";
+import { RetryIcon, WarningIcon } from "./icons";
+
+interface BoundaryProps {
+  /** What cannot be shown, as the beginning of a sentence. */
+  readonly what: string;
+  readonly children: ComponentChildren;
+}
+
+export class Boundary extends Component<BoundaryProps, { problem: unknown }> {
+  override state = { problem: null as unknown };
+
+  static override getDerivedStateFromError(problem: unknown) {
+    return { problem: problem ?? "unknown" };
+  }
+
+  override componentDidCatch(problem: unknown): void {
+    console.error(problem);
+  }
+
+  override render() {
+    if (this.state.problem === null) return this.props.children;
+    return (
+      <section class="broken" role="alert">
+        <p>
+          <WarningIcon /> {this.props.what} cannot be shown: something in this page went wrong. What you have written is
+          kept.
+        </p>
+        <button type="button" class="button" onClick={() => location.reload()}>
+          <RetryIcon /> Load the page again
+        </button>
+      </section>
+    );
+  }
+}

@@ -1,0 +1,37 @@
+/** Says that nobody is at the other end, for as long as it is so. */
+
+import { useComputed, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import type { Session } from "../session/session";
+import { OfflineIcon } from "./icons";
+
+export function ConnectionView({ session }: { session: Session }) {
+  const isOnline = useSignal(navigator.onLine);
+  useEffect(() => {
+    const look = (): void => {
+      isOnline.value = navigator.onLine;
+    };
+    addEventListener("online", look);
+    addEventListener("offline", look);
+    return () => {
+      removeEventListener("online", look);
+      removeEventListener("offline", look);
+    };
+  }, []);
+  const isLost = useComputed(() => !isOnline.value || session.live.connection.value === "lost");
+  useEffect(() => {
+    let wasLost = false;
+    return isLost.subscribe((now) => {
+      if (now) session.notices.say("No connection. Trying again…");
+      else if (wasLost) session.notices.say("Connected again.");
+      wasLost = now;
+    });
+  }, [session]);
+  if (!isLost.value) return null;
+  return (
+    <p class="banner">
+      <OfflineIcon size={16} />
+      No connection. Trying again…
+    </p>
+  );
+}

@@ -1,0 +1,130 @@
+/** The experiments of a newcomer: large in an empty chat, and a strip above the composer while they go on. */
+
+import { useEffect } from "preact/hooks";
+import { EXPERIMENTS, type ExperimentName, type Experiments } from "../../first-run/experiments";
+import type { Session } from "../../session/session";
+import "../../style/first-run.css";
+import type { ShownThread } from "../../thread/shown-thread";
+import { CheckIcon, CloseIcon, CopyIcon, ExternalIcon, RetryIcon, StopIcon, TabsIcon } from "../icons";
+import { ALL_TRIED, NAMES, told } from "./words";
+
+const ICONS = { vanish: RetryIcon, stop: StopIcon, tabs: TabsIcon } as const;
+
+interface Props {
+  readonly session: Session;
+  readonly thread: ShownThread;
+  readonly experiments: Experiments;
+}
+
+/** What an empty chat shows of them. */
+export function WelcomeView({ thread, experiments }: Props) {
+  return (
+    <section class="welcome" aria-labelledby="welcome">
+      <h2 id="welcome">Nothing gets lost here</h2>
+      <p>
+        A message and its answer are one turn, and a turn either happened or it did not. Try it out with the demo model,
+        or just write something.
+      </p>
+      <ul class="experiments">
+        {EXPERIMENTS.map((name) => (
+          <li key={name}>
+            <button type="button" class="experiment" onClick={() => void experiments.start(name, thread)}>
+              <ExperimentIcon name={name} isTried={experiments.tried.value.has(name)} />
+              <span>
+                <strong>{NAMES[name].name}</strong>
+                <span class="quiet-text">{NAMES[name].what}</span>
+              </span>
+            </button>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+/** What is said of them while they go on. */
+export function FirstRunView({ session, thread, experiments }: Props) {
+  const step = experiments.step.value;
+  const isShown = experiments.isOpen.value;
+  const words = step === null ? null : told(step);
+  useEffect(() => {
+    if (isShown && words !== null) session.notices.say(words);
+  }, [isShown, words]);
+  if (!isShown) return null;
+  const tried = experiments.tried.value;
+  return (
+    <aside class="first-run" aria-label="Experiments">
+      <div class="first-run-row">
+        {EXPERIMENTS.map((name) => (
+          <button
+            key={name}
+            type="button"
+            class="quiet-button small"
+            aria-pressed={step?.name === name}
+            onClick={() => void experiments.start(name, thread)}
+          >
+            <ExperimentIcon name={name} isTried={tried.has(name)} size={16} />
+            {NAMES[name].name}
+          </button>
+        ))}
+        <button
+          type="button"
+          class="quiet-button icon-only small first-run-close"
+          aria-label="Close the experiments"
+          title="Close the experiments"
+          onClick={() => experiments.close()}
+        >
+          <CloseIcon size={16} />
+        </button>
+      </div>
+      {words !== null && <p>{words}</p>}
+      {step?.name === "tabs" && step.at === "ready" && <SecondTab session={session} thread={thread} />}
+      {tried.size === EXPERIMENTS.length && step?.at === "done" && <p>{ALL_TRIED}</p>}
+    </aside>
+  );
+}
+
+function ExperimentIcon({ name, isTried, size = 20 }: { name: ExperimentName; isTried: boolean; size?: number }) {
+  const Icon = ICONS[name];
+  return (
+    <span class={isTried ? "experiment-icon tried" : "experiment-icon"}>
+      {isTried ? <CheckIcon size={size} /> : <Icon size={size} />}
+      {isTried && <span class="visually-hidden">Tried: </span>}
+    </span>
+  );
+}
+
+/** A link to this chat; and its address, where a frame may keep links from opening anything. */
+function SecondTab({ session, thread }: { session: Session; thread: ShownThread }) {
+  const address = new URL(`#${thread.id.value}`, location.href).href;
+  const isFramed = window !== window.parent;
+  return (
+    <div class="first-run-row">
+      <a class="button small" href={address} target="_blank" rel="noopener">
+        <ExternalIcon size={16} /> Open a second tab
+      </a>
+      {isFramed && (
+        <>
+          <span class="quiet-text">If nothing opens, this page may not: copy the address into a new tab.</span>
+          <button
+            type="button"
+            class="quiet-button small"
+            onClick={() => void copy(address, session)}
+          >
+            <CopyIcon size={16} /> Copy the address
+          </button>
+        </>
+      )}
+    </div>
+  );
+}
+
+async function copy(address: string, { notices }: Session): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(address);
+    notices.news("The address is copied.");
+  } catch {
+    // Pages without TLS, and many frames, may not: then it is there to be selected.
+    notices.news(address, { stays: undefined });
+  }
+}

@@ -1,0 +1,24 @@
+/** A block of code by itself: what a tool was given, or gave back. */
+
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { CodeBlock } from "../../markdown/code-block";
+import "../../style/markdown.css";
+
+interface Given {
+  readonly text: string;
+  readonly language?: string;
+}
+
+export function CodeView({ text, language = "" }: Given) {
+  const place = useRef<HTMLDivElement>(null);
+  const block = useRef<CodeBlock | null>(null);
+  useLayoutEffect(() => {
+    if (block.current?.language === language) {
+      block.current.show(text, false);
+    } else {
+      block.current = new CodeBlock(text, language);
+      place.current?.replaceChildren(block.current.element);
+    }
+  }, [text, language]);
+  return <div class="markdown" ref={place} />;
+}

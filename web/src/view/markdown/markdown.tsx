@@ -1,0 +1,26 @@
+/** Markdown, finished or on its way. */
+
+import { effect, type ReadonlySignal } from "@preact/signals";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { ShownText } from "../../markdown/shown-text";
+import "../../style/markdown.css";
+
+interface Given {
+  /** A signal is listened to here: nothing around it is made anew when more comes. */
+  readonly text: string | ReadonlySignal<string>;
+  /** Whether more is to come. */
+  readonly isGrowing?: boolean;
+}
+
+export function MarkdownView({ text, isGrowing = false }: Given) {
+  const place = useRef<HTMLDivElement>(null);
+  const shown = useRef<ShownText | null>(null);
+  useLayoutEffect(() => {
+    shown.current ??= new ShownText(place.current as HTMLElement);
+    if (typeof text === "string") shown.current.show(text, isGrowing);
+    else return effect(() => shown.current?.show(text.value, isGrowing));
+    return undefined;
+  }, [text, isGrowing]);
+  useLayoutEffect(() => () => shown.current?.close(), []);
+  return <div class="markdown" ref={place} />;
+}

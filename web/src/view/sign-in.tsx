@@ -1,0 +1,106 @@
+/** What somebody sees who is not in: what to do about it, if there is something. */
+
+import { useEffect, useId, useRef } from "preact/hooks";
+import "../style/sign-in.css";
+import type { Arrival } from "../session/arrival";
+import type { Arriving } from "../session/arriving";
+
+type NotIn = Exclude<Arrival, { kind: "in" }>;
+type Out = Extract<Arrival, { kind: "out" | "signing in" }>;
+
+export function ArrivalView({ arriving, arrival }: { arriving: Arriving; arrival: NotIn }) {
+  switch (arrival.kind) {
+    case "arriving":
+      return <main class="arrival" aria-busy="true" aria-label="One moment" />;
+    case "waiting":
+      return <WaitingView why={arrival.why} retry={() => arriving.retry()} />;
+    case "refused":
+      return (
+        <main class="arrival">
+          <div class="arrival-card" role="alert">
+            <h1>{arrival.title}</h1>
+            <p>{arrival.why}</p>
+          </div>
+        </main>
+      );
+    default:
+      return <SignInView arriving={arriving} arrival={arrival} />;
+  }
+}
+
+function WaitingView({ why, retry }: { why: string; retry: () => void }) {
+  return (
+    <main class="arrival">
+      <div class="arrival-card">
+        <div role="alert">
+          <h1>The server does not answer</h1>
+          <p>It is asked again by itself. Nothing is lost meanwhile.</p>
+        </div>
+        <p class="arrival-detail" dir="auto">
+          {why}
+        </p>
+        <button type="button" class="button primary" onClick={retry}>
+          Try again
+        </button>
+      </div>
+    </main>
+  );
+}
+
+function SignInView({ arriving, arrival }: { arriving: Arriving; arrival: Out }) {
+  const field = useRef<HTMLInputElement>(null);
+  const names = { field: useId(), hint: useId(), problem: useId() };
+  const isBusy = arrival.kind === "signing in";
+  const { why = null, hasEnded = false, problem = null } = arrival.kind === "out" ? arrival : {};
+  useEffect(() => {
+    // Whoever shows the page in a frame decides where the focus is.
+    if (!isBusy && window.top === window) field.current?.focus();
+  }, [isBusy]);
+  return (
+    <main class="arrival">
+      <form
+        class="arrival-card"
+        aria-busy={isBusy}
+        onSubmit={(event) => {
+          event.preventDefault();
+          void arriving.signIn(field.current?.value ?? "");
+        }}
+      >
+        <h1>{hasEnded ? "Your access has ended" : "Sign in"}</h1>
+        {why !== null && <p role="alert">{why}</p>}
+        <label for={names.field}>Token</label>
+        <input
+          ref={field}
+          id={names.field}
+          class="field"
+          type="password"
+          autocomplete="current-password"
+          autocapitalize="off"
+          spellcheck={false}
+          placeholder="tlt_…"
+          disabled={isBusy}
+          aria-invalid={problem !== null}
+          aria-describedby={problem === null ? names.hint : names.problem}
+        />
+        {problem !== null && (
+          <p id={names.problem} class="arrival-problem" role="alert">
+            {problem}
+          </p>
+        )}
+        <p id={names.hint} class="arrival-detail">
+          Whoever runs this server gives you one: <code>turnledger tokens create</code>. It stays in this browser.
+        </p>
+        <div class="arrival-steps">
+          <button type="submit" class="button primary" disabled={isBusy}>
+            {isBusy ? "One moment" : "Sign in"}
+          </button>
+          {hasEnded && (
+            <button type="button" class="quiet-button" onClick={() => arriving.signOut()}>
+              Forget what is kept here
+            </button>
+          )}
+        </div>
+      </form>
+    </main>
+  );
+}

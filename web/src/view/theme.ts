@@ -1,0 +1,33 @@
+/** Light or dark: as the system has it, unless the address or the person says otherwise. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import type { Realm } from "../session/realm";
+
+export type ThemeName = "system" | "light" | "dark";
+
+export class Theme {
+  readonly #realm: Realm;
+  readonly #name = signal<ThemeName>("system");
+
+  /** `first`: what the address asks for; it holds until the person chooses. */
+  constructor(realm: Realm, first: ThemeName | null) {
+    this.#realm = realm;
+    const kept = realm.get("theme");
+    this.#show(first ?? (kept === "light" || kept === "dark" ? kept : "system"));
+  }
+
+  get name(): ReadonlySignal<ThemeName> {
+    return this.#name;
+  }
+
+  choose(name: ThemeName): void {
+    this.#realm.set("theme", name === "system" ? null : name);
+    this.#show(name);
+  }
+
+  #show(name: ThemeName): void {
+    this.#name.value = name;
+    if (name === "system") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = name;
+  }
+}

@@ -1,0 +1,24 @@
+/** How much room the page has. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+const NARROW = matchMedia("(max-width: 832px)");
+const narrow = signal(NARROW.matches);
+NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
+
+/** Whether the chats have no room beside the chat. */
+export const isNarrow: ReadonlySignal<boolean> = narrow;
+
+/** Some phones lay their keyboard over the page instead of taking it from its height: keep the page above it. */
+export function stayAboveKeyboard(): void {
+  const seen = visualViewport;
+  if (!seen) return;
+  const fit = (): void => {
+    const isCovered = seen.scale === 1 && innerHeight - seen.height > 1;
+    const { style } = document.documentElement;
+    if (isCovered) style.setProperty("--window-height", `${seen.height}px`);
+    else style.removeProperty("--window-height");
+    if (isCovered) scrollTo(0, 0);
+  };
+  seen.addEventListener("resize", fit);
+}

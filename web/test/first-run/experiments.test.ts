@@ -1,0 +1,136 @@
+import { signal } from "@preact/signals";
+import type { Model, Turn } from "turnledger";
+import { beforeEach, describe, expect, it } from "vitest";
+import { Experiments, type Newcomer, type Tried } from "../../src/first-run/experiments";
+import { Memory, Realm } from "../../src/session/realm";
+
+const DEMO: Model = { id: "demo", ownedBy: "turnledger" };
+const REAL: Model = { id: "llama", ownedBy: "somebody" };
+
+function newcomer(realm: Realm) {
+  return { realm, models: signal([DEMO]), model: signal<string | null>("demo"), hasChats: signal<boolean | null>(false) };
+}
+
+/** A thread whose turns end as a test says. */
+function thread(id: string | null = "conv_1") {
+  let end = (): void => {};
+  const made = {
+    id: signal(id),
+    turns: signal<readonly Turn[]>([]),
+    running: signal<readonly { isHere: boolean }[]>([]),
+    failed: signal<object | null>(null),
+    sent: [] as string[],
+    send(text: string): Promise<void> {
+      made.sent.push(text);
+      return new Promise((resolve) => (end = resolve));
+    },
+    async ends(how: () => void = () => {}): Promise<void> {
+      how();
+      end();
+      await Promise.resolve();
+    },
+  };
+  return made satisfies Tried;
+}
+
+const ended = (kind: Turn["kind"]): Turn => ({ kind }) as Turn;
+
+describe("experiments", () => {
+  let realm: Realm;
+  let who: Newcomer & ReturnType<typeof newcomer>;
+  beforeEach(() => {
+    realm = new Realm("own", new Memory());
+    who = newcomer(realm);
+  });
+
+  it("are for those who have no chats, and the demo model", () => {
+    const experiments = new Experiments(who);
+    expect(experiments.isOpen.value).toBe(true);
+    who.hasChats.value = true;
+    expect(experiments.isOpen.value).toBe(false);
+    who.hasChats.value = null;
+    expect(experiments.isOpen.value).toBe(false);
+    who.hasChats.value = false;
+    who.models.value = [REAL];
+    who.model.value = "llama";
+    expect(experiments.isOpen.value).toBe(false);
+  });
+
+  it("stay while they are tried, although there is a chat by then, and also after a reload", () => {
+    const experiments = new Experiments(who);
+    void experiments.start("vanish", thread());
+    who.hasChats.value = true;
+    expect(experiments.isOpen.value).toBe(true);
+    expect(new Experiments(who).isOpen.value).toBe(true);
+  });
+
+  it("tell when a turn has vanished", async () => {
+    const experiments = new Experiments(who);
+    const tried = thread();
+    const trying = experiments.start("vanish", tried);
+    expect(tried.sent).toEqual(["/fail after 3"]);
+    expect(experiments.step.value).toEqual({ name: "vanish", at: "running" });
+    await tried.ends(() => (tried.failed.value = {}));
+    await trying;
+    expect(experiments.step.value).toEqual({ name: "vanish", at: "done" });
+    expect([...new Experiments(who).tried.value]).toEqual(["vanish"]);
+  });
+
+  it.each([
+    ["done", () => ({ turns: [ended("interrupted")], failed: null })],
+    ["missed", () => ({ turns: [ended("completed")], failed: null })],
+    ["early", () => ({ turns: [], failed: {} })],
+  ] as const)("tell what became of a stop: %s", async (at, outcome) => {
+    const experiments = new Experiments(who);
+    const tried = thread();
+    const trying = experiments.start("stop", tried);
+    await tried.ends(() => {
+      tried.turns.value = outcome().turns;
+      tried.failed.value = outcome().failed;
+    });
+    await trying;
+    expect(experiments.step.value).toEqual({ name: "stop", at });
+    expect(experiments.tried.value.has("stop")).toBe(at === "done");
+  });
+
+  it("make a chat before there are two tabs of it, and tell when the other one is heard", async () => {
+    const experiments = new Experiments(who);
+    const tried = thread(null);
+    const trying = experiments.start("tabs", tried);
+    expect(experiments.step.value).toEqual({ name: "tabs", at: "greeting" });
+    await tried.ends(() => (tried.id.value = "conv_1"));
+    await trying;
+    expect(experiments.step.value).toEqual({ name: "tabs", at: "ready" });
+    tried.running.value = [{ isHere: true }];
+    expect(experiments.step.value).toEqual({ name: "tabs", at: "ready" });
+    tried.running.value = [{ isHere: false }];
+    expect(experiments.step.value).toEqual({ name: "tabs", at: "done" });
+  });
+
+  it("know the tab that was opened for them", async () => {
+    await new Experiments(who).start("tabs", thread());
+    expect(new Experiments(who, true).step.value).toEqual({ name: "tabs", at: "second" });
+    expect(new Experiments(who, false).step.value).toBe(null);
+  });
+
+  it("say nothing of one when another was begun meanwhile", async () => {
+    const experiments = new Experiments(who);
+    const [one, other] = [thread(), thread()];
+    const first = experiments.start("stop", one);
+    void experiments.start("vanish", other);
+    await one.ends();
+    await first;
+    expect(experiments.step.value).toEqual({ name: "vanish", at: "running" });
+  });
+
+  it("are over when they are closed, and when all were tried", () => {
+    const experiments = new Experiments(who);
+    experiments.close();
+    expect(experiments.isOpen.value).toBe(false);
+    expect(new Experiments(who).isOpen.value).toBe(false);
+    realm.set("first-run", "stop");
+    expect(new Experiments(who).isOpen.value).toBe(true);
+    for (const name of ["vanish", "stop", "tabs"]) realm.set(`tried ${name}`, "1");
+    expect(new Experiments(who).isOpen.value).toBe(false);
+  });
+});

@@ -1,0 +1,65 @@
+import { describe, expect, it } from "vitest";
+import { blockMarkups, defined, type Definitions } from "../../src/markdown/markup";
+import { Segments, type Segment } from "../../src/markdown/segments";
+import { TEXTS } from "./texts";
+
+function segmentsOf(text: string): readonly Segment[] {
+  const segments = new Segments();
+  return [...segments.take(text), ...segments.rest];
+}
+
+function inParts(text: string): string {
+  const segments = segmentsOf(text);
+  const definitions: Definitions = new Map();
+  for (const { kind, source } of segments) {
+    if (kind !== "prose") continue;
+    for (const [name, value] of defined(source)) if (!definitions.has(name)) definitions.set(name, value);
+  }
+  return segments.flatMap(({ source }) => blockMarkups(source, definitions)).join("");
+}
+
+/** Texts that are cut where Markdown goes on, and why. */
+const OTHERWISE = new Set(["deep", "many emphases", "a long line", "a long list", "unicode"]);
+const ALIKE = Object.entries(TEXTS).filter(([name]) => !OTHERWISE.has(name));
+
+describe("segments", () => {
+  it.each(ALIKE)("mean together what the whole text means: %s", (_, text) => {
+    expect(inParts(text)).toBe(blockMarkups(text, new Map()).join(""));
+  });
+
+  it("are settled when nothing can change them any more, and not before", () => {
+    const segments = new Segments();
+    expect(segments.take("- a\n\n1")).toEqual([]);
+    expect(segments.take("2\n\n")).toEqual([{ kind: "prose", source: "- a\n\n" }]);
+    expect(segments.take("b")).toEqual([]);
+    expect(segments.rest).toEqual([{ kind: "prose", source: "12\n\nb" }]);
+    expect(segments.take("\n```js\n1")).toMatchObject([{ source: "12\n\n" }, { source: "b\n" }]);
+    expect(segments.rest).toMatchObject([{ kind: "code", text: "1", language: "js", isOpen: true }]);
+    expect(segments.take("\n```\n")).toMatchObject([{ kind: "code", text: "1", isOpen: false }]);
+    expect(segments.rest).toEqual([]);
+  });
+
+  it("stay short where a list or a paragraph does not end", () => {
+    const list = segmentsOf("- item\n".repeat(5_000));
+    const lines = segmentsOf("some words\n".repeat(20_000));
+    expect(Math.max(...list.map(({ source }) => source.length))).toBeLessThan(6_100);
+    expect(Math.max(...lines.map(({ source }) => source.length))).toBeLessThan(60_100);
+  });
+
+  it.each([
+    ["deep quotations", ">".repeat(10_000)],
+    ["deep lists", "- ".repeat(10_000) + "x"],
+    ["lists that go deeper line by line", Array.from({ length: 100 }, (_, depth) => `${" ".repeat(depth * 2)}- a`).join("\n")],
+    ["a long word", "x".repeat(1_000_000)],
+    ["emphases that never end", "*a_".repeat(5_000)],
+  ])("are not taken for Markdown: %s", (_, text) => {
+    expect(segmentsOf(text).every(({ kind }) => kind === "plain")).toBe(true);
+    expect(segmentsOf(`${text}\n`).every(({ kind }) => kind === "plain")).toBe(true);
+  });
+
+  it("hold images that are in the text, and say which are on their way", () => {
+    const line = `![a](data:image/png;base64,${"A".repeat(100_000)})`;
+    expect(segmentsOf(`x\n${line}\ny`)).toMatchObject([{ kind: "prose" }, { kind: "picture", alt: "a" }, { kind: "prose" }]);
+    expect(segmentsOf(line.slice(0, -1))).toMatchObject([{ kind: "picture", address: null }]);
+  });
+});

@@ -1,0 +1,27 @@
+/** Texts in which the end of something shows only later. */
+
+export const TEXTS: Readonly<Record<string, string>> = {
+  paragraphs: "One.\nStill one.\n\nTwo **bold _both_** `code` ~~gone~~.\n\n\n\nThree\r\nwith\rreturns.\r\n\r\nFour",
+  headings: "# A\ntext\n## B #\nSetext\n===\n\nOther\nline\n---\n\n#no\n####### no\n\n###### Six",
+  lists: "- a\n- b\n\n  more of b\n- c\n\nnot c\n\n1. one\n2. two\n\n2\n\n3. three\n   - deep\n     1. deeper\n\n     still\n\n* other",
+  "lists that go on": "1. a\n\n2. b\n\n10) c\n\n- [x] done\n- [ ] open\n\n-\n\n- x\n+ y\n* * *\n- z",
+  lazy: "> quoted\nlazily\n\n> again\n> - list\nlazy\n\n- item\nlazy\n\n    code?\n\nend",
+  fences: "before\n```py title=x\ndef f():\n\n    return 1\n```\nafter\n~~~\na\n```\nb\n~~~~\n\n``` not ` a fence\n\n- a\n  ```js\n  1\n  ```\n- b\n```\nopen\n\n# no heading",
+  "a closed fence at the end": "```\ncode\n```",
+  "indented code": "a\n\n    code\n\n    more\n\n\tx\n\nb\n    not code",
+  tables: "before\n| a | b |\n|---|:-:|\n| 1 | 2 |\n| `x\\|y` | **z** |\n\nafter\n\na | b\n--|--\n1 | 2\nno blank\n\n| x |\n|---|",
+  references: "See [one], [two][2] and ![pic][p].\n\n[one]: https://one.example 'One'\n\n- [three]\n\n[2]: <https://two.example>\n\n> [three]: https://three.example\n\n[p]: https://p.example/x.png\n\n[one]: https://never.example\n\n[four]",
+  "a definition at the end": "[a] and `[a]`\n\n> [a]\n\n[a]: https://a.example \"A\n\ntitle\"\n\n[b\n\nc]: https://never.example\n\n[d]: https://d.example",
+  "a definition across lines": "[a]\n\n[a]:\nhttps://a.example\n'title\nof it'\nrest",
+  html: "<div>\n**a**\n\n</div>\n\n<!-- a\n\nb -->\n\n<script>\nalert(1)\n\n</script>\n\na<br>b <img src=x onerror=alert(1)> <b>c</b>",
+  links: "<https://a.example> https://b.example/x_(y)? [c](https://c.example 'C') [d](javascript:alert(1)) [https://e.example](https://f.example) <g@h.example> www.i.example.",
+  pictures: "![a](https://a.example/a.png) in text\n\n![dot](data:image/png;base64,iVBORw0KGgo=)\n\n- ![c](data:image/gif;base64,R0lGODlhAQABAAAAACw=)\n\n![svg](data:image/svg+xml;base64,AAAA)\n\n![no end](data:image/png;base64,AAAA",
+  bidi: "שלום \u202eabc\u202c `a\u202eb` עולם\n\n```\nif \u2066x\u2069\n```\n\n&#x202e;x &rlm; \u{e0041}\u{1f3f4}\u{e0067}\u{e007f}",
+  rules: "a\n\n---\n\n***\n- - -\nb\n---\n\n___",
+  emphases: "*a **b* c** _d __e_ f__ ***g*** a*b*c snake_case_word **\n\n**open\n\n*\n\n\\*no\\*",
+  deep: `${"> ".repeat(30)}deep\n\n${"- ".repeat(30)}deep\n\nfine\n\n${"- ".repeat(40)}`,
+  "many emphases": `${"*a_".repeat(700)}\n\nfine *yes*`,
+  "a long line": `before\n${"x".repeat(20_100)}\nafter\n\n${"y".repeat(20_100)}`,
+  "a long list": Array.from({ length: 200 }, (_, index) => `${index + 1}. item **${index}** with some words\n\n   and more`).join("\n"),
+  unicode: "a\u0000b \ud83d\udc68\u200d\ud83d\udc69 \ud800 e\u0301\n\n\u2028x\u00a0y",
+};

@@ -1,0 +1,112 @@
+import { render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { Menu, type MenuEntry } from "../../src/view/menu";
+
+let home: HTMLElement;
+const chosen = vi.fn<(label: string) => void>();
+
+function shown(...entries: readonly (MenuEntry | string)[]): HTMLButtonElement {
+  const items = entries.map((each) =>
+    typeof each !== "string" || each === "line" ? (each as MenuEntry) : { label: each, run: () => chosen(each) },
+  );
+  act(() => render(<Menu label="More" entries={items}>…</Menu>, home));
+  return home.querySelector("button")!;
+}
+
+const press = (key: string): void =>
+  void act(() => {
+    const event = new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true });
+    document.activeElement!.dispatchEvent(event);
+  });
+const click = (element: Element): void => void act(() => (element as HTMLElement).click());
+const list = (): Element | null => home.querySelector("[role=menu]");
+const here = (): string => document.activeElement?.textContent ?? "";
+
+beforeEach(() => {
+  home = document.body.appendChild(document.createElement("div"));
+  chosen.mockClear();
+});
+afterEach(() => {
+  act(() => render(null, home));
+  home.remove();
+});
+
+describe("a menu", () => {
+  it("opens at its first entry, and says so", () => {
+    const button = shown("Rename", "line", "Delete");
+    expect(button.getAttribute("aria-expanded")).toBe("false");
+    click(button);
+    expect(button.getAttribute("aria-expanded")).toBe("true");
+    expect(here()).toBe("Rename");
+  });
+
+  it("is walked with arrow keys, letters, Home and End", () => {
+    const button = shown("Rename", "Pin", "Delete");
+    button.focus();
+    press("ArrowUp");
+    expect(here()).toBe("Delete");
+    press("ArrowDown");
+    expect(here()).toBe("Rename");
+    press("p");
+    expect(here()).toBe("Pin");
+    press("End");
+    expect(here()).toBe("Delete");
+    press("Home");
+    expect(here()).toBe("Rename");
+    press("ArrowUp");
+    expect(here()).toBe("Delete");
+  });
+
+  it.each(["Escape", "Tab"])("goes back to its button with %s", (key) => {
+    const button = shown("Rename");
+    click(button);
+    press(key);
+    expect(list()).toBe(null);
+    expect(document.activeElement).toBe(button);
+    expect(chosen).not.toHaveBeenCalled();
+  });
+
+  it("closes before it does what was chosen, so that this may take the focus", () => {
+    const button = shown({ label: "Rename", run: () => chosen(String(document.activeElement === button)) });
+    click(button);
+    click(document.activeElement!);
+    expect(chosen).toHaveBeenCalledWith("true");
+    expect(list()).toBe(null);
+  });
+
+  it("stays for what must be said twice, with the focus where it was", () => {
+    const button = shown({ label: "Delete", staysOpen: true, run: () => chosen("once") });
+    click(button);
+    click(document.activeElement!);
+    shown({ label: "Really delete", run: () => chosen("twice") });
+    expect(here()).toBe("Really delete");
+    click(document.activeElement!);
+    expect(chosen.mock.calls).toEqual([["once"], ["twice"]]);
+  });
+
+  it("does nothing of what is disabled", () => {
+    click(shown({ label: "Pin", isDisabled: true, run: () => chosen("Pin") }));
+    click(document.activeElement!);
+    expect(chosen).not.toHaveBeenCalled();
+  });
+
+  it("closes when somebody clicks elsewhere, and leaves the focus there", () => {
+    const elsewhere = document.body.appendChild(document.createElement("button"));
+    click(shown("Rename"));
+    act(() => void elsewhere.dispatchEvent(new Event("pointerdown", { bubbles: true })));
+    elsewhere.focus();
+    expect(list()).toBe(null);
+    expect(document.activeElement).toBe(elsewhere);
+    elsewhere.remove();
+  });
+
+  it("tells choices from things to do", () => {
+    click(shown({ label: "Dark", isChecked: true, run: () => chosen("Dark") }, "Rename"));
+    const roles = [...list()!.children].map((each) => [each.getAttribute("role"), each.getAttribute("aria-checked")]);
+    expect(roles).toEqual([
+      ["menuitemradio", "true"],
+      ["menuitem", null],
+    ]);
+  });
+});
