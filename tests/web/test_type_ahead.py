@@ -24,7 +24,9 @@ def choose(tab: Page, policy: str) -> None:
     tab.get_by_role("radio", name=policy).check(force=True)
 
 
-def test_there_is_a_choice_while_something_runs_and_none_otherwise(tab: Page, person: Person, busy: Gate) -> None:
+def test_there_is_a_choice_while_something_runs_and_none_otherwise(
+    tab: Page, person: Person, busy: Gate
+) -> None:
     choices = tab.get_by_role("group", name="If you send now").get_by_role("radio")
     expect(choices).to_have_count(3)
     expect(tab.get_by_role("radio", name="Queue")).to_be_checked()
@@ -82,7 +84,7 @@ def test_the_choice_is_made_with_the_keyboard_and_stays_in_other_chats(
 def test_what_is_queued_can_be_taken_back_and_is_written_again(tab: Page, person: Person, busy: Gate) -> None:
     send(tab, "on second thoughts")
     expect(tab.get_by_text("on second thoughts")).to_be_visible()
-    tab.get_by_role("button", name="Withdraw").click()
+    tab.get_by_role("button", name="Take back", exact=True).click()
     expect(field(tab)).to_have_value("on second thoughts")
     person.house.model.release(busy)
     shows(tab, 1)
