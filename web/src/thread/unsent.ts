@@ -8,6 +8,8 @@ import type { SendOptions } from "./shown-thread";
 /** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
 const SAFE = 23 * 3_600_000;
 const WRITTEN = "message ";
+/** Milliseconds until one tab surely sees what another one has removed: locks are faster than storages. */
+const SEEN = 1_000;
 
 /** A message that was not asked for yet: its chat is not made, or another one goes before it. */
 export interface Written {
@@ -133,7 +135,11 @@ export class UnsentMessages {
       isFree = lock !== null;
       return first(lock);
     });
-    if (!isFree) await navigator.locks.request(this.#lock(name), { signal: this.#ending }, second);
+    if (isFree) return;
+    await navigator.locks.request(this.#lock(name), { signal: this.#ending }, async () => {
+      await new Promise((resolve) => setTimeout(resolve, SEEN));
+      if (!this.#ending.aborted) await second();
+    });
   }
 
   #lock(name: string): string {

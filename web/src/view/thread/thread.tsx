@@ -37,7 +37,6 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
     scrolling.more();
     end.current = rows.value.at(-1)?.name;
   }, [rows.value, failed]);
-  useEffect(() => scrolling.grew(), [rows.value.at(-1)?.name, failed]);
   useFollowingOwn(thread, scrolling);
   useAnnouncements(session, thread);
   const views = useRowViews(session, thread, rows.value);
