@@ -37,3 +37,13 @@ def open_new(tab: Page, person: Person) -> None:
     """Open a new chat."""
     tab.goto(person.house.url + "#new")
     expect(field(tab)).to_be_visible()
+
+
+def until(tab: Page, condition: str) -> None:
+    """Wait until this is so in the page, whose policy lets nobody evaluate texts there."""
+    tab.evaluate(
+        f"""() => new Promise((resolve) => {{
+            const look = () => ({condition}) ? resolve() : setTimeout(look, 20);
+            look();
+        }})"""
+    )

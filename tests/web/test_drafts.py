@@ -7,7 +7,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.web.composing import field, open_new, send, shows
+from tests.web.composing import field, open_new, send, shows, until
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
 
@@ -51,7 +51,9 @@ def test_each_chat_has_a_draft_of_its_own_and_so_has_the_new_one(
 
 def test_a_draft_is_there_after_a_reload_however_soon_that_is(tab: Page, person: Person) -> None:
     expect(field(tab)).to_be_visible()
-    field(tab).press_sequentially("almost\nlost")
+    field(tab).press_sequentially("almost")
+    field(tab).press("Shift+Enter")
+    field(tab).press_sequentially("lost")
     tab.reload()
     expect(field(tab)).to_have_value("almost\nlost")
 
@@ -121,9 +123,9 @@ def test_the_draft_of_a_deleted_chat_goes(person: Person, profile: Callable[...,
     at(tab, person, one)
     field(tab).fill("kept")
     at(tab, person, other)
-    tab.wait_for_function(f"{DRAFTS}.length === 1")
+    until(tab, f"{DRAFTS}.length === 1")
     person.ask("DELETE", f"/api/chats/{one}")
-    tab.wait_for_function(f"{DRAFTS}.length === 0")
+    until(tab, f"{DRAFTS}.length === 0")
 
 
 def test_a_chat_that_is_not_kept_leaves_no_draft(

@@ -97,9 +97,9 @@ function ChatView({ session }: { session: Session }) {
           <ThreadView session={session} thread={thread} />
         )}
       </Boundary>
-      {session.mayRun && (
+      {!session.isReader && (
         <Boundary what="The field to write in">
-          {!isBlank && <FirstRunView session={session} thread={thread} experiments={experiments} />}
+          {!isBlank && session.mayRun && <FirstRunView session={session} thread={thread} experiments={experiments} />}
           <ComposerView session={session} thread={thread} />
         </Boundary>
       )}

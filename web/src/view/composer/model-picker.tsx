@@ -2,7 +2,7 @@
 
 import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
-import { useEffect, useId, useRef } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelChoice } from "../../composing/models";
 import { CheckIcon, DownIcon } from "../icons";
 
@@ -65,7 +65,7 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
   const at = useSignal(Math.max(0, names.indexOf(choice.name.value ?? "")));
   const here = useRef<HTMLElement>(null);
   useLeaving(box, isOpen);
-  useEffect(() => here.current?.focus(), []);
+  useLayoutEffect(() => here.current?.focus(), []);
   useEffect(() => document.getElementById(`${id}-${at.value}`)?.scrollIntoView({ block: "nearest" }), [at.value]);
   const take = (name: string | undefined): void => {
     if (name === undefined) return;
