@@ -97,6 +97,33 @@ TURNS: list[dict[str, Any]] = [
 ]
 
 
+def welcome(scene: Scene) -> None:
+    """With the demo model only."""
+    scene.page.goto(scene.person.house.url)
+    expect(scene.page.get_by_role("button", name="See a failed turn vanish")).to_be_visible()
+
+
+def vanished(scene: Scene) -> None:
+    """With the demo model only."""
+    welcome(scene)
+    scene.page.get_by_role("button", name="See a failed turn vanish").click()
+    expect(scene.page.get_by_role("complementary")).to_contain_text("the turn never happened")
+
+
+def sign_in(scene: Scene) -> None:
+    scene.page.goto(scene.person.house.url)
+    scene.page.evaluate("localStorage.clear()")
+    scene.page.reload()
+    expect(scene.page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def reader(scene: Scene) -> None:
+    chat = chat_of(scene.person, TURNS, "What a turn is")
+    link = scene.person.ask("POST", "/api/shares", {"chat": chat})
+    scene.page.goto(scene.person.house.url + link["path"])
+    expect(scene.page.locator("[data-turn]")).to_have_count(len(TURNS))
+
+
 def empty(scene: Scene) -> None:
     scene.page.goto(scene.person.house.url)
     expect(scene.page.get_by_text("What would you like to talk about?")).to_be_visible()
@@ -209,9 +236,11 @@ SCENES: dict[str, Callable[[Scene], None]] = {
     each.__name__: each
     for each in (
         empty, thread, steps, running, queued, failed, branches, chats, search, menu, rename, deleted, edit,
-        shortcuts, embedded, temporary, offline,
+        shortcuts, embedded, temporary, offline, sign_in, reader, welcome, vanished,
     )
 }  # fmt: skip
+WITH_DEMO = {"welcome", "vanished"}
+"""Those that are seen with the demo model."""
 
 
 @contextmanager
