@@ -128,7 +128,9 @@ def test_the_draft_of_a_deleted_chat_goes(person: Person, profile: Callable[...,
     until(tab, f"{DRAFTS}.length === 0")
 
 
-def test_a_chat_that_is_not_kept_leaves_no_draft(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_a_chat_that_is_not_kept_leaves_no_draft(
+    person: Person, profile: Callable[..., BrowserContext]
+) -> None:
     tab = profile(person).new_page()
     tab.goto(person.house.url + "/?keep=no")
     field(tab).press_sequentially("between us")

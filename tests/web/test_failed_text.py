@@ -12,7 +12,9 @@ from turnledger.testing.upstream import Status
 REFUSED = Status(400)
 
 
-def test_it_is_back_where_it_was_written_and_the_history_knows_nothing_of_it(tab: Page, person: Person) -> None:
+def test_it_is_back_where_it_was_written_and_the_history_knows_nothing_of_it(
+    tab: Page, person: Person
+) -> None:
     person.house.model.says(REFUSED)
     send(tab, "Will fail")
     expect(field(tab)).to_have_value("Will fail")

@@ -42,7 +42,7 @@ def page(newcomer: Person, profile: Profile) -> Page:
     return page
 
 
-def strip(page: Page, name: str) -> None:
+def begin(page: Page, name: str) -> None:
     """Begin an experiment, from wherever it is offered."""
     page.get_by_role("button", name=name).click()
 
@@ -50,11 +50,11 @@ def strip(page: Page, name: str) -> None:
 def told(page: Page, words: str) -> None:
     """It is said where it is seen, and to those who do not see it."""
     expect(page.get_by_role("complementary", name="Experiments")).to_contain_text(words)
-    expect(page.get_by_role("status")).to_contain_text(words)
+    expect(page.get_by_role("status").filter(has_text=words)).to_have_count(1)
 
 
 def test_a_failed_turn_vanishes(page: Page, newcomer: Person) -> None:
-    strip(page, VANISH)
+    begin(page, VANISH)
     told(page, "the turn never happened")
     expect(page.get_by_role("textbox", name="Message")).to_have_value("/fail after 3")
     expect(page.locator("[data-turn]")).to_have_count(0)
@@ -63,7 +63,7 @@ def test_a_failed_turn_vanishes(page: Page, newcomer: Person) -> None:
 
 
 def test_a_stopped_answer_is_kept(page: Page, newcomer: Person) -> None:
-    strip(page, STOP)
+    begin(page, STOP)
     told(page, "Press Stop")
     expect(page.get_by_role("log")).to_contain_text("You said")
     page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
@@ -76,7 +76,7 @@ def test_a_stopped_answer_is_kept(page: Page, newcomer: Person) -> None:
 
 
 def test_two_tabs_agree(page: Page, newcomer: Person) -> None:
-    strip(page, TABS)
+    begin(page, TABS)
     told(page, "Open this chat in a second tab")
     with page.context.expect_page() as opened:
         page.get_by_role("link", name="Open a second tab").click()
@@ -92,13 +92,13 @@ def test_two_tabs_agree(page: Page, newcomer: Person) -> None:
 
 
 def test_what_was_tried_is_remembered_until_it_is_closed(page: Page) -> None:
-    strip(page, VANISH)
+    begin(page, VANISH)
     told(page, "never happened")
     page.reload()
     # The turn is gone, and so the chat is empty: the experiments are large in it.
     tried = page.get_by_role("button", name=f"Tried: {VANISH}")
     expect(tried).to_be_visible()
-    strip(page, STOP)
+    begin(page, STOP)
     told(page, "Press Stop")
     page.get_by_role("button", name="Close the experiments").click()
     page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()

@@ -28,10 +28,15 @@ def test_five_at_once_make_one_chat_with_five_turns_in_order(
     assert tab.url.endswith("#" + person.chats()[0]["id"])
 
 
-def test_they_wait_while_the_chat_is_being_made(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_they_wait_while_the_chat_is_being_made(
+    person: Person, profile: Callable[..., BrowserContext]
+) -> None:
     tab = opened(person, profile)
     held: list[Route] = []
-    tab.route("**/api/chats", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    tab.route(
+        "**/api/chats",
+        lambda route: held.append(route) if route.request.method == "POST" else route.continue_(),
+    )
     with tab.expect_request(lambda request: request.method == "POST" and request.url.endswith("/api/chats")):
         send(tab, *FIVE)
     expect(field(tab)).to_have_value("")
@@ -69,7 +74,9 @@ def test_messages_for_a_chat_that_is_being_made_survive_a_reload(
     person: Person, profile: Callable[..., BrowserContext]
 ) -> None:
     tab = opened(person, profile)
-    tab.route("**/api/chats", lambda route: route.abort() if route.request.method == "POST" else route.continue_())
+    tab.route(
+        "**/api/chats", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
+    )
     send(tab, "one", "two")
     expect(tab.get_by_text("two")).to_be_visible()
     tab.unroute_all()

@@ -24,7 +24,12 @@ def test_the_last_message_comes_back_and_those_before_it(tab: Page) -> None:
     shows(tab, 1)
     send(tab, "second")
     shows(tab, 2)
-    for key, text in (("ArrowUp", "second"), ("ArrowUp", "first"), ("ArrowDown", "second"), ("ArrowDown", "")):
+    for key, text in (
+        ("ArrowUp", "second"),
+        ("ArrowUp", "first"),
+        ("ArrowDown", "second"),
+        ("ArrowDown", ""),
+    ):
         field(tab).press(key)
         expect(field(tab)).to_have_value(text)
     field(tab).fill("mine")

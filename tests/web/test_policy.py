@@ -1,4 +1,4 @@
-"""The page does what it may, and no more: no other host, no way past the client, no dialog; and it is small."""
+"""The page does what it may, and no more: no other host, no way past the client, no dialog; it is small."""
 
 from __future__ import annotations
 

@@ -24,7 +24,9 @@ def choose(tab: Page, policy: str) -> None:
     tab.get_by_role("radio", name=policy).check(force=True)
 
 
-def test_there_is_a_choice_while_something_runs_and_none_otherwise(tab: Page, person: Person, busy: Gate) -> None:
+def test_there_is_a_choice_while_something_runs_and_none_otherwise(
+    tab: Page, person: Person, busy: Gate
+) -> None:
     choices = tab.get_by_role("group", name="If you send now").get_by_role("radio")
     expect(choices).to_have_count(3)
     expect(tab.get_by_role("radio", name="Queue")).to_be_checked()

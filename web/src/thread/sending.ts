@@ -14,6 +14,8 @@ export interface Message {
   readonly input: readonly Item[];
   /** The turn whose place it takes. */
   readonly replaces: string | null;
+  /** Whether it was asked for before, by a tab that is gone. */
+  readonly wasAsked?: boolean;
   /** Whether it goes before those that wait. */
   readonly goesFirst?: boolean;
   /** Ask for the turn, under the name. */
@@ -50,9 +52,10 @@ export class Sending {
   /** Resolves when it has ended, however it did. */
   async send(message: Message): Promise<void> {
     const { way, unsent } = this.#sender;
-    const { name, input, replaces, goesFirst } = message;
+    const { name, input, replaces, goesFirst, wasAsked = false } = message;
     if (way.all.peek().some((each) => each.name === name)) return;
     const running = new Running({ name, isHere: true, input, replaces });
+    running.isAsked.value = wasAsked;
     const withdrawal = new AbortController();
     this.#withdrawals.set(running, withdrawal);
     way.add(running, goesFirst);
@@ -67,7 +70,7 @@ export class Sending {
     try {
       await unsent.holding(name, async () => {
         await unlessAborted(withdrawal.signal, before);
-        await unlessAborted(withdrawal.signal, settled(() => way.held < HELD || isGone()));
+        await unlessAborted(withdrawal.signal, settled(() => wasAsked || way.held < HELD || isGone()));
         await end(await this.#carry(running, message, withdrawal.signal));
       });
     } catch (problem) {

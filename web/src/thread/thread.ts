@@ -48,6 +48,8 @@ export class Thread implements ShownThread {
   readonly #names = new Map<string, string>();
   /** Turns of which nobody knows who asked for them, while something from here is on its way to the server. */
   readonly #unclear = new Set<string>();
+  /** What was asked for elsewhere, and how to leave it. */
+  readonly #strangers = new Map<Running, AbortController>();
   /** How what failed last is asked for again. */
   #again: { readonly name: string; ask(name: string): Promise<void> } | null = null;
 
@@ -120,7 +122,9 @@ export class Thread implements ShownThread {
   /** Read what it shows by now, and find what runs there. */
   async load(from?: number): Promise<void> {
     try {
-      this.#found(await this.#history.catchUp(from));
+      const page = await this.#history.catchUp(from);
+      await this.#session.threads.unsent.ready;
+      this.#found(page);
       if (!this.#isLoaded.peek()) this.#session.threads.tellings.ask(this.id.peek() as string);
       this.#problem.value = null;
       this.#isLoaded.value = true;
@@ -156,7 +160,8 @@ export class Thread implements ShownThread {
     if (isOld) return this.#tooOld(name, input);
     const replaces = body.replaces ?? (typeof body.regenerates === "string" ? body.regenerates : null);
     const { signal: ending } = this.#ending;
-    await this.#sending.send({ name, input, replaces, ask: () => this.#session.client.resend(unsent, { signal: ending }) });
+    const ask = (): TurnStream => this.#session.client.resend(unsent, { signal: ending });
+    await this.#sending.send({ name, input, replaces, wasAsked: true, ask });
   }
 
   /** A message that a tab has left behind before it asked for its turn. */
@@ -278,6 +283,9 @@ export class Thread implements ShownThread {
   #taken(running: Running): void {
     const guess = running.guess.peek();
     if (guess !== null && guess !== running.turnId.peek()) this.#unclear.add(guess);
+    for (const other of this.#way.all.peek()) {
+      if (other.turnId.peek() === running.turnId.peek()) this.#strangers.get(other)?.abort();
+    }
     for (const telling of this.#telling(running)) this.#session.threads.tellings.tell(telling);
     this.#session.threads.unsent.erase(running.name);
     queueMicrotask(() => this.#clarify());
@@ -343,11 +351,17 @@ export class Thread implements ShownThread {
       this.#failures.clear();
       this.#way.begun(running);
     }
+    const leaving = new AbortController();
+    this.#strangers.set(running, leaving);
+    leaving.signal.addEventListener("abort", () => this.#way.leave(running));
     const source = { read: (id: string, after: number) => this.#events(id, after) };
     void this.#following
-      .follow(running, source)
-      .then((outcome) => this.#end(running, outcome))
-      .finally(() => this.#way.leave(running));
+      .follow(running, source, leaving.signal)
+      .then((outcome) => (leaving.signal.aborted ? undefined : this.#end(running, outcome)))
+      .finally(() => {
+        this.#strangers.delete(running);
+        this.#way.leave(running);
+      });
   }
 
   /** What was unclear is known, as soon as nothing from here is on its way to the server. */

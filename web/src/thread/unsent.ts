@@ -39,11 +39,17 @@ export class UnsentMessages {
   readonly #seen = new Set<string>();
   /** Those that were left behind, and are sent by this tab. */
   readonly #held = new Set<string>();
+  #ready: Promise<unknown> = Promise.resolve();
 
   constructor(realm: Realm, outbox: Outbox, ending: AbortSignal) {
     this.#realm = realm;
     this.#outbox = outbox;
     this.#ending = ending;
+  }
+
+  /** Resolves when it is known which of those that were found are sent by this tab: they are on their way by then. */
+  get ready(): Promise<unknown> {
+    return this.#ready;
   }
 
   /** Do it while no other tab sends the message of this name. */
@@ -113,11 +119,33 @@ export class UnsentMessages {
       this.#held.add(name);
       await send();
     };
-    const options = { signal: this.#ending };
-    const taken = "locks" in navigator ? navigator.locks.request(this.#lock(name), options, sending) : sending();
-    Promise.resolve(taken).catch((problem: unknown) => {
-      if (!this.#ending.aborted) throw problem;
+    const taken = new Promise<void>((isKnown) => {
+      const begin = (lock: Lock | null): Promise<void> | void => {
+        const begun = lock ? sending() : undefined;
+        isKnown();
+        return begun;
+      };
+      const ended = this.#inTurn(name, begin, sending);
+      ended.catch((problem: unknown) => {
+        if (!this.#ending.aborted) throw problem;
+      });
     });
+    this.#ready = Promise.all([this.#ready, taken]);
+  }
+
+  /** Do the first if nobody holds it; else the second, as soon as nobody does. */
+  async #inTurn(
+    name: string,
+    first: (lock: Lock | null) => Promise<void> | void,
+    second: () => Promise<void>,
+  ): Promise<void> {
+    if (!("locks" in navigator)) return first({ name, mode: "exclusive" });
+    let isFree = false;
+    await navigator.locks.request(this.#lock(name), { ifAvailable: true }, (lock) => {
+      isFree = lock !== null;
+      return first(lock);
+    });
+    if (!isFree) await navigator.locks.request(this.#lock(name), { signal: this.#ending }, second);
   }
 
   #lock(name: string): string {
