@@ -95,7 +95,7 @@ export class Composer {
     this.#put(text);
   }
 
-  /** Send what is written. Whoever sends it writes it down first; if that fails, or anything else, it comes back. Returns
+  /** Send what is written. Whoever sends it writes it down first; if that or anything else fails, it comes back. Returns
    * whether there was something to send. */
   send(): boolean {
     // Blank lines around it say nothing; what the first line begins with may be meant.
