@@ -2,6 +2,7 @@
 
 import type { Input, NewChat, Unsent } from "turnledger";
 import type { Outbox } from "turnledger/outbox";
+import { locked } from "../session/locks";
 import type { Realm } from "../session/realm";
 import type { SendOptions } from "./shown-thread";
 
@@ -44,8 +45,7 @@ export class UnsentMessages {
   /** Do it while no other tab sends the message of this name. */
   async holding(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
-    if (!("locks" in navigator)) return work();
-    await navigator.locks.request(this.#lock(name), work);
+    await locked(this.#lock(name), work);
   }
 
   /** Write down what is to be said in a chat before that is made. */
@@ -85,7 +85,7 @@ export class UnsentMessages {
   #take(name: string, send: () => Promise<void>): void {
     if (this.#seen.has(name)) return;
     this.#seen.add(name);
-    const sending = "locks" in navigator ? navigator.locks.request(this.#lock(name), { signal: this.#ending }, send) : send();
+    const sending = locked(this.#lock(name), send, this.#ending);
     Promise.resolve(sending).catch((problem: unknown) => {
       if (!this.#ending.aborted) throw problem;
     });
