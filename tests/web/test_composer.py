@@ -213,7 +213,7 @@ def test_a_message_that_cannot_be_written_down_stays_with_the_reason(tab: Page, 
         }"""
     )
     send(tab, "Second")
-    expect(tab.get_by_role("alert").get_by_text("room")).to_be_visible()
+    expect(tab.locator("[data-failed=store_full]")).to_be_visible()
     expect(field(tab)).to_have_value("Second")
     tab.evaluate(
         "Object.keys(localStorage).filter(n => n.startsWith('full')).forEach(n => localStorage.removeItem(n))"

@@ -77,7 +77,7 @@ def test_a_reader_reads_and_has_nothing_to_write_with(person: Person, profile: P
     expect(page.get_by_role("navigation")).to_have_count(0)
     assert person.owner not in page.content()
     while page.get_by_text("The first of many").count() == 0:
-        page.get_by_role("button", name="before").click()
+        page.get_by_role("button", name="Show earlier").click()
         expect(page.locator("[data-turn]").nth(40)).to_be_visible()
     expect(page.get_by_role("log").get_by_text("The first of many")).to_be_visible()
 

@@ -84,7 +84,7 @@ def test_the_choice_is_made_with_the_keyboard_and_stays_in_other_chats(
 def test_what_is_queued_can_be_taken_back_and_is_written_again(tab: Page, person: Person, busy: Gate) -> None:
     send(tab, "on second thoughts")
     expect(tab.get_by_text("on second thoughts")).to_be_visible()
-    tab.get_by_role("button", name="Withdraw").click()
+    tab.get_by_role("button", name="Take back", exact=True).click()
     expect(field(tab)).to_have_value("on second thoughts")
     person.house.model.release(busy)
     shows(tab, 1)

@@ -237,11 +237,16 @@ export class Composer {
   #letGo(): void {
     const back = this.#putBack ?? this.#offered.peek();
     this.#putBack = null;
-    if (back === null || !this.thread.running.peek().some(({ input }) => textOfInput(input.peek()) === back)) return;
-    this.#offered.value = null;
-    if (this.#text.peek() !== back) return;
-    this.#put("");
-    this.#keep();
+    if (back === null) return;
+    // Who asks again takes the failure away first.
+    queueMicrotask(() => {
+      const isAsked = this.thread.running.peek().some(({ input }) => textOfInput(input.peek()) === back);
+      if (!isAsked) return;
+      this.#offered.value = null;
+      if (this.#text.peek() !== back) return;
+      this.#put("");
+      this.#keep();
+    });
   }
 }
 

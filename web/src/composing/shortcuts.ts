@@ -16,8 +16,11 @@ export const SHORTCUTS = [
   { name: "discard", keys: ["Shift+Escape"], what: "Stop the answer and discard it", where: "writing" },
   { name: "recall", keys: ["ArrowUp"], what: "Bring back your last message, if nothing is written", where: "writing" },
   { name: "new", keys: ["Mod+Shift+O"], what: "New chat", where: "anywhere" },
-  { name: "search", keys: ["/"], what: "Search the chats", where: "anywhere" },
+  { name: "search", keys: ["/", "Mod+K"], what: "Search the chats", where: "anywhere" },
   { name: "write", keys: ["Mod+J"], what: "Go to where you write", where: "anywhere" },
+  { name: "walk", keys: ["ArrowUp", "ArrowDown"], what: "Go from chat to chat", where: "list" },
+  { name: "rename", keys: ["F2"], what: "Rename the chat", where: "list" },
+  { name: "delete", keys: ["Delete"], what: "Delete the chat, if pressed twice", where: "list" },
   { name: "shortcuts", keys: ["?"], what: "Show or hide these shortcuts", where: "anywhere" },
 ] as const satisfies readonly Shortcut[];
 
@@ -49,7 +52,7 @@ function isPressed(keys: string, { key, ctrlKey, metaKey, shiftKey, altKey }: Pr
   );
 }
 
-const SIGNS: Readonly<Record<string, string>> = { ArrowUp: "↑", Escape: "Esc" };
+const SIGNS: Readonly<Record<string, string>> = { ArrowUp: "↑", ArrowDown: "↓", Escape: "Esc", Delete: "Del" };
 
 /** The keys by what is printed on them. */
 export function printed(keys: string, isMac = IS_MAC): string[] {

@@ -9,8 +9,8 @@ import { picture } from "./pictures";
 
 /** Make it fit to be shown. The nodes are moved into the document of the page. */
 export function decorated(fragment: DocumentFragment): readonly ChildNode[] {
-  for (const link of fragment.querySelectorAll("a")) decorateLink(link);
   for (const place of fragment.querySelectorAll<HTMLElement>("[data-picture]")) decoratePicture(place);
+  for (const link of fragment.querySelectorAll("a")) decorateLink(link);
   for (const task of fragment.querySelectorAll<HTMLElement>("[data-task]")) decorateTask(task);
   for (const pre of fragment.querySelectorAll("pre")) {
     pre.replaceWith(new CodeBlock(pre.textContent ?? "", pre.getAttribute("data-language") ?? "").element);
@@ -37,6 +37,7 @@ function decorateLink(link: HTMLAnchorElement): void {
   link.setAttribute("target", "_blank");
   link.setAttribute("rel", "noopener noreferrer nofollow");
   if (title !== null) link.setAttribute("title", `${harmless(title)} (${url.host || url.pathname})`);
+  if (link.childNodes.length === 0) link.append(url.host || url.pathname);
   const host = trueHost(harmless(link.textContent ?? ""), url);
   if (host !== null) link.append(element("bdi", { class: "true-host" }, ` (${host})`));
 }

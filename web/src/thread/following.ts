@@ -52,6 +52,7 @@ export class Following {
       const isAsking = source.ask !== undefined && turn === null;
       if (turn === null && (!source.ask || asked > TIMES)) return last;
       asked += Number(isAsking);
+      running.isAsked.value = true;
       try {
         const outcome = isAsking
           ? await this.#listen(running, (source.ask as () => TurnStream)(), withdrawn)

@@ -19,9 +19,19 @@ export class OnItsWay {
     return this.#all.peek().includes(running);
   }
 
-  /** One of those whose turn nobody has told yet. */
-  get isAnyUnknown(): boolean {
-    return this.#all.peek().some((each) => each.isHere && each.turnId.peek() === null);
+  /** One from here that is on its way to the server, of which nobody knows which turn it is. */
+  get unknown(): Running | undefined {
+    return this.#all.peek().find((each) => isHeld(each) && each.guess.peek() === null);
+  }
+
+  /** Whether it is the turn of one from here, by all appearances. */
+  isGuessed(turn: string): boolean {
+    return this.#all.peek().some((each) => isHeld(each) && each.guess.peek() === turn);
+  }
+
+  /** How many from here hold a connection each, until the server says which turn they are. */
+  get held(): number {
+    return this.#all.value.filter((each) => each.isAsked.value && each.turnId.value === null).length;
   }
 
   /** Put it behind the others; or before all that wait, if it does not wait for them. */
@@ -55,6 +65,10 @@ export class OnItsWay {
   get first(): Running | undefined {
     return this.#all.peek().find((each) => each.state.peek() !== "ending");
   }
+}
+
+function isHeld(running: Running): boolean {
+  return running.isHere && running.isAsked.peek() && running.turnId.peek() === null;
 }
 
 function isWaiting(running: Running): boolean {

@@ -16,6 +16,10 @@ export class Running {
   /** The turn whose place it takes, and behind which nothing is shown meanwhile. */
   readonly replaces: string | null;
   readonly turnId = signal<string | null>(null);
+  /** The turn that it is by all appearances, before the server has said so to who asked. */
+  readonly guess = signal<string | null>(null);
+  /** Whether it was asked for: until then it waits in this tab. */
+  readonly isAsked = signal(false);
   readonly state: Signal<RunningState>;
   /** What was said since the last finished item. */
   readonly text = signal("");

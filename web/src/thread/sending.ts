@@ -14,6 +14,8 @@ export interface Message {
   readonly input: readonly Item[];
   /** The turn whose place it takes. */
   readonly replaces: string | null;
+  /** Whether it was asked for before, by a tab that is gone. */
+  readonly wasAsked?: boolean;
   /** Whether it goes before those that wait. */
   readonly goesFirst?: boolean;
   /** Ask for the turn, under the name. */
@@ -32,6 +34,9 @@ export interface Sender {
   ended(running: Running, outcome: Outcome): Promise<void>;
 }
 
+/** So many at most hold a connection while nobody has said which turns they are: servers take their time to say so of
+ * what waits in line, and browsers have few. */
+const HELD = 2;
 const TAKEN_BACK: Outcome = { kind: "failed", problem: { code: "turn_stopped", message: "It was taken back." } };
 
 export class Sending {
@@ -47,14 +52,16 @@ export class Sending {
   /** Resolves when it has ended, however it did. */
   async send(message: Message): Promise<void> {
     const { way, unsent } = this.#sender;
-    const { name, input, replaces, goesFirst } = message;
+    const { name, input, replaces, goesFirst, wasAsked = false } = message;
     if (way.all.peek().some((each) => each.name === name)) return;
     const running = new Running({ name, isHere: true, input, replaces });
+    running.isAsked.value = wasAsked;
     const withdrawal = new AbortController();
     this.#withdrawals.set(running, withdrawal);
     way.add(running, goesFirst);
     const before = this.#last;
-    this.#last = settled(() => running.turnId.value !== null || !way.all.value.includes(running));
+    const isGone = (): boolean => withdrawal.signal.aborted || !way.all.value.includes(running);
+    this.#last = settled(() => running.turnId.value !== null || running.guess.value !== null || isGone());
     const release = effect(() => {
       if (running.turnId.value !== null) this.#sender.taken(running);
     });
@@ -62,7 +69,8 @@ export class Sending {
       this.#sender.ended(running, withdrawal.signal.aborted ? TAKEN_BACK : outcome);
     try {
       await unsent.holding(name, async () => {
-        await before;
+        await unlessAborted(withdrawal.signal, before);
+        await unlessAborted(withdrawal.signal, settled(() => wasAsked || way.held < HELD || isGone()));
         await end(await this.#carry(running, message, withdrawal.signal));
       });
     } catch (problem) {
@@ -94,11 +102,11 @@ export class Sending {
 }
 
 /** What is promised, unless the signal comes first: then throws its reason. */
-async function unlessAborted(signal: AbortSignal, promised: Promise<void>): Promise<void> {
+async function unlessAborted(signal: AbortSignal, promised: Promise<unknown>): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     const abort = (): void => reject(signal.reason as Error);
     if (signal.aborted) abort();
     signal.addEventListener("abort", abort, { once: true });
-    promised.then(resolve, reject);
+    promised.then(() => resolve(), reject);
   });
 }

@@ -17,14 +17,18 @@ import { Sending } from "./sending";
 import { settled } from "./settled";
 import type { ExportFormat, Failed, SendOptions, ShownThread, Siblings } from "./shown-thread";
 import type { Telling } from "./tellings";
-import type { FirstMessage } from "./unsent";
+import type { Written } from "./unsent";
 import { isVisible } from "./visible";
 
 /** Milliseconds before what has ended is looked for again in the history, where nobody was there to tell. */
 const PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
-type Asking = (chat: Chat, options: TurnOptions & { stream: true }) => TurnStream;
+/** Ask for a turn in a chat. */
+function asked(chat: Chat, { verb, turn = "", input }: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+  if (verb === "send") return chat.send(input, options);
+  return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
+}
 
 export class Thread implements ShownThread {
   readonly isKept = true;
@@ -44,6 +48,8 @@ export class Thread implements ShownThread {
   readonly #names = new Map<string, string>();
   /** Turns of which nobody knows who asked for them, while something from here is on its way to the server. */
   readonly #unclear = new Set<string>();
+  /** What was asked for elsewhere, and how to leave it. */
+  readonly #strangers = new Map<Running, AbortController>();
   /** How what failed last is asked for again. */
   #again: { readonly name: string; ask(name: string): Promise<void> } | null = null;
 
@@ -116,7 +122,9 @@ export class Thread implements ShownThread {
   /** Read what it shows by now, and find what runs there. */
   async load(from?: number): Promise<void> {
     try {
-      this.#found(await this.#history.catchUp(from));
+      const page = await this.#history.catchUp(from);
+      await this.#session.threads.unsent.ready;
+      this.#found(page);
       if (!this.#isLoaded.peek()) this.#session.threads.tellings.ask(this.id.peek() as string);
       this.#problem.value = null;
       this.#isLoaded.value = true;
@@ -134,25 +142,15 @@ export class Thread implements ShownThread {
   // What is asked for.
 
   send(input: Input, options: SendOptions = {}): Promise<void> {
-    const { idempotencyKey: name = freshName() } = options;
-    const said = this.#said(options);
-    if (this.id.peek() === null) {
-      const { name: chatName, facts: chat } = this.#made;
-      this.#session.threads.unsent.write({ name, chatName, chat, input, options: said });
-    }
-    return this.#ask(name, itemsOf(input), null, said, (chat, more) => chat.send(input, more));
+    return this.#write({ verb: "send", input }, options);
   }
 
   edit(turn: Turn, input: Input, options: SendOptions = {}): Promise<void> {
-    const { idempotencyKey: name = freshName() } = options;
-    const asking: Asking = (chat, more) => chat.edit(turn.id, input, more);
-    return this.#ask(name, itemsOf(input), turn.id, this.#said(options), asking);
+    return this.#write({ verb: "edit", turn: turn.id, input }, options);
   }
 
   regenerate(turn: Turn, options: SendOptions = {}): Promise<void> {
-    const { idempotencyKey: name = freshName() } = options;
-    const asking: Asking = (chat, more) => chat.regenerate(turn.id, more);
-    return this.#ask(name, turn.input, turn.id, this.#said(options), asking);
+    return this.#write({ verb: "regenerate", turn: turn.id, input: turn.input as Input }, options);
   }
 
   /** A message that a tab has left behind. */
@@ -162,13 +160,24 @@ export class Thread implements ShownThread {
     if (isOld) return this.#tooOld(name, input);
     const replaces = body.replaces ?? (typeof body.regenerates === "string" ? body.regenerates : null);
     const { signal: ending } = this.#ending;
-    await this.#sending.send({ name, input, replaces, ask: () => this.#session.client.resend(unsent, { signal: ending }) });
+    const ask = (): TurnStream => this.#session.client.resend(unsent, { signal: ending });
+    await this.#sending.send({ name, input, replaces, wasAsked: true, ask });
   }
 
-  /** A first message that a tab has left behind. */
-  async resendFirst({ name, input, options }: FirstMessage, isOld: boolean): Promise<void> {
-    if (isOld) return this.#tooOld(name, itemsOf(input));
-    await this.#ask(name, itemsOf(input), null, options, (chat, more) => chat.send(input, more));
+  /** A message that a tab has left behind before it asked for its turn. */
+  async ask(written: Written, isOld = false): Promise<void> {
+    const { name, said, options } = written;
+    const input = itemsOf(said.input);
+    if (isOld) return this.#tooOld(name, input);
+    const goesFirst = options.onBusy === "interrupt" || options.onBusy === "rollback";
+    const ask = async (again: string): Promise<void> => {
+      this.#failures.clear();
+      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: this.#ending.signal } as const;
+      const stream = (): TurnStream => asked(this.#made.chat, said, more);
+      await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
+      if (this.#failures.last.peek()?.name === again) this.#again = { name: again, ask };
+    };
+    await ask(name);
   }
 
   async stop({ which, policy }: { which?: Running; policy?: OnStop } = {}): Promise<void> {
@@ -176,11 +185,13 @@ export class Thread implements ShownThread {
     const before = running?.state.peek();
     if (!running || before === undefined || before === "ending") return;
     const isAway = running.isCut.peek() || this.#session.live.connection.peek() === "lost" || !navigator.onLine;
-    if (running.turnId.peek() === null && isAway && this.#sending.withdraw(running)) return;
+    const isHereOnly = !running.isAsked.peek() || (isAway && running.turnId.peek() === null);
+    if (isHereOnly && this.#sending.withdraw(running)) return; // no server has it, as far as is known
     running.state.value = "stopping";
     try {
-      await settled(() => running.turnId.value !== null || !this.#way.all.value.includes(running));
-      const turn = running.turnId.peek();
+      const known = (): string | null => running.turnId.value ?? running.guess.value;
+      await settled(() => known() !== null || !this.#way.all.value.includes(running));
+      const turn = known();
       if (turn !== null) await this.#made.chat.stop({ turn, ...(policy && { policy }) });
     } catch (problem) {
       if (running.state.peek() === "stopping") running.state.value = before;
@@ -258,32 +269,23 @@ export class Thread implements ShownThread {
 
   // Inside.
 
-  #said(options: SendOptions): SendOptions {
-    const { idempotencyKey: _, ...said } = options;
-    const model = said.model ?? this.#session.model.peek() ?? undefined;
-    return Object.fromEntries(Object.entries({ ...said, model }).filter(([, value]) => value !== undefined));
-  }
-
-  #ask(
-    name: string,
-    input: readonly Item[],
-    replaces: string | null,
-    said: SendOptions,
-    asking: Asking,
-  ): Promise<void> {
-    const goesFirst = said.onBusy === "interrupt" || said.onBusy === "rollback";
-    const more = { ...(said as TurnOptions), stream: true, signal: this.#ending.signal } as const;
-    const ask = async (again: string): Promise<void> => {
-      this.#failures.clear();
-      const stream = (): TurnStream => asking(this.#made.chat, { ...more, idempotencyKey: again });
-      await this.#sending.send({ name: again, input, replaces, goesFirst, ask: stream });
-      if (this.#failures.last.peek()?.name === again) this.#again = { name: again, ask };
-    };
-    return ask(name);
+  /** Write it down, so that it is not lost with this tab, and ask for it. */
+  #write(said: Written["said"], options: SendOptions): Promise<void> {
+    const { idempotencyKey: name = freshName(), ...rest } = options;
+    const model = rest.model ?? this.#session.model.peek() ?? undefined;
+    const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
+    const { name: chatName, facts } = this.#made;
+    const chat = { id: this.id.peek(), name: chatName, facts };
+    return this.ask(this.#session.threads.unsent.write({ name, chat, said, options: Object.fromEntries(given) }));
   }
 
   /** A server has a message from here. */
   #taken(running: Running): void {
+    const guess = running.guess.peek();
+    if (guess !== null && guess !== running.turnId.peek()) this.#unclear.add(guess);
+    for (const other of this.#way.all.peek()) {
+      if (other.turnId.peek() === running.turnId.peek()) this.#strangers.get(other)?.abort();
+    }
     for (const telling of this.#telling(running)) this.#session.threads.tellings.tell(telling);
     this.#session.threads.unsent.erase(running.name);
     queueMicrotask(() => this.#clarify());
@@ -333,8 +335,8 @@ export class Thread implements ShownThread {
       if (state !== "running") continue;
       const running = this.#way.of(id);
       if (running && running.input.peek().length === 0) running.input.value = input;
-      if (running || this.#history.has(id)) continue;
-      if (this.#way.isAnyUnknown) this.#unclear.add(id);
+      if (running || this.#history.has(id) || this.#way.isGuessed(id)) continue;
+      if (this.#way.unknown) this.#unclear.add(id);
       else this.#stranger(id, { input, state: "running", startedAt: createdAt });
     }
     if (this.#way.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
@@ -349,16 +351,22 @@ export class Thread implements ShownThread {
       this.#failures.clear();
       this.#way.begun(running);
     }
+    const leaving = new AbortController();
+    this.#strangers.set(running, leaving);
+    leaving.signal.addEventListener("abort", () => this.#way.leave(running));
     const source = { read: (id: string, after: number) => this.#events(id, after) };
     void this.#following
-      .follow(running, source)
-      .then((outcome) => this.#end(running, outcome))
-      .finally(() => this.#way.leave(running));
+      .follow(running, source, leaving.signal)
+      .then((outcome) => (leaving.signal.aborted ? undefined : this.#end(running, outcome)))
+      .finally(() => {
+        this.#strangers.delete(running);
+        this.#way.leave(running);
+      });
   }
 
   /** What was unclear is known, as soon as nothing from here is on its way to the server. */
   #clarify(): void {
-    if (this.#way.isAnyUnknown || this.#unclear.size === 0) return;
+    if (this.#way.unknown || this.#unclear.size === 0) return;
     const strangers = [...this.#unclear].filter((turn) => !this.#way.of(turn) && !this.#history.has(turn));
     this.#unclear.clear();
     if (strangers.length > 0) void this.load();
@@ -400,10 +408,18 @@ export class Thread implements ShownThread {
       if (running.state.peek() === "queued") running.state.value = "running";
       this.#way.begun(running);
       if (running.input.peek().length === 0) void this.load();
-    } else if (this.#history.has(turn) || this.#session.isReader) return;
-    else if (this.#way.isAnyUnknown) this.#unclear.add(turn);
-    else if (type === "turn.queued") this.#stranger(turn, { state: "queued" });
-    else void this.load();
+      return;
+    }
+    if (this.#history.has(turn) || this.#way.isGuessed(turn) || this.#session.isReader) return;
+    const own = this.#way.unknown;
+    if (!own && type === "turn.queued") this.#stranger(turn, { state: "queued" });
+    else if (!own) void this.load();
+    else if (type === "turn.running") this.#unclear.add(turn);
+    else {
+      // One that was asked for elsewhere in this very moment is told apart as soon as the server has answered here.
+      own.guess.value = turn;
+      if (own.state.peek() === "sending") own.state.value = "queued";
+    }
   }
 
   #hasEnded(turn: string, type: Change["type"]): void {

@@ -8,7 +8,7 @@ import type { ShownThread } from "./shown-thread";
 import { Tellings } from "./tellings";
 import { Thread } from "./thread";
 import { UnkeptThread } from "./unkept-thread";
-import { UnsentMessages, type FirstMessage } from "./unsent";
+import { UnsentMessages, type Written } from "./unsent";
 
 /** How many are remembered that nobody looks at. */
 const REMEMBERED = 8;
@@ -75,13 +75,17 @@ export class Threads {
     if (thread instanceof Thread) await thread.resend(unsent, isOld);
   }
 
-  /** A tab has left a message behind for a chat that it did not see made. */
-  async first(message: FirstMessage, isOld: boolean): Promise<void> {
-    const name = `first ${message.chatName}`;
-    const found = this.#byPlace.get(name) ?? new Thread(this.#session, null, message.chatName, message.chat);
-    this.#byPlace.set(name, found);
-    this.#left.add(found);
-    if (found instanceof Thread) await found.resendFirst(message, isOld);
+  /** A tab has left a message behind that it did not ask for. */
+  async ask(written: Written, isOld: boolean): Promise<void> {
+    const { id, name, facts } = written.chat;
+    const place = `left ${name}`;
+    const found = id ? this.#at({ kind: "chat", id }) : this.#byPlace.get(place);
+    const thread = found ?? new Thread(this.#session, null, name, facts);
+    if (!found) {
+      this.#byPlace.set(place, thread);
+      this.#left.add(thread);
+    }
+    if (thread instanceof Thread) await thread.ask(written, isOld);
   }
 
   #kept(id: string): Thread | null {

@@ -2,21 +2,21 @@
 
 import type { Input, NewChat, Unsent } from "turnledger";
 import type { Outbox } from "turnledger/outbox";
-import { locked } from "../session/locks";
+import { withLock } from "../session/locks";
 import type { Realm } from "../session/realm";
 import type { SendOptions } from "./shown-thread";
 
 /** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
 const SAFE = 23 * 3_600_000;
-const FIRST = "first message ";
+const WRITTEN = "message ";
 
-/** A message for a chat that was not made yet. */
-export interface FirstMessage {
+/** A message that was not asked for yet: its chat is not made, or another one goes before it. */
+export interface Written {
   readonly name: string;
-  /** Under which the chat is made, once. */
-  readonly chatName: string;
-  readonly chat: NewChat;
-  readonly input: Input;
+  /** The chat, or under which name it is made, and as what. */
+  readonly chat: { readonly id: string | null; readonly name: string; readonly facts: NewChat };
+  /** What is said; and of which turn, if not behind the last one. */
+  readonly said: { readonly verb: "send" | "edit" | "regenerate"; readonly turn?: string; readonly input: Input };
   readonly options: SendOptions;
   readonly writtenAt: number;
 }
@@ -24,7 +24,7 @@ export interface FirstMessage {
 export interface Found {
   /** Send it again, and resolve when its end is known. `isOld`: it may have been answered more than a day ago. */
   resend(unsent: Unsent, isOld: boolean): Promise<void>;
-  first(message: FirstMessage, isOld: boolean): Promise<void>;
+  ask(written: Written, isOld: boolean): Promise<void>;
 }
 
 /** Each message is held by a lock of the tab that sends it. Whoever gets the lock while the message is still there is its
@@ -34,7 +34,11 @@ export class UnsentMessages {
   readonly #realm: Realm;
   readonly #outbox: Outbox;
   readonly #ending: AbortSignal;
+  /** Those that this tab knows of. */
   readonly #seen = new Set<string>();
+  /** Those that were left behind, and are sent by this tab. */
+  readonly #held = new Set<string>();
+  #ready: Promise<unknown> = Promise.resolve();
 
   constructor(realm: Realm, outbox: Outbox, ending: AbortSignal) {
     this.#realm = realm;
@@ -42,20 +46,28 @@ export class UnsentMessages {
     this.#ending = ending;
   }
 
+  /** Resolves when it is known which of those that were found are sent by this tab: they are on their way by then. */
+  get ready(): Promise<unknown> {
+    return this.#ready;
+  }
+
   /** Do it while no other tab sends the message of this name. */
   async holding(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
-    await locked(this.#lock(name), work);
+    if (this.#held.has(name)) return work();
+    await withLock(this.#lock(name), {}, work);
   }
 
-  /** Write down what is to be said in a chat before that is made. */
-  write(message: Omit<FirstMessage, "writtenAt">): void {
-    this.#realm.set(FIRST + message.name, JSON.stringify({ ...message, writtenAt: Date.now() }));
+  /** Write a message down before anything of it is asked for. */
+  write(message: Omit<Written, "writtenAt">): Written {
+    const written = { ...message, writtenAt: Date.now() };
+    this.#realm.set(WRITTEN + message.name, JSON.stringify(written));
+    return written;
   }
 
   /** It is in the outbox by now, or its end is known. */
   erase(name: string): void {
-    this.#realm.set(FIRST + name, null);
+    this.#realm.set(WRITTEN + name, null);
   }
 
   /** Find what nobody sends, now and whenever a tab has gone. */
@@ -67,28 +79,61 @@ export class UnsentMessages {
   }
 
   #look(found: Found): void {
-    for (const name of this.#realm.names(FIRST).map((each) => each.slice(FIRST.length))) {
-      this.#take(name, async () => {
-        const message = messageOf(this.#realm.get(FIRST + name));
-        if (!message) return this.erase(name);
-        await found.first(message, isOld(message.writtenAt));
-      });
-    }
-    for (const { idempotencyKey: name } of this.#outbox.pending()) {
+    const pending = this.#outbox.pending();
+    // Those that were asked for go first: the others waited for them.
+    for (const { idempotencyKey: name } of pending) {
       this.#take(name, async () => {
         const unsent = this.#outbox.pending().find((each) => each.idempotencyKey === name);
         if (unsent) await found.resend(unsent, isOld(unsent.recordedAt));
       });
     }
+    for (const message of this.#written()) {
+      const { name } = message;
+      this.#take(name, async () => {
+        if (this.#realm.get(WRITTEN + name) !== null) await found.ask(message, isOld(message.writtenAt));
+      });
+    }
+  }
+
+  /** The first written first. */
+  #written(): Written[] {
+    const found = this.#realm.names(WRITTEN).flatMap((name) => writtenOf(this.#realm.get(name)));
+    return found.sort((one, other) => one.writtenAt - other.writtenAt);
   }
 
   #take(name: string, send: () => Promise<void>): void {
     if (this.#seen.has(name)) return;
     this.#seen.add(name);
-    const sending = locked(this.#lock(name), send, this.#ending);
-    Promise.resolve(sending).catch((problem: unknown) => {
-      if (!this.#ending.aborted) throw problem;
+    const sending = async (): Promise<void> => {
+      this.#held.add(name);
+      await send();
+    };
+    const taken = new Promise<void>((isKnown) => {
+      const begin = (lock: Lock | null): Promise<void> | void => {
+        const begun = lock ? sending() : undefined;
+        isKnown();
+        return begun;
+      };
+      const ended = this.#inTurn(name, begin, sending);
+      ended.catch((problem: unknown) => {
+        if (!this.#ending.aborted) throw problem;
+      });
     });
+    this.#ready = Promise.all([this.#ready, taken]);
+  }
+
+  /** Do the first if nobody holds it; else the second, as soon as nobody does. */
+  async #inTurn(
+    name: string,
+    first: (lock: Lock | null) => Promise<void> | void,
+    second: () => Promise<void>,
+  ): Promise<void> {
+    let isFree = false;
+    await withLock(this.#lock(name), { ifAvailable: true }, (lock) => {
+      isFree = lock !== null;
+      return first(lock);
+    });
+    if (!isFree) await withLock(this.#lock(name), { signal: this.#ending }, second);
   }
 
   #lock(name: string): string {
@@ -100,11 +145,11 @@ function isOld(at: number): boolean {
   return Math.abs(Date.now() - at) > SAFE;
 }
 
-function messageOf(text: string | null): FirstMessage | null {
+function writtenOf(text: string | null): Written[] {
   try {
-    const found = JSON.parse(text ?? "null") as FirstMessage | null;
-    return found?.name && found.chatName ? found : null;
+    const found = JSON.parse(text ?? "null") as Written | null;
+    return found?.name && found.chat && found.said ? [found] : [];
   } catch {
-    return null;
+    return [];
   }
 }

@@ -8,8 +8,8 @@ function press(key: string, held: Partial<Pressed> = {}): Pressed {
 }
 
 describe("shortcuts", () => {
-  it("are each pressed in one way that no other has", () => {
-    const all = SHORTCUTS.flatMap(({ keys }) => [...keys]);
+  it("are each pressed in a way that no other has in its place", () => {
+    const all = SHORTCUTS.flatMap(({ keys, where }) => keys.map((each) => `${where} ${each}`));
     expect(new Set(all).size).toBe(all.length);
   });
 

@@ -23,7 +23,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   const writing = useRef<HTMLTextAreaElement>(null);
   const areKeysShown = useSignal(false);
   const goThere = (): void => writing.current?.focus();
-  useKeys(goThere, areKeysShown);
+  useKeys(session, goThere, areKeysShown);
   const isBusy = composer.isBusy.value;
   const canSend = composer.text.value.trim() !== "" && composer.hindrance.value === null;
   return (
@@ -107,12 +107,13 @@ function OfferedView({ composer, taken }: { composer: Composer; taken: () => voi
   );
 }
 
-/** Those shortcuts that work anywhere, and are about writing. */
-function useKeys(goThere: () => void, areKeysShown: Signal<boolean>): void {
+/** Those shortcuts that work anywhere; the list of chats has its own. */
+function useKeys(session: Session, goThere: () => void, areKeysShown: Signal<boolean>): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent): void => {
       if (event.defaultPrevented) return;
       if (isShortcut("write", event)) goThere();
+      else if (isShortcut("new", event)) session.place.openNew();
       else if (isShortcut("shortcuts", event) && !isWriting(event.target)) areKeysShown.value = !areKeysShown.value;
       else return;
       event.preventDefault();

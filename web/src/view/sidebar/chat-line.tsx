@@ -80,7 +80,7 @@ function Tools({ state, row, isArmed }: { state: SidebarState; row: Row; isArmed
       icon: <TrashIcon />,
       isBad: true,
       staysOpen: !isArmed,
-      run: () => state.delete(row),
+      run: () => state.delete(row, isArmed), // by then the menu has closed, which disarms
     },
   ];
   return (

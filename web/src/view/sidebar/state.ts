@@ -30,9 +30,10 @@ export class SidebarState {
     this.search = new Search(session);
   }
 
-  /** Say that a chat is to be deleted: the second time it is. */
-  delete(row: Row): void {
-    if (!this.arming.say(row.id)) return;
+  /** Say that a chat is to be deleted: the second time it is. `isSecond`: where it is known to be that. */
+  delete(row: Row, isSecond = false): void {
+    if (!isSecond && !this.arming.say(row.id)) return;
+    this.arming.disarm();
     this.search.drop(row.id);
     void this.changing.delete(row);
   }

@@ -24,7 +24,7 @@ export function StateView({ session, thread, running }: Given) {
   const before = thread.running.value
     .slice(0, thread.running.value.indexOf(running))
     .filter((each) => each.state.value !== "ending").length;
-  const isWaiting = state === "queued" || (state === "sending" && running.turnId.value !== null);
+  const isWaiting = state === "queued" || (state === "sending" && before > 0 && !isOffline);
   return (
     <div class="turn-state" data-standing={state}>
       {running.isRestarted.value && (
@@ -34,7 +34,7 @@ export function StateView({ session, thread, running }: Given) {
       {state === "sending" && isOffline && (
         <Line icon={<OfflineIcon size={16} />}>Waiting for the connection. Your message is safe and will be sent.</Line>
       )}
-      {state === "sending" && !isOffline && <Line icon={<Spinner />}>Sending…</Line>}
+      {state === "sending" && !isWaiting && !isOffline && <Line icon={<Spinner />}>Sending…</Line>}
       {isWaiting && before > 0 && (
         <Line icon={<QueueIcon size={16} />}>
           {before === 1 ? "Waiting in line: next." : `Waiting in line: ${before} before this one.`}

@@ -1,0 +1,80 @@
+"""Text of a model in the page, and what the page may be made of by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.web.house import Person
+
+Profile = Callable[..., BrowserContext]
+
+END = "This is the end of it."
+"""The last paragraph of each text: when it is there, all of it is."""
+
+STRANGE = """() => {
+  const tags = new Set(("P H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE EM STRONG DEL BR HR TABLE THEAD TBODY TR TH TD A "
+    + "SPAN DIV BDI BUTTON IMG IFRAME").split(" "));
+  const attributes = new Set(("class dir role tabindex aria-label aria-pressed type title start align scope href "
+    + "target rel src alt decoding sandbox referrerpolicy data-fits hidden").split(" "));
+  const strange = [];
+  for (const each of document.querySelectorAll(".markdown *")) {
+    if (!tags.has(each.tagName)) strange.push(each.tagName);
+    for (const {name, value} of each.attributes)
+      if (!attributes.has(name) && !(each.tagName === "IFRAME" && name === "style")) strange.push(`${name}=${value}`);
+    const href = each.getAttribute("href");
+    if (href !== null && !/^(?:https?:[/][/]|mailto:)/.test(href)) strange.push(href);
+    const source = each.getAttribute("src");
+    if (source !== null && !/^(?:data:image[/](?!svg)|picture#)/.test(source)) strange.push(source);
+  }
+  return strange;
+}"""
+
+
+class Watched:
+    """A page of somebody's in which anything that runs, and all that is asked for, is seen."""
+
+    def __init__(self, profile: Profile, person: Person) -> None:
+        self.person = person
+        self.ran: list[str] = []
+        self.asked: list[str] = []
+        context = profile(person)
+        context.on("request", lambda request: self.asked.append(request.url))
+        context.expose_function("owned", lambda *words: self.ran.append(str(words)))
+        context.add_init_script("window.alert = window.confirm = window.prompt = (...words) => window.owned(...words)")
+        self.page: Page = context.new_page()
+
+    def shows(self, text: str) -> Locator:
+        """Open a chat in which a model has said this."""
+        self.person.house.model.says(f"{text}\n\n{END}")
+        self.person.say("Tell me")
+        self.page.goto(self.person.house.url)
+        return self._shown()
+
+    def streams(self, *chunks: str) -> Locator:
+        """Ask a model that says this bit by bit."""
+        self.person.house.model.says(*chunks, f"\n\n{END}")
+        self.page.goto(self.person.house.url)
+        self.page.get_by_role("textbox", name="Message").fill("Tell me")
+        self.page.keyboard.press("Enter")
+        return self._shown()
+
+    def is_untouched(self) -> None:
+        """Nothing ran, nothing was asked for elsewhere, and the text is made of nothing else than it may be."""
+        assert self.page.evaluate(STRANGE) == []
+        assert self.ran == []
+        assert foreign(self.asked, self.person.house.url) == []
+        # And it still does what it is asked to.
+        self.page.get_by_role("textbox", name="Message").fill("Still here")
+        expect(self.page.get_by_role("textbox", name="Message")).to_have_value("Still here")
+
+    def _shown(self) -> Locator:
+        shown = self.page.locator("[data-turn] .markdown").filter(has_text=END)
+        expect(shown).to_have_count(1)
+        return shown
+
+
+def foreign(asked: Sequence[str], url: str) -> list[str]:
+    """What was asked for that is neither the server's nor in the page itself."""
+    return [each for each in asked if not each.startswith((f"{url}/", "data:", "blob:"))]

@@ -1,0 +1,249 @@
+"""A text that was written to do something does nothing: it is read."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.web.house import Person
+from tests.web.showing import END, Profile, Watched
+
+HTML = [
+    "<script>owned('script')</script>",
+    "<img src=x onerror=owned('img')>",
+    "<img src=x onerror\n=\nowned('img')>",
+    "<svg onload=owned('svg')></svg>",
+    "<svg><script>owned('svg script')</script></svg>",
+    "<iframe src=javascript:owned('iframe')></iframe>",
+    '<iframe srcdoc="<script>parent.owned(1)</script>"></iframe>',
+    "<math><mtext><table><mglyph><style><!--</style><img title=\"--&gt;&lt;img src=1 onerror=owned('m')&gt;\">",
+    "<form><math><mtext></form><form><mglyph><style></math><img src onerror=owned('m2')>",
+    "<svg></p><style><a id=\"</style><img src=1 onerror=owned('m3')>\">",
+    '<noscript><p title="</noscript><img src=x onerror=owned(4)>">',
+    "<select><template><img src=x onerror=owned('t')></template></select>",
+    "<body onload=owned('body')>",
+    "<details open ontoggle=owned('details')>",
+    "<input autofocus onfocus=owned('focus')>",
+    "<video><source onerror=owned('video')></video>",
+    "<object data=javascript:owned('object')></object>",
+    "<embed src=javascript:owned('embed')>",
+    "<base href=https://elsewhere.example/>",
+    "<link rel=stylesheet href=https://elsewhere.example/a.css>",
+    "<link rel=prefetch href=https://elsewhere.example/p>",
+    "<link rel=dns-prefetch href=//elsewhere.example>",
+    "<meta http-equiv=refresh content='0;url=https://elsewhere.example/'>",
+    "<style>* { background: url(https://elsewhere.example/s) }</style>",
+    "<p style='background: url(https://elsewhere.example/p)'>styled</p>",
+    "<form id=page name=body action=https://elsewhere.example><input name=attributes><button>x</button></form>",
+    "<a id=page name=cookie href='cid:owned'>clobbering</a>",
+    "<!--><img src=x onerror=owned('comment')>-->",
+    "<![CDATA[<img src=x onerror=owned('cdata')>]]>",
+    "<?php <img src=x onerror=owned('pi')> ?>",
+    "<x/onpointerenter=owned('x') style=position:fixed;inset:0>",
+    "<a href=\"javascript:owned('a')\">a</a>",
+]
+LINKS = [
+    "javascript:owned(1)",
+    "JaVaScRiPt:owned(2)",
+    "java\tscript:owned(3)",
+    " javascript:owned(4)",
+    "\x01javascript:owned(5)",
+    "javascript&colon;owned(6)",
+    "javascript&#58;owned(7)",
+    "&#106;avascript:owned(8)",
+    "&#x6A&#x61vascript:owned(9)",
+    "java&Tab;script:owned(10)",
+    "java&NewLine;script:owned(11)",
+    "javascript%3Aowned(12)",
+    "vbscript:owned(13)",
+    "data:text/html,<script>owned(14)</script>",
+    "data:text/html;base64,PHNjcmlwdD5vd25lZCgxNSk8L3NjcmlwdD4=",
+    "data:image/svg+xml,<svg onload=owned(16)>",
+    "blob:https://elsewhere.example/17",
+    "file:///etc/passwd",
+    "#new",
+    "#conv_x",
+    "/api/chats",
+    "//elsewhere.example/18",
+    "\\\\elsewhere.example\\19",
+    "https:elsewhere",
+    "view-source:https://elsewhere.example",
+    "feed:javascript:owned(20)",
+    "jar:javascript:owned(21)!",
+    "x-javascript:owned(22)",
+    "javascript://elsewhere.example/%0Aowned(23)",
+    "java\\script:owned(24)",
+]
+LOADING = [
+    "![a](https://elsewhere.example/a.png)",
+    "![a](//elsewhere.example/b.png)",
+    "![a](/picture)",
+    "![a](\"onerror=owned('x') https://elsewhere.example/c)",
+    '![a" onerror="owned(1)](https://elsewhere.example/d "t" onerror="owned(2)")',
+    "![a](javascript:owned(3))",
+    "![a](data:image/svg+xml;base64,PHN2ZyBvbmxvYWQ9b3duZWQoNCk+)",
+    "![a](data:text/html;base64,PHNjcmlwdD5vd25lZCg1KTwvc2NyaXB0Pg==)",
+    "![a][r]\n\n[r]: https://elsewhere.example/r.png 'onload=owned(6)'",
+    "[![a](https://elsewhere.example/e.png)](https://elsewhere.example/f)",
+    "[a]: https://elsewhere.example/never",
+    "```\"><img src=x onerror=owned(7)>\ncode\n```",
+    "```js\" onmouseover=\"owned(8)\ncode\n```",
+    "- ```html\"><img src=x onerror=owned(9)>\n  code\n  ```",
+    "| a |\n|:-:\" onclick=\"owned(10)|\n| <img src=x onerror=owned(11)> |",
+    "1000000000000\" onclick=\"owned(12). a",
+    "<https://elsewhere.example/\"onmouseover=\"owned(13)>",
+    "[x](https://elsewhere.example/\"onmouseover=\"owned(14) \"&quot;onclick=owned(15)\")",
+    "[<img src=x onerror=owned(16)>](https://elsewhere.example)",
+    "`<img src=x onerror=owned(17)>`",
+    "&lt;img src=x onerror=owned(18)&gt;",
+    "&#60;img src=x onerror=owned(19)&#62;",
+    "\\<img src=x onerror=owned(20)>",
+]
+
+
+def as_links(address: str) -> str:
+    return f"[in line]({address}) [pointed](<{address}>) <{address}> {address} [named]\n\n[named]: {address}"
+
+
+GIVEN = {
+    "html": "\n\n".join(HTML),
+    "html in lines": "\n".join(f"- {each} **b** {each}" for each in HTML),
+    "links": "\n\n---\n\n".join(as_links(each) for each in LINKS),
+    "loading": "\n\n".join(LOADING),
+}
+
+
+@pytest.mark.parametrize("text", GIVEN.values(), ids=GIVEN.keys())
+def test_hostile_text_is_shown_and_nothing_comes_of_it(text: str, profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    shown = watched.shows(text)
+    for place in shown.locator("a").all():
+        place.hover()
+    watched.is_untouched()
+
+
+@pytest.mark.parametrize("text", GIVEN.values(), ids=GIVEN.keys())
+@pytest.mark.parametrize("piece", [1, 7])
+def test_hostile_text_does_nothing_while_it_comes(
+    text: str, piece: int, profile: Profile, person: Person
+) -> None:
+    watched = Watched(profile, person)
+    watched.streams(*(text[at : at + piece] for at in range(0, len(text), piece)))
+    watched.is_untouched()
+
+
+def test_html_is_read_as_it_was_written(profile: Profile, person: Person) -> None:
+    shown = Watched(profile, person).shows("\n\n".join(HTML))
+    for each in ("<script>owned('script')</script>", "<img src=x onerror=owned('img')>", "<!--><img src=x"):
+        expect(shown).to_contain_text(each)
+
+
+def test_what_leads_nowhere_is_no_link(profile: Profile, person: Person) -> None:
+    shown = Watched(profile, person).shows("\n\n".join(f"[words](<{each}>)" for each in LINKS))
+    expect(shown.get_by_text("words").first).to_be_visible()
+    expect(shown.get_by_role("link", name="words")).to_have_count(1)  # https:elsewhere is a place
+
+
+TWISTED = {
+    "a token of a million letters": "x" * 1_000_000,
+    "a million digits in code": f"```json\n{'1' * 1_000_000}\n```",
+    "deep quotations": ">" * 10_000 + " deep",
+    "deep quotations with spaces": "> " * 10_000 + "deep",
+    "deep lists": "- " * 10_000 + "deep",
+    "deep lists, line by line": "\n".join("  " * depth + "- a" for depth in range(600)),
+    "deep emphases": "*a _b " * 5_000 + "_ *" * 5_000,
+    "emphases that never end": "*a_" * 30_000,
+    "strong ones": "**a " * 5_000 + "a** " * 5_000,
+    "brackets": "[" * 50_000,
+    "brackets that end": "[" * 10_000 + "]" * 10_000,
+    "links in links": "[a" * 5_000 + "](b)" * 5_000,
+    "images in images": "![" * 5_000 + "](b)" * 5_000,
+    "ticks": " ".join("`" * length for length in range(300)),
+    "pipes": f"{'|' * 10_000}\n{'-|' * 10_000}\n{'|' * 10_000}",
+    "backslashes": "\\" * 50_000,
+    "references": "[a]: b\n" * 3_000 + "[a]" * 3_000,
+    "definitions without end": f'[a]: b "{chr(10).join("x" for _ in range(20_000))}',
+    "underlines": "a\n-" * 10_000,
+    "pointed": "<" * 50_000,
+    "addresses": "http://" * 5_000 + "www." * 5_000 + "a@" * 5_000,
+    "spaces": " " * 100_000 + "x" + "\t" * 100_000,
+    "empty lines": "\n" * 100_000,
+    "marks on a letter": "a" + "\u0301" * 50_000,
+    "strings that never end": "```js\n" + "'`${" * 4_000 + "\n```",
+    "markup that never ends": "```html\n" + "<a b='" * 3_000 + "\n```",
+    "markdown in markdown": "````md\n" + "[a](b *_`" * 2_000 + "\n````",
+    "a slow style": "```css\n" + "a:a " * 4_000 + "\n```",
+    "a slow shell": "```bash\n" + "$((" * 5_000 + "\n```",
+}
+
+
+@pytest.mark.parametrize("text", TWISTED.values(), ids=TWISTED.keys())
+def test_twisted_text_neither_stops_the_page_nor_breaks_out_of_its_place(
+    text: str, profile: Profile, person: Person
+) -> None:
+    watched = Watched(profile, person)
+    watched.shows(text)
+    watched.is_untouched()
+    wide = "document.querySelector('.thread').scrollWidth - document.querySelector('.thread').clientWidth"
+    assert watched.page.evaluate(wide) <= 0
+
+
+def test_a_token_that_comes_without_end_leaves_the_page_to_its_reader(profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    shown = watched.streams(*["x" * 5_000] * 100)
+    watched.is_untouched()
+    shown.get_by_role("button", name="Show all 500,000 characters").click()
+    expect(shown.get_by_role("button", name="Show all")).to_have_count(0)
+    expect(shown).to_contain_text("x" * 1_000)
+    watched.is_untouched()
+
+
+def test_all_of_long_code_is_there_for_who_asks(profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    shown = watched.shows("```\n" + "a line\n" * 10_000 + "the last line\n```")
+    expect(shown).not_to_contain_text("the last line")
+    shown.get_by_role("button", name="Show all 70,013 characters").click()
+    expect(shown).to_contain_text("the last line")
+
+
+def test_what_turns_text_round_is_seen_in_code_and_gone_elsewhere(profile: Profile, person: Person) -> None:
+    shown = Watched(profile, person).shows(
+        "Words \u202eturned\u202c and &#x2066;isolated&#x2069;, [a \u202elink](https://a.example).\n\n"
+        "`a\u202eb`\n\n```py\nif x: #\u2066 ok\u2069\n    a\u200bb = 1\n```"
+    )
+    for letter in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069":
+        expect(shown).not_to_contain_text(letter)
+    expect(shown).to_contain_text("Words turned and isolated, a link.")
+    expect(shown.locator("p > code")).to_have_text("a⟨U+202E⟩b")
+    expect(shown.locator("pre")).to_contain_text("#⟨U+2066⟩ ok⟨U+2069⟩")
+    expect(shown.locator("pre")).to_contain_text("a⟨U+200B⟩b")
+
+
+def test_a_link_that_pretends_says_where_it_leads(profile: Profile, person: Person) -> None:
+    shown = Watched(profile, person).shows(
+        "[https://bank.example/login](https://thief.example/a)\n\n[bank.example](https://bank.example.thief.example)\n\n"
+        "[www.bank.example](https://bank.example/x)\n\n[Sign in](https://bank.example@thief.example/)\n\n"
+        "[you@bank.example](mailto:me@thief.example)\n\n[ba\u200bnk.example](https://thief.example)\n\n"
+        "[see here](https://fine.example 'https://bank.example')"
+    )
+    said = [link.inner_text() for link in shown.get_by_role("link").all()]
+    assert said == [
+        "https://bank.example/login (thief.example)",
+        "bank.example (bank.example.thief.example)",
+        "www.bank.example",
+        "Sign in (thief.example)",
+        "you@bank.example (me@thief.example)",
+        "ba\u200bnk.example (thief.example)",
+        "see here",
+    ]
+    last = shown.get_by_role("link").last
+    assert last.get_attribute("title") == "https://bank.example (fine.example)"
+    assert last.get_attribute("target") == "_blank"
+    assert last.get_attribute("rel") == "noopener noreferrer nofollow"
+
+
+def test_the_end_of_a_text_is_shown_behind_all_of_it(profile: Profile, person: Person) -> None:
+    # Long texts are shown over several frames: what is behind them must not come before.
+    shown = Watched(profile, person).shows("\n\n".join(f"{number} " + "*a_" * 190 for number in range(300)))
+    expect(shown.locator(":scope > *")).to_have_count(301)
+    expect(shown.locator(":scope > *").last).to_have_text(END)
