@@ -2,6 +2,7 @@
 
 import type { Input, NewChat, Unsent } from "turnledger";
 import type { Outbox } from "turnledger/outbox";
+import { withLock } from "../session/locks";
 import type { Realm } from "../session/realm";
 import type { SendOptions } from "./shown-thread";
 
@@ -55,8 +56,8 @@ export class UnsentMessages {
   /** Do it while no other tab sends the message of this name. */
   async holding(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
-    if (this.#held.has(name) || !("locks" in navigator)) return work();
-    await navigator.locks.request(this.#lock(name), work);
+    if (this.#held.has(name)) return work();
+    await withLock(this.#lock(name), {}, work);
   }
 
   /** Write a message down before anything of it is asked for. */
@@ -139,13 +140,12 @@ export class UnsentMessages {
     first: (lock: Lock | null) => Promise<void> | void,
     second: () => Promise<void>,
   ): Promise<void> {
-    if (!("locks" in navigator)) return first({ name, mode: "exclusive" });
     let isFree = false;
-    await navigator.locks.request(this.#lock(name), { ifAvailable: true }, (lock) => {
+    await withLock(this.#lock(name), { ifAvailable: true }, (lock) => {
       isFree = lock !== null;
       return first(lock);
     });
-    if (!isFree) await navigator.locks.request(this.#lock(name), { signal: this.#ending }, second);
+    if (!isFree) await withLock(this.#lock(name), { signal: this.#ending }, second);
   }
 
   #lock(name: string): string {

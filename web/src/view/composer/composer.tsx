@@ -28,14 +28,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   const isBusy = composer.isBusy.value;
   const canSend = composer.text.value.trim() !== "" && composer.hindrance.value === null;
   return (
-    <form
-      class="composer"
-      aria-label="Your message"
-      onSubmit={(event) => {
-        event.preventDefault();
-        composer.send();
-      }}
-    >
+    <form class="composer" aria-label="Your message" onSubmit={(event) => event.preventDefault()}>
       {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
       <OfferedView composer={composer} taken={goThere} />
       {/* Above the box: what comes and goes there moves no button away from under a finger. */}
@@ -51,7 +44,9 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
           <span class="composer-gap" />
           {isBusy && <StopView composer={composer} stopped={goThere} />}
           <button
-            type="submit"
+            // No form is sent: a frame may be denied them.
+            type="button"
+            onClick={() => composer.send()}
             class="button primary icon-only composer-send"
             aria-label="Send"
             title="Send"
