@@ -66,8 +66,8 @@ def scroll_to(page: Page, title: str) -> None:
     page.evaluate(
         """async (title) => {
           const list = document.querySelector(".lines");
-          const isThere = () => [...list.querySelectorAll(".title")].some((each) => each.textContent === title);
-          for (let frame = 0; frame < 1500 && !isThere(); frame++) {
+          const titles = () => [...list.querySelectorAll(".title")].map((each) => each.textContent);
+          for (let frame = 0; frame < 1500 && !titles().includes(title); frame++) {
             list.scrollTop += 300;
             await new Promise(requestAnimationFrame);
           }

@@ -1,6 +1,6 @@
 /** Somebody who was let in: his client, his chats, and what is open. */
 
-import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
@@ -70,6 +70,9 @@ export class Session {
     this.chats = new ChatList(this);
     this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
+    effect(() => {
+      this.threads.newChat.value = this.chats.scopes.newChat.value;
+    });
     this.place.isHeld = () => isHeld(this.threads.current.peek());
     this.composing = new Composing(this);
     this.#chosen = signal(realm.get("model"));
@@ -122,6 +125,11 @@ export class Session {
     this.place.close();
     this.chats.close();
     this.live.close();
+  }
+
+  /** The client says whether its requests find the server. */
+  noteConnection(isLost: boolean): void {
+    if (this.live instanceof Live) this.live.noteConnection(isLost);
   }
 
   #has(scope: "turns:run" | "chats:write"): boolean {

@@ -1,6 +1,5 @@
 /** The frame around the chats and the chat: what is beside what, and what is over what where there is no room. */
 
-import { useComputed } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Experiments } from "../first-run/experiments";
 import type { Session } from "../session/session";
@@ -69,7 +68,7 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
       }}
     >
       <Boundary what="The list of chats">
-        <SidebarView session={session} />
+        <SidebarView session={session} reveal={() => drawer.open()} />
       </Boundary>
       <SideFootView session={session} theme={theme} drawer={drawer} />
     </div>
@@ -77,10 +76,7 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
 }
 
 function ChatView({ session }: { session: Session }) {
-  const hasChats = useComputed(() => {
-    if (session.chats.rows.value.length > 0) return true;
-    return session.chats.isWhole.value ? false : null;
-  });
+  const { hasAny: hasChats } = session.chats;
   const experiments = useMemo(() => {
     const { realm, models, model } = session;
     return new Experiments({ realm, models, model, hasChats });
