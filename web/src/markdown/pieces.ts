@@ -1,12 +1,11 @@
 /** What is shown of one part of a text. */
 
+import { Block } from "./block";
 import { CodeBlock } from "./code-block";
-import { decorated } from "./decorating";
 import { button, element } from "./element";
 import { harmlessProse } from "./harmless";
 import { blockMarkups, type Definitions } from "./markup";
 import { comingPicture, picture } from "./pictures";
-import { sanitised } from "./sanitising";
 import type { Segment } from "./segments";
 
 /** Of a longer text without a structure only so much is shown unless somebody wants all of it. */
@@ -34,18 +33,13 @@ export function pieceOf(segment: Segment, definitions: Definitions): Piece {
   }
 }
 
-interface Block {
-  readonly html: string;
-  readonly nodes: readonly ChildNode[];
-}
-
 class ProsePiece implements Piece {
   #source: string;
   #blocks: readonly Block[];
 
   constructor(source: string, definitions: Definitions) {
     this.#source = source;
-    this.#blocks = blockMarkups(source, definitions).map(blockOf);
+    this.#blocks = blockMarkups(source, definitions).map((markup) => new Block(markup));
   }
 
   get nodes(): readonly ChildNode[] {
@@ -59,22 +53,18 @@ class ProsePiece implements Piece {
   become(segment: Segment, definitions: Definitions): boolean {
     if (segment.kind !== "prose") return false;
     if (segment.source === this.#source && !this.mayRefer) return true;
-    const htmls = blockMarkups(segment.source, definitions);
-    const differing = htmls.findIndex((html, index) => html !== this.#blocks[index]?.html);
-    const kept = this.#blocks.slice(0, differing < 0 ? htmls.length : differing);
+    const markups = blockMarkups(segment.source, definitions);
+    const differing = markups.findIndex((markup, index) => !this.#blocks[index]?.become(markup));
+    const kept = this.#blocks.slice(0, differing < 0 ? markups.length : differing);
     const last = kept.flatMap(({ nodes }) => nodes).at(-1);
     if (last === undefined) return false;
     for (const { nodes } of this.#blocks.slice(kept.length)) for (const node of nodes) node.remove();
-    const added = htmls.slice(kept.length).map(blockOf);
+    const added = markups.slice(kept.length).map((markup) => new Block(markup));
     last.after(...added.flatMap(({ nodes }) => nodes));
     this.#blocks = [...kept, ...added];
     this.#source = segment.source;
     return true;
   }
-}
-
-function blockOf(html: string): Block {
-  return { html, nodes: decorated(sanitised(html)) };
 }
 
 class CodePiece implements Piece {
