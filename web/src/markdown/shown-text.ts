@@ -3,6 +3,7 @@
 import { defined, type Definitions } from "./markup";
 import { pieceOf, type Piece } from "./pieces";
 import { Segments, type Segment } from "./segments";
+import { withoutHalves } from "./unfinished";
 
 /** For so long a text is worked at before others get their turn, in milliseconds. */
 const PATIENCE = 40;
@@ -80,7 +81,7 @@ export class ShownText {
   }
 
   #drawRest(): void {
-    const rest = this.#segments.rest;
+    const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
     if (!this.#isGrowing) for (const { source } of rest) this.#define(source);
     rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
     for (const piece of this.#pieces.splice(this.#kept.length + rest.length)) for (const node of piece.nodes) node.remove();
@@ -126,4 +127,8 @@ export class ShownText {
     this.#waiting = [];
     this.#place.replaceChildren();
   }
+}
+
+function unfinished(segment: Segment): Segment {
+  return segment.kind === "prose" ? { ...segment, source: withoutHalves(segment.source) } : segment;
 }
