@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import ScriptedUpstream, Step
@@ -26,6 +27,11 @@ class Scripted:
     def asked_models(self) -> list[str]:
         """By which names it was asked."""
         return [each.body["model"] for each in self._upstream.received]
+
+    @property
+    def last_messages(self) -> list[Any]:
+        """What it was told when it was last asked."""
+        return list(self._upstream.received[-1].body["messages"])
 
     def says(self, *script: Step) -> None:
         """Have it say this the next time that it is asked for which nothing else is written."""

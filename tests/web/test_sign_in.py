@@ -141,9 +141,7 @@ def test_whose_token_expires_while_the_page_is_open_is_told(house: House, profil
 def test_while_the_server_is_away_it_is_asked_again(tab: Page, person: Person) -> None:
     expect(message(tab)).to_be_visible()
     away = {"is": True}
-    tab.route(
-        "**/api/tokens/self", lambda route: route.abort() if away["is"] else route.continue_()
-    )
+    tab.route("**/api/tokens/self", lambda route: route.abort() if away["is"] else route.continue_())
     tab.reload()
     expect(tab.get_by_role("heading", name="The server does not answer")).to_be_visible()
     tab.get_by_role("button", name="Try again").click()

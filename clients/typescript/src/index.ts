@@ -10,7 +10,7 @@ export type { Page, Pages } from "./pages.js";
 export type * from "./shapes.js";
 export type { NewShare, Shares } from "./shares.js";
 export type { Stream } from "./stream.js";
-export type { NewToken, Tokens } from "./tokens.js";
+export type { NewToken, OwnToken, Tokens } from "./tokens.js";
 export { textOf, TurnStream, wordsOf } from "./turn-stream.js";
 export type { StopOptions, TurnEvents } from "./turn-stream.js";
 export type { CallOptions, ClientOptions, Recorder, Retries, Timeouts, Unsent } from "./wire.js";

@@ -230,8 +230,6 @@ export interface Token {
   readonly usedAt: number | null;
   readonly parent: string | null;
   readonly share: string | null;
-  /** Of one's own: whether the server keeps chats of its scope. */
-  readonly keeps?: boolean;
 }
 
 export interface Share {

@@ -19,6 +19,9 @@ export interface NewToken {
   expiresIn?: number;
 }
 
+/** What is told of whoever asks, also where no token is needed. */
+export type OwnToken = Pick<Token, "owner" | "scopes"> & { readonly keeps: boolean };
+
 export class Tokens {
   readonly #wire: Wire;
 
@@ -36,9 +39,9 @@ export class Tokens {
     return listed(this.#wire, "/api/tokens", { owner }, limit, signal);
   }
 
-  /** Who asks, and what he may do. */
-  own({ signal }: CallOptions = {}): Promise<Partial<Token> & Pick<Token, "owner" | "scopes">> {
-    return this.#wire.json({ path: "/api/tokens/self" }, signal);
+  /** Who asks, what he may do, and whether the server keeps his chats: those of a scope, if one is named. */
+  own({ scope, signal }: CallOptions & { scope?: string } = {}): Promise<Partial<Token> & OwnToken> {
+    return this.#wire.json({ path: "/api/tokens/self" + (scope ? queryOf({ scope }) : "") }, signal);
   }
 
   /** End a token and all that were made with it; `self`: the one that is asked with. */

@@ -146,6 +146,14 @@ test("files go out and come in by their lines", async () => {
   await assert.rejects(failing.client().importChats("a"), errors.StorageFull);
 });
 
+test("who asks is told whether his chats are kept, or those of a scope", async () => {
+  const server = new ScriptedServer(...Array(2).fill(json({ owner: "ann", scopes: [], chat_scope: "s", keeps: false })));
+  const own = await server.client().tokens.own();
+  assert.deepEqual([own.owner, own.chatScope, own.keeps], ["ann", "s", false]);
+  await server.client().tokens.own({ scope: "a b" });
+  assert.deepEqual(server.heard.map((each) => each.path), ["/api/tokens/self", "/api/tokens/self?scope=a+b"]);
+});
+
 test("tokens and links are listed behind the last one that was told", async () => {
   const tokens = Array.from({ length: 100 }, (_, place) => ({ id: `tok_${place}`, chat_scope: "s" }));
   const server = new ScriptedServer(json({ data: tokens }), json({ data: [{ id: "tok_last" }] }));

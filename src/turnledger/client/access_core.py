@@ -49,9 +49,9 @@ class AccessCore:
         page = yield from self._client.get("/api/tokens", Page[Token], query)
         return Page(page.data, page.data[-1].id if len(page) == limit else None)
 
-    def own_token(self) -> Doing[Token | None]:
+    def own_token(self, *, scope: str | None = None) -> Doing[Token | None]:
         """The token that is asked with; None where none is needed."""
-        told = yield from self._client.get("/api/tokens/self", dict[str, Any])
+        told = yield from self._client.get("/api/tokens/self", dict[str, Any], {"scope": scope})
         if told.get("id") is None:
             return None
         return decoded(Token, body_of(told))

@@ -47,9 +47,10 @@ class Tokens:
         """Tokens, the newest first."""
         return Pages(self._wire.run, partial(self._core.tokens_page, owner=owner), limit)
 
-    def own(self) -> Token | None:
-        """The token that this client asks with; None where it needs none."""
-        return self._wire.run(self._core.own_token())
+    def own(self, *, scope: str | None = None) -> Token | None:
+        """The token that this client asks with; None where it needs none. Its `keeps` says whether chats are
+        kept: those of its scope, or of the one that is named."""
+        return self._wire.run(self._core.own_token(scope=scope))
 
     def revoke(self, token: str) -> tuple[Token, ...]:
         """Revoke a token, by its id, and all that were made with it; `self`: one's own."""

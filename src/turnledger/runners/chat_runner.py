@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from turnledger.engine.transaction import RunningTurn
-from turnledger.errors import MalformedAnswer, MalformedItems
+from turnledger.errors import MalformedAnswer, MalformedItems, ModelRefused
 from turnledger.model.item import Item
 from turnledger.model.messages import items_of_messages
 from turnledger.runners.call_deltas import CallDeltas
@@ -36,8 +36,9 @@ class ChatRunner:
     front of that; what it thinks between texts is passed on, and not kept.
 
     Raises a ModelError for anything but a whole answer: one that ended properly, with a `finish_reason`. The
-    turn then fails, and the history is as it was. `turn.details` holds the answer's `model`, `finish_reason`
-    and, where the model told it, `usage`.
+    turn then fails, and the history is as it was. `turn.details` holds the `model`, by the name that it gives
+    itself or else the one it was asked by, the `finish_reason` and, where the model told it, `usage`: with
+    `asks_usage` a stream is asked for it where no `stream_options` are given, unless the model refuses them.
 
     `on_payloads` is called with the chunks of a stream, as many as have arrived, up to the one that says how
     the answer ended: from there on they wait in `held`, to be sent when the turn is committed. They are as
@@ -52,12 +53,14 @@ class ChatRunner:
         *,
         stream: bool = True,
         stream_options: Any = None,
+        asks_usage: bool = False,
         on_payloads: OnPayloads | None = None,
     ) -> None:
         self._model = model
         self._settings = settings
         self._stream = stream
-        self._stream_options = stream_options
+        self._asks_usage = asks_usage and stream_options is None
+        self._stream_options = {"include_usage": True} if self._asks_usage else stream_options
         self._on_payloads = on_payloads
         self.answer_id = ""
         """The id that the model gave its answer; empty if it gave none."""
@@ -78,12 +81,23 @@ class ChatRunner:
         asked = Asked(msgspec.Raw(turn.messages_json), self._settings, self._stream_options)
         self._answer = answer = _Answer(turn)
         if self._stream:
-            await self._follow(asked, answer)
+            await self._listen(asked, answer)
         else:
             self.completion = await self._model.complete(asked)
             await answer.take_whole(self.completion)
         answer.end()
+        named = self._settings.get("model")
+        if isinstance(named, str):
+            turn.details.setdefault("model", named)
         self.answer_id = answer.id
+
+    async def _listen(self, asked: Asked, answer: _Answer) -> None:
+        try:
+            await self._follow(asked, answer)
+        except ModelRefused as refused:  # before anything was said
+            if not self._asks_usage or "stream_options" not in str(refused.error):
+                raise
+            await self._follow(msgspec.structs.replace(asked, stream_options=None), answer)
 
     async def _follow(self, asked: Asked, answer: _Answer) -> None:
         on_payloads, held = self._on_payloads, self.held

@@ -24,8 +24,8 @@ class Thoughts:
         return bool(self._pieces)
 
     def add(self, delta: Delta) -> None:
-        """Take a piece; raises MalformedItems if it is too much. Where both words are said, it is the same text
-        twice; what is no text is somebody else's, and passed on only."""
+        """Take a piece; raises MalformedItems if it is too much. Where both words are said, it is the same
+        text twice; what is no text is somebody else's, and passed on only."""
         given = delta.reasoning_content or delta.reasoning
         if not isinstance(given, str):
             return

@@ -104,7 +104,11 @@ class ApiTurn(Conversing):
         super().__init__(service, state, asked, answer, place)
         self.looks_again = not asked.stream
         self._runner = ChatRunner(
-            model, asked.settings, stream=asked.stream, stream_options=asked.stream_options
+            model,
+            asked.settings,
+            stream=asked.stream,
+            stream_options=asked.stream_options,
+            asks_usage=True,
         )
 
     def _ask(self) -> TurnBlock:

@@ -65,10 +65,11 @@ def test_pages_go_on_behind_the_last_one() -> None:
 
 
 def test_who_asks() -> None:
-    script = Script(told(TOKEN), told({"id": None, "owner": "local", "scopes": []}))
-    own = script.play(access(script).own_token())
+    script = Script(told({**TOKEN, "keeps": True}), told({"id": None, "owner": "local", "scopes": []}))
+    own = script.play(access(script).own_token(scope="shop"))
     assert own is not None
-    assert own.owner == "me"
+    assert (own.owner, own.keeps) == ("me", True)
+    assert dict(script.asked[-1].query) == {"scope": "shop"}
     assert script.play(access(script).own_token()) is None
 
 

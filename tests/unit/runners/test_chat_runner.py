@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from turnledger import Chat, Ledger, Turn
-from turnledger.errors import MalformedAnswer, ModelError, ModelUnavailable
+from turnledger.errors import MalformedAnswer, ModelError, ModelRefused, ModelUnavailable
 from turnledger.runners.chat_model import Asked, ChatModel
 from turnledger.runners.chat_runner import ChatRunner
 
@@ -109,7 +109,7 @@ async def test_the_turn_remembers_how_the_answer_ended(chat: Chat) -> None:
     turn = await chat.run(runner([said("Hi"), chunk({}, "length"), tail]), "Hi")
     assert turn.details == {"model": "m-1", "finish_reason": "length", "usage": usage}
     turn = await chat.run(runner([b'{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}']), "Hi")
-    assert turn.details == {"finish_reason": "stop"}
+    assert turn.details == {"model": "m", "finish_reason": "stop"}  # by the name it was asked by
 
 
 async def test_the_end_of_the_answer_is_held_back(chat: Chat) -> None:
@@ -356,3 +356,42 @@ async def test_a_turn_that_failed_behind_its_thoughts_starts_afresh() -> None:
             )
         turn = await chat.run(runner([thought("Oh."), said("Hello."), STOP]), "Hi", idempotency_key="k")
         assert (kinds(turn), thoughts_in(turn)) == (["reasoning", "Hello."], ["Oh."])
+
+
+class Strict(Canned):
+    """Refuses what it does not know."""
+
+    @asynccontextmanager
+    async def stream(self, asked: Asked) -> AsyncIterator[AsyncIterator[list[bytes]]]:
+        if asked.stream_options is not None:
+            self.asked.append(asked)
+            raise ModelRefused(400, {"message": "Unrecognized request argument supplied: stream_options"})
+        async with super().stream(asked) as batches:
+            yield batches
+
+
+USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+
+
+async def test_a_stream_is_asked_for_its_usage_where_that_is_wanted() -> None:
+    model = Canned([said("Hi"), STOP, msgspec.json.encode({"choices": [], "usage": USAGE})])
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")
+        assert turn.details == {"model": "m-1", "finish_reason": "stop", "usage": USAGE}
+        for options in ({}, {"asks_usage": True, "stream_options": {"include_usage": False}}):
+            await ledger.run(ChatRunner(model, {"model": "m"}, **options), "Hi")
+    assert [asked.stream_options for asked in model.asked] == [
+        {"include_usage": True},
+        None,
+        {"include_usage": False},
+    ]
+
+
+async def test_a_model_that_does_not_know_of_usage_answers_without() -> None:
+    model = Strict([said("Hi"), STOP])
+    async with await Ledger.open() as ledger:
+        turn = await ledger.run(ChatRunner(model, {"model": "m"}, asks_usage=True), "Hi")
+        assert turn.text == "Hi"
+        assert [asked.stream_options for asked in model.asked] == [{"include_usage": True}, None]
+        with pytest.raises(ModelRefused):  # what somebody asks for himself is not taken back
+            await ledger.run(ChatRunner(model, {}, stream_options={"include_usage": True}), "Hi")

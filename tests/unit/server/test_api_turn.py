@@ -465,3 +465,25 @@ async def test_of_two_with_one_key_that_wait_one_is_told_to_ask_again() -> None:
     assert b'"code":"turn_moved"' in moved.body
     assert told.header(b"x-turn-id") == again.header(b"x-turn-id") == turn.id.encode()
     assert events_of(told) == events_of(again)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_turn_has_its_model_and_what_it_took(stream: bool) -> None:
+    async with serving() as here:
+        assert (await here.turn("Hello", stream=stream)).status == 200
+        [listed] = (await here.ledger.catalogue.list()).chats
+        chat = await here.ledger.conversation(listed.conversation.id)
+        [turn] = await chat.turns()
+        assert turn.details["model"] == "demo"
+        assert turn.details["usage"]["total_tokens"] == 9
+        assert turn.committed_at >= turn.created_at
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_what_the_model_thinks_is_told_before_what_it_says(stream: bool) -> None:
+    async with serving() as here:
+        told = await here.turn("/think hard", stream=stream)
+        kinds = re.findall(rb'"type":"(reasoning|message)"', told.body)
+        assert kinds[-2:] == [b"reasoning", b"message"]
+        if stream:
+            assert told.body.index(b'"type":"reasoning"') < told.body.index(b"You")

@@ -1,98 +1,172 @@
-/** The chats, the last used first, as they are by now. */
+/** The chats of somebody: the list, the archive, those that can be restored. */
 
-import { computed, signal, type ReadonlySignal } from "@preact/signals";
-import type { Change, ChatInfo, Page } from "turnledger";
+import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import type { Change, ChatInfo } from "turnledger";
 import type { Session } from "../session/session";
+import type { Row } from "./row";
+import { Scopes, scopeOfAddress } from "./scopes";
+import { Shelf, type ShelfKind } from "./shelf";
+
+/** How a chat is shown while the server has not answered yet. */
+export type Wish = Partial<Pick<Row, "title" | "pinned" | "archived">> & { readonly isGone?: boolean };
 
 export class ChatList {
+  readonly scopes: Scopes;
   readonly #session: Session;
-  readonly #rows = signal<ReadonlyMap<string, ChatInfo>>(new Map());
-  readonly #isWhole = signal(false);
-  readonly #isLoading = signal(false);
-  #pages: AsyncGenerator<Page<ChatInfo>, void, undefined> | null = null;
+  readonly #main: Signal<Shelf>;
+  readonly #aside = signal<Shelf | null>(null);
+  readonly #wishes = signal<ReadonlyMap<string, Wish>>(new Map());
+  readonly #unseen = signal<ReadonlySet<string>>(new Set());
+  readonly #closing: (() => void)[] = [];
+  #started: Promise<void> | null = null;
 
   constructor(session: Session) {
     this.#session = session;
-    session.live.listen((change) => this.#follow(change));
+    this.scopes = new Scopes(session.realm, session.me.chatScope ?? scopeOfAddress());
+    this.#main = signal(new Shelf(session.client, { kind: "chats", scope: this.scopes.chosen.peek() }));
+    this.#closing.push(
+      session.live.listen((change) => this.#follow(change)),
+      // Whatever could not be read is read when the server is back.
+      effect(() => {
+        if (session.live.connection.value === "live" && this.problem.value !== null) void this.retry();
+      }),
+      effect(() => this.scopes.see(this.#main.value.rows.value.map(({ scope }) => scope))),
+    );
   }
+
+  /** What is shown of them. */
+  readonly kind: ReadonlySignal<ShelfKind> = computed(() => this.#shown.value.wanted.kind);
+  readonly #shown: ReadonlySignal<Shelf> = computed(() => this.#aside.value ?? this.#main.value);
 
   /** Those that are known, pinned ones first, then the last used first. */
-  readonly rows: ReadonlySignal<readonly ChatInfo[]> = computed(() =>
-    [...this.#rows.value.values()].sort(
-      (one, other) => Number(other.pinned) - Number(one.pinned) || other.touchedAt - one.touchedAt,
-    ),
-  );
+  readonly rows: ReadonlySignal<readonly Row[]> = computed(() => {
+    const shelf = this.#shown.value;
+    const rows = this.#wished(shelf.rows.value);
+    return shelf.wanted.kind === "chats" ? [...rows].sort((one, other) => Number(other.pinned) - Number(one.pinned)) : rows;
+  });
 
-  /** Whether there are no more of them. */
-  get isWhole(): ReadonlySignal<boolean> {
-    return this.#isWhole;
+  readonly isWhole: ReadonlySignal<boolean> = computed(() => this.#shown.value.isWhole.value);
+  readonly isLoaded: ReadonlySignal<boolean> = computed(() => this.#shown.value.isLoaded.value);
+  readonly isLoading: ReadonlySignal<boolean> = computed(() => this.#shown.value.isReading.value);
+  readonly problem: ReadonlySignal<unknown> = computed(() => this.#shown.value.problem.value);
+
+  /** Chats that were answered in since somebody looked at them here. */
+  get unseen(): ReadonlySignal<ReadonlySet<string>> {
+    return this.#unseen;
   }
 
-  get isLoading(): ReadonlySignal<boolean> {
-    return this.#isLoading;
+  /** Read the first page, and open the chat that was used last, if the address names none. Does so once. */
+  start(): Promise<void> {
+    return (this.#started ??= this.#start());
   }
 
-  /** Read the next page; the first one at first. */
-  async more(): Promise<void> {
-    if (this.#isLoading.value || this.#isWhole.value) return;
-    this.#isLoading.value = true;
-    try {
-      this.#pages ??= this.#session.client.chats.list().pages();
-      const next = await this.#pages.next();
-      if (next.done) this.#isWhole.value = true;
-      else {
-        this.put(...next.value.data);
-        this.#isWhole.value = next.value.next === null;
-      }
-    } catch (problem) {
-      this.#pages = null;
-      this.#session.notices.problem(problem);
-    } finally {
-      this.#isLoading.value = false;
-    }
+  /** The same. */
+  more(): Promise<void> {
+    return this.start();
+  }
+
+  /** Read until so many are known, or all. */
+  async need(count: number): Promise<void> {
+    const shelf = this.#shown.peek();
+    if (this.#started !== null && shelf.problem.peek() === null) await shelf.need(count);
+  }
+
+  /** Read again what could not be read. */
+  async retry(): Promise<void> {
+    await this.#shown.peek().refresh();
+  }
+
+  /** Show another part of them. */
+  show(kind: ShelfKind): void {
+    this.#aside.peek()?.close();
+    const scope = this.scopes.chosen.peek();
+    const isOnMain = (id: string): boolean => this.#main.peek().row(id) !== undefined;
+    this.#aside.value = kind === "chats" ? null : new Shelf(this.#session.client, { kind, scope }, isOnMain);
+    void this.need(1);
+  }
+
+  /** Show those of another scope; null: all. */
+  choose(scope: string | null): void {
+    if (this.scopes.chosen.peek() === scope) return;
+    this.scopes.choose(scope);
+    this.#main.peek().close();
+    this.#main.value = new Shelf(this.#session.client, { kind: "chats", scope: this.scopes.chosen.peek() });
+    this.show(this.kind.peek());
+    if (this.#aside.peek() !== null) void this.#main.peek().need(1);
+  }
+
+  /** What is known of a chat, as it is shown. */
+  row(id: string): Row | undefined {
+    const row = this.#main.value.row(id) ?? this.#aside.value?.row(id);
+    const wish = this.#wishes.value.get(id);
+    return row && wish ? { ...row, ...wish } : row;
   }
 
   /** Take in how chats are by now. */
   put(...chats: readonly ChatInfo[]): void {
-    const rows = new Map(this.#rows.value);
-    for (const chat of chats) rows.set(chat.id, { ...rows.get(chat.id), ...chat });
-    this.#rows.value = rows;
+    this.#main.peek().put(...chats);
+    this.#aside.peek()?.put(...chats);
   }
 
-  #drop(id: string): void {
-    const rows = new Map(this.#rows.value);
-    rows.delete(id);
-    this.#rows.value = rows;
+  /** A chat is there no more. */
+  drop(id: string): void {
+    this.#main.peek().drop(id);
+    this.#aside.peek()?.drop(id);
+  }
+
+  /** Show a chat so while something is done about it, whatever comes of it. */
+  async wish<Done>(id: string, wish: Wish, done: Promise<Done>): Promise<Done> {
+    const own = { ...this.#wishes.peek().get(id), ...wish };
+    this.#wishes.value = new Map(this.#wishes.peek()).set(id, own);
+    try {
+      return await done;
+    } finally {
+      const wishes = new Map(this.#wishes.peek());
+      if (wishes.get(id) === own) wishes.delete(id); // else there is a later one
+      this.#wishes.value = wishes;
+    }
+  }
+
+  /** Somebody looks at a chat. */
+  see(id: string | null): void {
+    const unseen = this.#unseen.peek();
+    if (id !== null && unseen.has(id)) this.#unseen.value = new Set([...unseen].filter((each) => each !== id));
+  }
+
+  close(): void {
+    for (const close of this.#closing) close();
+    this.#main.peek().close();
+    this.#aside.peek()?.close();
+  }
+
+  async #start(): Promise<void> {
+    const { live, place } = this.#session;
+    const main = this.#main.peek();
+    const asOf = await main.need(1);
+    live.begin(asOf);
+    const [last] = main.rows.peek(); // pinned or not
+    if (place.where.peek() === null) place.begin(last?.id ?? null);
+  }
+
+  #wished(rows: readonly Row[]): readonly Row[] {
+    const wishes = this.#wishes.value;
+    if (wishes.size === 0) return rows;
+    const isArchive = this.kind.value === "archived";
+    return rows
+      .map((row) => ({ ...row, ...wishes.get(row.id) }) as Row & Wish)
+      .filter((row) => !row.isGone && (!wishes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive));
   }
 
   #follow(change: Change): void {
-    switch (change.type) {
-      case "gap":
-        this.#pages = null;
-        this.#isWhole.value = false;
-        this.#rows.value = new Map();
-        void this.more();
-        break;
-      case "chat.deleted":
-        this.#drop(change.chat);
-        break;
-      case "chat.created":
-      case "chat.changed":
-      case "chat.restored":
-      case "chat.switched":
-      case "turn.committed":
-        void this.#look(change.chat);
-        break;
-      default:
-        break;
+    this.#main.peek().follow(change);
+    this.#aside.peek()?.follow(change);
+    if ("scope" in change) this.scopes.see([change.scope]);
+    if (change.type === "turn.committed" && !this.#isLookedAt(change.chat)) {
+      this.#unseen.value = new Set(this.#unseen.peek()).add(change.chat);
     }
   }
 
-  async #look(id: string): Promise<void> {
-    try {
-      this.put(await this.#session.client.chats.open(id).info());
-    } catch {
-      this.#drop(id); // it has gone meanwhile; or nobody is there, and the stream will tell of a gap
-    }
+  #isLookedAt(id: string): boolean {
+    return this.#session.threads.current.peek()?.id.peek() === id && document.visibilityState !== "hidden";
   }
 }

@@ -132,8 +132,7 @@ export class Arriving {
     const ways = { apiKey, signOut: () => this.signOut() };
     const session: Session = new Session(client, outbox, realm, me, shutOut, ways);
     this.#pause = FIRST_PAUSE;
-    this.#link?.settle();
-    this.#link?.remember();
+    this.#link?.entered();
     this.#move({ kind: "in", session });
     this.#watchExpiry(session);
   }
@@ -162,7 +161,7 @@ export class Arriving {
 
   /** He did not come in: a token may help, or waiting, or nothing. */
   #stranded(problem: unknown): void {
-    if (problem instanceof errors.LinkNotValid) return this.#refuse("This link does not work", NOT_VALID);
+    if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
     if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
     const wait = problem instanceof TurnledgerError ? (problem.retryAfter ?? 0) : 0;
     this.#move({ kind: "waiting", why: wordsOfProblem(problem) });
@@ -222,6 +221,7 @@ export class Arriving {
     if (link === null) return;
     const left = isFirst ? link.former() : former;
     if (left !== null && left !== link.place) forgetPlace(left);
+    link.remember();
     this.#credential = new Credential(link.place, () => this.#replaced());
   }
 

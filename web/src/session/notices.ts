@@ -11,9 +11,17 @@ export interface Notice {
   readonly stays?: number | undefined;
 }
 
+export interface Spoken {
+  readonly number: number;
+  readonly text: string;
+}
+
+/** How many things can be said at once, without one taking the word from another. */
+const HEARD = 4;
+
 export class Notices {
   readonly #shown = signal<readonly Notice[]>([]);
-  readonly #spoken = signal("");
+  readonly #spoken = signal<readonly Spoken[]>([]);
   readonly #told: (problem: unknown) => void;
   #last = 0;
 
@@ -27,15 +35,15 @@ export class Notices {
     return this.#shown;
   }
 
-  /** What those hear who do not see the page; at each time, the last of it. */
-  get spoken(): ReadonlySignal<string> {
+  /** What those heard last who do not see the page, the oldest first. */
+  get spoken(): ReadonlySignal<readonly Spoken[]> {
     return this.#spoken;
   }
 
   /** Say something to those who do not see it happen. Whatever is shown as a notice is said already. */
   say(text: string): void {
-    // What is said twice must differ, or nobody hears it the second time.
-    this.#spoken.value = this.#spoken.peek() === text ? `${text}\u00a0` : text;
+    const said = { number: ++this.#last, text };
+    this.#spoken.value = [...this.#spoken.peek().slice(1 - HEARD), said];
   }
 
   /** Show one, and return what takes it away. Of many, the last few stay. */

@@ -4,6 +4,7 @@ import { computed, signal, type ReadonlySignal, type Signal } from "@preact/sign
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
+import { Composing } from "../composing/composing";
 import { Live } from "../live/live";
 import { Notices } from "./notices";
 import { Place } from "./place";
@@ -31,11 +32,13 @@ export class Session {
   readonly outbox: Outbox;
   readonly ways: Ways;
   readonly notices: Notices;
-  readonly live: Pick<Live, "connection" | "listen" | "close">;
+  readonly live: Pick<Live, "begin" | "connection" | "listen" | "close">;
   readonly chats: ChatList;
   readonly place: Place;
   readonly threads: Threads;
+  readonly composing: Composing;
   readonly models: Signal<readonly Model[]> = signal([]);
+  readonly #areModelsKnown = signal(false);
   /** The model that new turns are asked of; null: not known yet, or there is none. */
   readonly model: ReadonlySignal<string | null>;
   readonly #chosen: Signal<string | null>;
@@ -58,11 +61,14 @@ export class Session {
       if (isShutOut(problem)) shutOut(problem);
     };
     this.notices = new Notices(refused);
-    this.live = me.chat == null ? new Live(client, realm.name, refused) : new VisitorsLive(client, me.chat, refused);
+    // By the credential, too: whoever has another one in this realm hears nothing of it.
+    const name = `${realm.name} ${me.id ?? me.owner}`;
+    this.live = me.chat == null ? new Live(client, name, refused) : new VisitorsLive(client, me.chat, refused);
     this.chats = new ChatList(this);
     this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
     this.place.isHeld = () => isHeld(this.threads.current.peek());
+    this.composing = new Composing(this);
     this.#chosen = signal(realm.get("model"));
     this.model = computed(() => {
       const names = this.models.value.map(({ id }) => id);
@@ -95,6 +101,11 @@ export class Session {
     return !this.isReader && this.#has("chats:write");
   }
 
+  /** Whether a server has said which models there are, be it none. */
+  get areModelsKnown(): ReadonlySignal<boolean> {
+    return this.#areModelsKnown;
+  }
+
   choose(model: string): void {
     this.#chosen.value = model;
     this.realm.set("model", model);
@@ -103,8 +114,10 @@ export class Session {
   /** End everything that is under way. Whatever comes late is shown nowhere, and leaves nothing. */
   close(): void {
     this.realm.close();
+    this.composing.close();
     this.threads.close();
     this.place.close();
+    this.chats.close();
     this.live.close();
   }
 
@@ -115,8 +128,9 @@ export class Session {
   async #askModels(): Promise<void> {
     try {
       this.models.value = await this.client.models();
+      this.#areModelsKnown.value = true;
     } catch (problem) {
-      this.notices.problem(problem);
+      this.notices.problem(problem, { action: { label: "Try again", run: () => void this.#askModels() } });
     }
   }
 }

@@ -45,7 +45,13 @@ export class Link {
 
   /** This is the one that the tab shows, also when it is loaded again. */
   remember(): void {
-    for (const storage of [storageOfTab(), storageHere()]) tried(() => storage.setItem(LAST, this.place));
+    tried(() => storageOfTab().setItem(LAST, this.place));
+  }
+
+  /** It has let somebody in: its code is needed no more, and other tabs may show it, too. */
+  entered(): void {
+    this.#settle();
+    tried(() => storageHere().setItem(LAST, this.place));
   }
 
   /** Forget that it was followed. */
@@ -62,10 +68,10 @@ export class Link {
     if (code === null) return null;
     try {
       const { token } = await client.shares.exchange(code, { nonce: this.#visit(), signal });
-      this.settle();
+      this.#settle();
       return token;
     } catch (problem) {
-      if (problem instanceof errors.LinkNotValid) this.settle();
+      if (problem instanceof errors.LinkNotValid) this.#settle();
       throw problem;
     }
   }
@@ -78,8 +84,7 @@ export class Link {
     return nonce;
   }
 
-  /** The code is needed no more. */
-  settle(): void {
+  #settle(): void {
     storageOfTab().removeItem(this.#code);
     storageHere().removeItem(this.#nonce);
   }

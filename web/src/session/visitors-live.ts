@@ -39,6 +39,9 @@ export class VisitorsLive {
     return () => this.#listeners.delete(listener);
   }
 
+  /** It looks from the first moment on: a reader has no list to read before. */
+  begin(): void {}
+
   close(): void {
     clearTimeout(this.#timer);
     this.#ending.abort();

@@ -1,7 +1,7 @@
 /** A turn on its way: asked for here or elsewhere, queued, running, or about to be shown as committed. */
 
 import { signal, type Signal } from "@preact/signals";
-import type { Failure, Item, TurnEvent } from "turnledger";
+import { wordsOf, type Failure, type Item, type TurnEvent } from "turnledger";
 
 /** `sending`: no server has said yet that it has it. `queued`: it waits for others. `ending`: it has ended, and what is
  * in the history of it is on its way. */
@@ -11,45 +11,77 @@ export class Running {
   /** Of the request; where it was asked for elsewhere, of the turn. */
   readonly name: string;
   readonly isHere: boolean;
+  /** Empty while nobody has told what was said. */
   readonly input: Signal<readonly Item[]>;
   /** The turn whose place it takes, and behind which nothing is shown meanwhile. */
   readonly replaces: string | null;
   readonly turnId = signal<string | null>(null);
+  /** The turn that it is by all appearances, before the server has said so to who asked. */
+  readonly guess = signal<string | null>(null);
+  /** Whether it was asked for: until then it waits in this tab. */
+  readonly isAsked = signal(false);
   readonly state: Signal<RunningState>;
   /** What was said since the last finished item. */
   readonly text = signal("");
+  /** What was thought since then, where a model tells. */
+  readonly reasoning = signal("");
   readonly items = signal<readonly Item[]>([]);
   readonly startedAt = signal<number | null>(null);
+  /** Whether the connection is lost: it goes on, and is shown on as soon as there is one. */
+  readonly isCut = signal(false);
+  /** Whether what had been shown of it was void, and it began anew. */
+  readonly isRestarted = signal(false);
+  /** Whether somebody said that it has ended, so that it is worth to read to its end, though nobody looks. */
+  readonly isOver = signal(false);
   /** The number of the last event that was heard. */
   last = 0;
+  /** The turn whose events were heard. */
+  #told: string | null;
 
   constructor(given: {
     name: string;
     isHere: boolean;
     input: readonly Item[];
     replaces?: string | null;
-    turnId?: string;
+    turnId?: string | null;
     state?: RunningState;
+    startedAt?: number | null;
   }) {
     this.name = given.name;
     this.isHere = given.isHere;
     this.input = signal(given.input);
     this.replaces = given.replaces ?? null;
-    this.turnId.value = given.turnId ?? null;
+    this.turnId.value = this.#told = given.turnId ?? null;
     this.state = signal(given.state ?? "sending");
+    this.startedAt.value = given.startedAt ?? null;
   }
 
-  /** Take in one event. Returns how it failed, if this is the event that tells so. */
+  /** What was said to begin it, as far as it is text. */
+  get words(): string {
+    return this.input.peek().map(wordsOf).join("\n");
+  }
+
+  /** It is this turn; what was told of another is void. */
+  is(turn: string): void {
+    this.turnId.value = turn;
+    if (this.#told === turn) return;
+    if (this.last > 0) this.#forget();
+    this.#told = turn;
+  }
+
+  /** Take in one event; one that was heard before changes nothing. Returns how it failed, if this tells so. */
   hear(event: TurnEvent): Failure | null {
     if (event.type === "turn.restarted") {
-      this.turnId.value = event.turn;
+      this.turnId.value = this.#told = event.turn;
       this.#forget();
       return null;
     }
+    if (event.number <= this.last) return null;
     this.last = event.number;
+    this.isCut.value = false;
     switch (event.type) {
       case "turn.started":
-        this.state.value = "running";
+        if (this.state.peek() !== "stopping") this.state.value = "running";
         this.startedAt.value ??= Date.now();
         break;
       case "text.delta":
@@ -58,7 +90,7 @@ export class Running {
       case "item.done":
         // The text of a message came before it, bit by bit.
         if (event.item.type === "message") this.text.value = "";
-        this.items.value = [...this.items.value, event.item];
+        this.items.value = [...this.items.peek(), event.item];
         break;
       case "turn.finished":
         this.state.value = "ending";
@@ -70,7 +102,9 @@ export class Running {
   #forget(): void {
     this.last = 0;
     this.text.value = "";
+    this.reasoning.value = "";
     this.items.value = [];
-    this.state.value = "running";
+    this.isRestarted.value = true;
+    if (this.state.peek() !== "stopping") this.state.value = "running";
   }
 }

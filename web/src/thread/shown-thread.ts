@@ -17,6 +17,10 @@ export interface Failed {
   readonly code: string;
   /** Why, as a sentence for people. */
   readonly message: string;
+  /** What else the server said of it; null: nothing that helps. */
+  readonly detail?: string | null;
+  /** The attempt that failed, if the server has begun one. */
+  readonly attempt?: string | null;
   /** Whether somebody has stopped it. */
   readonly isStopped: boolean;
   /** Whether it was asked for in this tab, since it was loaded: the composer takes its text back then. */
@@ -81,8 +85,8 @@ export interface ShownThread {
 
   /** Null where there is nothing to choose from, or nobody knows yet: it is asked for when this is first read. */
   siblings(turn: Turn): ReadonlySignal<Siblings | null>;
-  /** Show another branch. */
-  switch(branch: string): Promise<void>;
+  /** Show another branch; `from`: the number of the turn that is to stay in sight. */
+  switch(branch: string, from?: number): Promise<void>;
   /** Take back the last turn. */
   undo(): Promise<void>;
   /** Make a chat that begins as this one does, up to a turn, and return its id; null if that went wrong (it was told). */

@@ -1,71 +1,105 @@
-/** One chat as it is shown: the end of its history, what is on its way, and what failed last. */
+/** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
 
-import { computed, signal, type ReadonlySignal } from "@preact/signals";
-import { errors, type Attempt, type Change, type Chat, type ChatInfo, type OnBusy, type Turn, type TurnStream } from "turnledger";
-import { wordsOfProblem } from "../session/notices";
+import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
+import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item, type OnStop } from "turnledger";
+import type { NewChat, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
 import type { Session } from "../session/session";
+import { Branching } from "./branching";
+import { failed, Failures, failureOf } from "./failures";
+import { Following, type Outcome } from "./following";
+import { History } from "./history";
+import { itemsOf } from "./items";
+import { MadeChat } from "./made-chat";
+import { freshName } from "./names";
+import { OnItsWay } from "./on-its-way";
 import { Running } from "./running";
+import { Sending } from "./sending";
+import { settled } from "./settled";
+import type { ExportFormat, Failed, SendOptions, ShownThread, Siblings } from "./shown-thread";
+import type { Telling } from "./tellings";
+import type { Written } from "./unsent";
+import { isVisible } from "./visible";
 
-/** How many turns are read at once. */
-const PAGE = 30;
+/** Milliseconds before what has ended is looked for again in the history, where nobody was there to tell. */
+const PAUSE = 2_000;
+const NONE: ReadonlySignal<null> = signal(null);
 
-/** A turn that never happened: why, and what was said, so that it can be said again. */
-export interface Failed {
-  readonly text: string;
-  readonly code: string;
-  readonly message: string;
+/** Ask for a turn in a chat. */
+function asked(chat: Chat, { verb, turn = "", input }: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+  if (verb === "send") return chat.send(input, options);
+  return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
 }
 
-export interface SendOptions {
-  readonly model?: string | undefined;
-  readonly onBusy?: OnBusy;
-  readonly idempotencyKey?: string;
-}
-
-export class Thread {
+export class Thread implements ShownThread {
+  readonly isKept = true;
   readonly #session: Session;
-  readonly #id = signal<string | null>(null);
-  readonly #info = signal<ChatInfo | null>(null);
-  readonly #turns = signal<readonly Turn[]>([]);
-  readonly #before = signal<number | null>(null);
-  readonly #running = signal<readonly Running[]>([]);
-  readonly #failed = signal<Failed | null>(null);
   readonly #problem = signal<unknown>(null);
   readonly #isLoaded = signal(false);
   readonly #ending = new AbortController();
-  readonly #streams = new Map<Running, TurnStream>();
+  readonly #made: MadeChat;
+  readonly #history: History;
+  readonly #way = new OnItsWay();
+  readonly #failures: Failures;
+  readonly #following: Following;
+  readonly #sending: Sending;
+  readonly #branching: Branching;
   readonly #unlisten: () => void;
-  #made: Promise<Chat> | null = null;
+  /** Under which name a turn was shown while it ran. */
+  readonly #names = new Map<string, string>();
+  /** Turns of which nobody knows who asked for them, while something from here is on its way to the server. */
+  readonly #unclear = new Set<string>();
+  /** What was asked for elsewhere, and how to leave it. */
+  readonly #strangers = new Map<Running, AbortController>();
+  /** How what failed last is asked for again. */
+  #again: { readonly name: string; ask(name: string): Promise<void> } | null = null;
 
-  /** `id`: null for a chat that is not made yet. */
-  constructor(session: Session, id: string | null) {
+  /** `id`: null for a chat that is not made yet. `chatName`, `facts`: under which it is made, and as what, if a tab has
+   * begun to do so. */
+  constructor(session: Session, id: string | null, chatName?: string, facts?: NewChat) {
     this.#session = session;
-    this.#id.value = id;
     this.#isLoaded.value = id === null;
+    const { signal: ending } = this.#ending;
+    const made = (known: string): void => {
+      session.threads.named(this, known);
+      void this.load();
+    };
+    this.#made = new MadeChat(session.client, id, facts ?? session.threads?.newChat.peek() ?? {}, made, ending, chatName);
+    const isShown = computed(() => isVisible.value && session.threads.current.value === this);
+    this.#history = new History((options) => this.#made.chat.read(options), ending, !session.isReader);
+    this.#failures = new Failures(session.realm);
+    this.#following = new Following(isShown, (running) => this.#way.before(running), ending);
+    this.#branching = new Branching(() => this.#made.chat, ending);
+    this.#sending = new Sending({
+      chat: this.#made,
+      way: this.#way,
+      following: this.#following,
+      unsent: session.threads.unsent,
+      read: (turn, after) => this.#events(turn, after),
+      taken: (running) => this.#taken(running),
+      ended: (running, outcome) => this.#end(running, outcome),
+    });
     this.#unlisten = session.live.listen((change) => this.#follow(change));
     if (id !== null) void this.load();
   }
 
   get id(): ReadonlySignal<string | null> {
-    return this.#id;
+    return this.#made.id;
   }
-  /** Null until it is known. */
   get info(): ReadonlySignal<ChatInfo | null> {
-    return this.#info;
+    return this.#history.info;
   }
-  /** The last turns, the oldest of them first. */
   get turns(): ReadonlySignal<readonly Turn[]> {
-    return this.#turns;
+    return this.#history.turns;
   }
-  /** Whether there are older ones. */
-  readonly hasOlder: ReadonlySignal<boolean> = computed(() => this.#before.value !== null);
+  get hasOlder(): ReadonlySignal<boolean> {
+    return this.#history.hasOlder;
+  }
   get running(): ReadonlySignal<readonly Running[]> {
-    return this.#running;
+    return this.#way.all;
   }
   get failed(): ReadonlySignal<Failed | null> {
-    return this.#failed;
+    return this.#failures.last;
   }
-  /** Why it cannot be shown. */
   get problem(): ReadonlySignal<unknown> {
     return this.#problem;
   }
@@ -74,86 +108,158 @@ export class Thread {
   }
   /** Whether something that was asked for here is on its way. */
   get isBusy(): boolean {
-    return this.#running.peek().some((each) => each.isHere);
+    return this.#way.all.peek().some((each) => each.isHere);
   }
-
   /** The chat itself, for what is not about its thread. */
   get chat(): Chat | null {
-    return this.#id.value === null ? null : this.#session.client.chats.open(this.#id.value);
+    return this.id.value === null ? null : this.#made.chat;
   }
 
-  /** Read the end of the history anew. */
-  async load(): Promise<void> {
+  nameOf(turn: Turn): string {
+    return this.#names.get(turn.id) ?? turn.id;
+  }
+
+  /** Read what it shows by now, and find what runs there. */
+  async load(from?: number): Promise<void> {
     try {
-      const page = await this.#known().read({ limit: PAGE, signal: this.#ending.signal });
-      this.#info.value = page.chat;
-      this.#turns.value = page.turns;
-      this.#before.value = page.before;
+      const page = await this.#history.catchUp(from);
+      await this.#session.threads.unsent.ready;
+      this.#found(page);
+      if (!this.#isLoaded.peek()) this.#session.threads.tellings.ask(this.id.peek() as string);
       this.#problem.value = null;
       this.#isLoaded.value = true;
-      for (const attempt of page.attempts) if (attempt.state === "running") this.#follows(attempt);
     } catch (problem) {
-      if (!this.#ending.signal.aborted) this.#problem.value = problem;
+      // What is shown stays: it is true, if not all of it.
+      const isGone = problem instanceof errors.ConversationUnavailable;
+      if (!this.#ending.signal.aborted && (isGone || !this.#isLoaded.peek())) this.#problem.value = problem;
     }
   }
 
-  /** Read some more turns, from before those that are there. */
   async older(): Promise<void> {
-    const before = this.#before.value;
-    if (before === null) return;
-    const page = await this.#known().read({ before, limit: PAGE, signal: this.#ending.signal });
-    if (this.#before.value !== before) return;
-    this.#turns.value = [...page.turns, ...this.#turns.value];
-    this.#before.value = page.before;
+    await this.#history.older().catch((problem: unknown) => this.#told(problem));
   }
 
-  /** Ask for a turn. Resolves when it has ended, however it did: what became of it is shown. */
-  async send(text: string, options: SendOptions = {}): Promise<void> {
-    this.#failed.value = null;
-    const name = options.idempotencyKey ?? crypto.randomUUID();
-    const input = [{ type: "message", role: "user", content: [{ type: "input_text", text }] }];
-    const running = new Running({ name, isHere: true, input });
-    this.#running.value = [...this.#running.value, running];
-    try {
-      const chat = await this.#make();
-      const model = options.model ?? this.#session.model.value ?? undefined;
-      const { onBusy } = options;
-      const stream = chat.send(text, {
-        stream: true,
-        idempotencyKey: name,
-        signal: this.#ending.signal,
-        ...(model !== undefined && { model }),
-        ...(onBusy !== undefined && { onBusy }),
-      });
-      this.#streams.set(running, stream);
-      for await (const event of stream) {
-        running.turnId.value = stream.turnId;
-        running.hear(event);
-      }
-      const answer = await stream.answer();
-      this.#put(answer.turn, answer.chat);
-    } catch (problem) {
-      if (this.#ending.signal.aborted) return;
-      const code = problem instanceof errors.TurnledgerError ? problem.code : "unknown";
-      this.#failed.value = { text, code, message: wordsOfProblem(problem) };
-    } finally {
-      this.#streams.delete(running);
-      this.#leave(running);
-    }
+  // What is asked for.
+
+  send(input: Input, options: SendOptions = {}): Promise<void> {
+    return this.#write({ verb: "send", input }, options);
   }
 
-  /** Stop what runs. */
-  async stop(): Promise<void> {
-    const running = this.#running.value.find((each) => each.state.value !== "ending");
-    if (!running) return;
+  edit(turn: Turn, input: Input, options: SendOptions = {}): Promise<void> {
+    return this.#write({ verb: "edit", turn: turn.id, input }, options);
+  }
+
+  regenerate(turn: Turn, options: SendOptions = {}): Promise<void> {
+    return this.#write({ verb: "regenerate", turn: turn.id, input: turn.input as Input }, options);
+  }
+
+  /** A message that a tab has left behind. */
+  async resend(unsent: Unsent, isOld: boolean): Promise<void> {
+    const body = JSON.parse(unsent.body) as { input?: Input; replaces?: string; regenerates?: string };
+    const [name, input] = [unsent.idempotencyKey, itemsOf(body.input ?? [])];
+    if (isOld) return this.#tooOld(name, input);
+    const replaces = body.replaces ?? (typeof body.regenerates === "string" ? body.regenerates : null);
+    const { signal: ending } = this.#ending;
+    const ask = (): TurnStream => this.#session.client.resend(unsent, { signal: ending });
+    await this.#sending.send({ name, input, replaces, wasAsked: true, ask });
+  }
+
+  /** A message that a tab has left behind before it asked for its turn. */
+  async ask(written: Written, isOld = false): Promise<void> {
+    const { name, said, options } = written;
+    const input = itemsOf(said.input);
+    if (isOld) return this.#tooOld(name, input);
+    const goesFirst = options.onBusy === "interrupt" || options.onBusy === "rollback";
+    const ask = async (again: string): Promise<void> => {
+      this.#failures.clear();
+      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: this.#ending.signal } as const;
+      const stream = (): TurnStream => asked(this.#made.chat, said, more);
+      await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
+      if (this.#failures.last.peek()?.name === again) this.#again = { name: again, ask };
+    };
+    await ask(name);
+  }
+
+  async stop({ which, policy }: { which?: Running; policy?: OnStop } = {}): Promise<void> {
+    const running = which ?? this.#way.first;
+    const before = running?.state.peek();
+    if (!running || before === undefined || before === "ending") return;
+    const isAway = running.isCut.peek() || this.#session.live.connection.peek() === "lost" || !navigator.onLine;
+    const isHereOnly = !running.isAsked.peek() || (isAway && running.turnId.peek() === null);
+    if (isHereOnly && this.#sending.withdraw(running)) return; // no server has it, as far as is known
     running.state.value = "stopping";
     try {
-      const stream = this.#streams.get(running);
-      if (stream) await stream.stop();
-      else if (running.turnId.value !== null) await this.#known().stop({ turn: running.turnId.value });
+      const known = (): string | null => running.turnId.value ?? running.guess.value;
+      await settled(() => known() !== null || !this.#way.all.value.includes(running));
+      const turn = known();
+      if (turn !== null) await this.#made.chat.stop({ turn, ...(policy && { policy }) });
     } catch (problem) {
-      this.#session.notices.problem(problem);
+      if (running.state.peek() === "stopping") running.state.value = before;
+      this.#told(problem);
     }
+  }
+
+  async retry(options?: SendOptions): Promise<void> {
+    const last = this.#failures.last.peek();
+    if (!last) return;
+    const again = this.#again?.name === last.name ? this.#again : null;
+    this.#failures.clear();
+    // Under the same name, it goes on behind the last step that was done. What was stopped is over by that name.
+    if (again && !options) await again.ask(last.isStopped ? freshName() : last.name);
+    else await this.send(last.input as Input, options);
+  }
+
+  forgetFailure(): void {
+    this.#failures.dismiss();
+  }
+
+  // Branches.
+
+  siblings(turn: Turn): ReadonlySignal<Siblings | null> {
+    return this.#session.isReader ? NONE : this.#branching.of(turn);
+  }
+
+  async switch(branch: string, from?: number): Promise<void> {
+    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshName() }), from);
+  }
+
+  async undo(): Promise<void> {
+    const last = this.turns.peek().at(-1);
+    if (last) await this.#move((chat) => chat.undo({ turn: last.id, idempotencyKey: freshName() }));
+  }
+
+  async fork(at: Turn): Promise<string | null> {
+    try {
+      return (await this.#made.chat.fork({ at: at.id, idempotencyKey: freshName() })).id;
+    } catch (problem) {
+      this.#told(problem);
+      return null;
+    }
+  }
+
+  async export(format: ExportFormat): Promise<Blob | null> {
+    try {
+      const lines: string[] = [];
+      const { signal: ending } = this.#ending;
+      for await (const line of this.#made.chat.export({ format, signal: ending })) lines.push(`${line}\n`);
+      return new Blob(lines, { type: format === "markdown" ? "text/markdown" : "application/x-ndjson" });
+    } catch (problem) {
+      this.#told(problem);
+      return null;
+    }
+  }
+
+  // Other tabs.
+
+  /** What was asked for here and has not ended. */
+  tellings(): readonly Telling[] {
+    return this.#way.all.peek().flatMap((each) => this.#telling(each));
+  }
+
+  /** Another tab tells what it asked for in this chat. */
+  hear({ turn, input }: Telling): void {
+    const running = this.#way.of(turn);
+    if (running && running.input.peek().length === 0) running.input.value = input;
   }
 
   close(): void {
@@ -161,63 +267,196 @@ export class Thread {
     this.#ending.abort();
   }
 
-  /** The chat, made once however many first messages wait for it. */
-  #make(): Promise<Chat> {
-    if (this.#id.value !== null) return Promise.resolve(this.#known());
-    this.#made ??= this.#session.client.chats
-      .create({ idempotencyKey: crypto.randomUUID(), signal: this.#ending.signal })
-      .then((chat) => {
-        this.#id.value = chat.id;
-        this.#session.threads.named(this, chat.id as string);
-        return chat;
-      })
-      .catch((problem: unknown) => {
-        this.#made = null;
-        throw problem;
-      });
-    return this.#made;
+  // Inside.
+
+  /** Write it down, so that it is not lost with this tab, and ask for it. */
+  #write(said: Written["said"], options: SendOptions): Promise<void> {
+    const { idempotencyKey: name = freshName(), ...rest } = options;
+    const model = rest.model ?? this.#session.model.peek() ?? undefined;
+    const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
+    const { name: chatName, facts } = this.#made;
+    const chat = { id: this.id.peek(), name: chatName, facts };
+    return this.ask(this.#session.threads.unsent.write({ name, chat, said, options: Object.fromEntries(given) }));
   }
 
-  #known(): Chat {
-    return this.#session.client.chats.open(this.#id.value as string);
+  /** A server has a message from here. */
+  #taken(running: Running): void {
+    const guess = running.guess.peek();
+    if (guess !== null && guess !== running.turnId.peek()) this.#unclear.add(guess);
+    for (const other of this.#way.all.peek()) {
+      if (other.turnId.peek() === running.turnId.peek()) this.#strangers.get(other)?.abort();
+    }
+    for (const telling of this.#telling(running)) this.#session.threads.tellings.tell(telling);
+    this.#session.threads.unsent.erase(running.name);
+    queueMicrotask(() => this.#clarify());
+  }
+
+  /** What has ended takes its place in the history, or is told to have failed. */
+  async #end(running: Running, outcome: Outcome): Promise<void> {
+    if (this.#ending.signal.aborted) return;
+    const { name, replaces, isHere } = running;
+    const attempt = running.turnId.peek();
+    if (isHere) this.#session.outbox.forget(name);
+    if (isHere) this.#session.threads.unsent.erase(name);
+    if (attempt !== null) this.#names.set(attempt, name);
+    if (outcome.kind === "failed") {
+      const asked = { name, replaces, isHere, input: running.input.peek(), attempt };
+      batch(() => {
+        this.#failures.put(failureOf(asked, outcome.problem));
+        this.#way.leave(running);
+      });
+      if (attempt !== null) void this.load(); // what its tools did may be in the history
+    } else {
+      running.state.value = "ending";
+      if (this.id.peek() !== null) await this.#caughtUp();
+      this.#way.leave(running);
+    }
+    this.#clarify();
+  }
+
+  /** Read the history, as soon as that is possible. */
+  async #caughtUp(): Promise<void> {
+    while (!this.#ending.signal.aborted) {
+      try {
+        return this.#found(await this.#history.catchUp());
+      } catch (problem) {
+        const isLost = problem instanceof errors.TurnledgerError && problem.isRetryable;
+        if (!isLost) return this.#told(problem);
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      }
+    }
+  }
+
+  /** Take in what was read besides the turns. */
+  #found(page: ChatPage): void {
+    this.#session.chats.put(page.chat);
+    this.#branching.keep(this.turns.peek());
+    for (const { id, state, input, createdAt } of page.attempts) {
+      if (state !== "running") continue;
+      const running = this.#way.of(id);
+      if (running && running.input.peek().length === 0) running.input.value = input;
+      if (running || this.#history.has(id) || this.#way.isGuessed(id)) continue;
+      if (this.#way.unknown) this.#unclear.add(id);
+      else this.#stranger(id, { input, state: "running", startedAt: createdAt });
+    }
+    if (this.#way.all.peek().length === 0) this.#failures.find(page.turns, page.attempts);
   }
 
   /** Follow a turn that somebody else asked for. */
-  #follows({ id, input }: Pick<Attempt, "id" | "input">): void {
-    if (this.#running.value.some((each) => each.turnId.value === id)) return;
-    const running = new Running({ name: id, isHere: false, input, turnId: id, state: "running" });
-    this.#running.value = [...this.#running.value, running];
-    void this.#read(running, id);
-  }
-
-  async #read(running: Running, id: string): Promise<void> {
-    try {
-      for await (const event of this.#known().events(id, { signal: this.#ending.signal })) running.hear(event);
-      await this.load();
-    } catch (problem) {
-      if (!this.#ending.signal.aborted) this.#session.notices.problem(problem);
-    } finally {
-      this.#leave(running);
+  #stranger(turn: string, known: Partial<ConstructorParameters<typeof Running>[0]>): void {
+    const { input = [], replaces = null } = this.#session.threads.tellings.of(turn) ?? {};
+    const running = new Running({ name: turn, isHere: false, turnId: turn, input, replaces, ...known });
+    this.#way.add(running);
+    if (known.state === "running") {
+      this.#failures.clear();
+      this.#way.begun(running);
     }
+    const leaving = new AbortController();
+    this.#strangers.set(running, leaving);
+    leaving.signal.addEventListener("abort", () => this.#way.leave(running));
+    const source = { read: (id: string, after: number) => this.#events(id, after) };
+    void this.#following
+      .follow(running, source, leaving.signal)
+      .then((outcome) => (leaving.signal.aborted ? undefined : this.#end(running, outcome)))
+      .finally(() => {
+        this.#strangers.delete(running);
+        this.#way.leave(running);
+      });
   }
 
-  #put(turn: Turn, chat: ChatInfo): void {
-    this.#info.value = chat;
-    this.#session.chats.put(chat);
-    const kept = this.#turns.value.filter((each) => each.number < turn.number);
-    this.#turns.value = [...kept, turn];
-  }
-
-  #leave(running: Running): void {
-    this.#running.value = this.#running.value.filter((each) => each !== running);
+  /** What was unclear is known, as soon as nothing from here is on its way to the server. */
+  #clarify(): void {
+    if (this.#way.unknown || this.#unclear.size === 0) return;
+    const strangers = [...this.#unclear].filter((turn) => !this.#way.of(turn) && !this.#history.has(turn));
+    this.#unclear.clear();
+    if (strangers.length > 0) void this.load();
   }
 
   #follow(change: Change): void {
-    if (change.type === "gap") void this.load();
-    if (!("chat" in change) || change.chat !== this.#id.value) return;
-    if (change.type === "turn.running" || change.type === "turn.committed" || change.type === "chat.switched") {
-      const isOurs = "turn" in change && this.#running.value.some((each) => each.turnId.value === change.turn);
-      if (!isOurs) void this.load();
+    if (change.type === "gap") {
+      for (const each of this.#way.all.peek()) each.isOver.value = each.turnId.peek() !== null;
+      void this.#branching.look();
+      if (this.id.peek() !== null) void this.load();
+      return;
     }
+    if (!("chat" in change) || change.chat !== this.id.peek()) return;
+    switch (change.type) {
+      case "turn.queued":
+      case "turn.running":
+        return this.#goesOn(change.turn, change.type);
+      case "turn.committed":
+      case "turn.failed":
+      case "turn.stopped":
+      case "turn.withdrawn":
+        return this.#hasEnded(change.turn, change.type);
+      case "chat.switched":
+        void this.#branching.look();
+        void this.load();
+        return;
+      case "chat.changed":
+      case "chat.restored":
+      case "chat.deleted":
+        void this.load();
+        return;
+    }
+  }
+
+  #goesOn(turn: string, type: "turn.queued" | "turn.running"): void {
+    const running = this.#way.of(turn);
+    if (running) {
+      if (type === "turn.queued") return;
+      if (running.state.peek() === "queued") running.state.value = "running";
+      this.#way.begun(running);
+      if (running.input.peek().length === 0) void this.load();
+      return;
+    }
+    if (this.#history.has(turn) || this.#way.isGuessed(turn) || this.#session.isReader) return;
+    const own = this.#way.unknown;
+    if (!own && type === "turn.queued") this.#stranger(turn, { state: "queued" });
+    else if (!own) void this.load();
+    else if (type === "turn.running") this.#unclear.add(turn);
+    else {
+      // One that was asked for elsewhere in this very moment is told apart as soon as the server has answered here.
+      own.guess.value = turn;
+      if (own.state.peek() === "sending") own.state.value = "queued";
+    }
+  }
+
+  #hasEnded(turn: string, type: Change["type"]): void {
+    this.#unclear.delete(turn);
+    const running = this.#way.of(turn);
+    if (running) running.isOver.value = true;
+    else if (type === "turn.withdrawn" || (type === "turn.committed" && this.#history.has(turn))) return;
+    else void this.load();
+  }
+
+  async #move(move: (chat: Chat) => Promise<ChatInfo>, from?: number): Promise<void> {
+    try {
+      await move(this.#made.chat);
+      void this.#branching.look();
+      this.#failures.clear();
+      await this.load(from);
+    } catch (problem) {
+      this.#told(problem);
+    }
+  }
+
+  #events(turn: string, after: number): Stream<TurnEvent> {
+    return this.#made.chat.events(turn, { after, signal: this.#ending.signal });
+  }
+
+  #telling({ turnId, isHere, name, input, replaces }: Running): Telling[] {
+    const [chat, turn] = [this.id.peek(), turnId.peek()];
+    return isHere && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
+  }
+
+  #tooOld(name: string, input: readonly Item[]): void {
+    this.#session.outbox.forget(name);
+    this.#session.threads.unsent.erase(name);
+    this.#failures.put(failed({ name, input, replaces: null, isHere: false, attempt: null }, "outcome_unknown", ""));
+  }
+
+  #told(problem: unknown): void {
+    if (!this.#ending.signal.aborted) this.#session.notices.problem(problem);
   }
 }

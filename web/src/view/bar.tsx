@@ -2,10 +2,12 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import type { Session } from "../session/session";
+import type { ShownThread } from "../thread/shown-thread";
 import type { Drawer } from "./drawer";
 import { MenuIcon, SidebarIcon } from "./icons";
 import type { Theme } from "./theme";
 import { ThemeMenu } from "./theme-menu";
+import { ThreadMenu } from "./thread/thread-menu";
 import { PRODUCT, titleOf } from "./title";
 
 /** `drawer`: null for whoever has no other chats. */
@@ -16,11 +18,17 @@ export function BarView({ session, drawer, theme }: { session: Session; drawer: 
     <header class="bar">
       {drawer && !(drawer.isShown.value && !drawer.isNarrow.value) && <OpenButton drawer={drawer} />}
       <h1 class="one-line" dir="auto" title={title ?? undefined}>
-        {title ?? (thread && thread.id.value === null ? "New chat" : PRODUCT)}
+        {title ?? nameless(thread)}
       </h1>
+      {thread && <ThreadMenu thread={thread} />}
       {!drawer && <ThemeMenu theme={theme} />}
     </header>
   );
+}
+
+function nameless(thread: ShownThread | null): string {
+  if (!thread?.isLoaded.value) return PRODUCT;
+  return thread.isKept ? "New chat" : "Temporary chat";
 }
 
 function OpenButton({ drawer }: { drawer: Drawer }) {

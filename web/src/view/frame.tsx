@@ -18,6 +18,7 @@ import { SidebarView } from "./sidebar/sidebar";
 import type { Theme } from "./theme";
 import { ThreadView } from "./thread/thread";
 import { useDocumentTitle } from "./title";
+import { UnkeptView } from "./unkept";
 import { VisitorView } from "./visitor";
 
 export function FrameView({ session, theme }: { session: Session; theme: Theme }) {
@@ -40,6 +41,7 @@ export function FrameView({ session, theme }: { session: Session; theme: Theme }
         <BarView session={session} drawer={hasSide ? drawer : null} theme={theme} />
         <ConnectionView session={session} />
         <VisitorView session={session} />
+        <UnkeptView session={session} />
         <ChatView session={session} />
       </main>
       <NoticesView notices={session.notices} />
@@ -95,9 +97,9 @@ function ChatView({ session }: { session: Session }) {
           <ThreadView session={session} thread={thread} />
         )}
       </Boundary>
-      {session.mayRun && (
+      {!session.isReader && (
         <Boundary what="The field to write in">
-          {!isBlank && <FirstRunView session={session} thread={thread} experiments={experiments} />}
+          {!isBlank && session.mayRun && <FirstRunView session={session} thread={thread} experiments={experiments} />}
           <ComposerView session={session} thread={thread} />
         </Boundary>
       )}
@@ -109,8 +111,6 @@ function ChatView({ session }: { session: Session }) {
 function useBeginning(session: Session): void {
   useEffect(() => {
     if (session.isReader) return;
-    void session.chats.more().then(() => {
-      if (session.place.where.peek() === null) session.place.begin(session.chats.rows.peek()[0]?.id ?? null);
-    });
+    void session.chats.start();
   }, [session]);
 }

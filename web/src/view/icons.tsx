@@ -62,7 +62,11 @@ export const LinkIcon = drawn(
 );
 export const MenuIcon = drawn("M4 7h16M4 12h16M4 17h16");
 export const MoonIcon = drawn("M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z");
-export const MoreIcon = drawn("M5 12v.1M12 12v.1M19 12v.1M5 11.9v.2M12 11.9v.2M19 11.9v.2");
+export const MoreIcon = drawn(
+  "M5 11.2a.8.8 0 1 0 0 1.6.8.8 0 0 0 0-1.6zM12 11.2a.8.8 0 1 0 0 1.6.8.8 0 0 0 0-1.6z" +
+    "M19 11.2a.8.8 0 1 0 0 1.6.8.8 0 0 0 0-1.6z",
+  { isFilled: true },
+);
 export const OfflineIcon = drawn(
   "M4 4l16 16M5 12.5a10 10 0 0 1 4-2.3M13 9.8a10 10 0 0 1 6 2.7M8.5 16a5 5 0 0 1 5-1.2M12 19.5v.1" +
     "M2.5 9A14 14 0 0 1 6 6.8M10.5 5.6A14 14 0 0 1 21.5 9",

@@ -17,8 +17,10 @@ export function NoticesView({ notices }: { notices: Notices }) {
 /** The page has one of these: several that speak at once interrupt one another. */
 export function StatusView({ notices }: { notices: Notices }) {
   return (
-    <div class="visually-hidden" role="status">
-      {notices.spoken}
+    <div class="visually-hidden" role="status" aria-atomic="false">
+      {notices.spoken.value.map(({ number, text }) => (
+        <p key={number}>{text}</p>
+      ))}
     </div>
   );
 }

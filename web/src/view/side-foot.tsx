@@ -10,7 +10,7 @@ import { ThemeMenu } from "./theme-menu";
 export function SideFootView({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
   const { owner } = session.me;
   // Who came without a token has none to give back; who came by a link has been told how to leave.
-  const maySignOut = session.ways.apiKey() !== "" && !session.isGuest;
+  const maySignOut = session.me.id != null && !session.isGuest;
   return (
     <div class="side-foot">
       {maySignOut ? (

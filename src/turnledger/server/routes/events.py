@@ -83,6 +83,8 @@ class LiveUpdates(CountedStream):
         with service.ledger.follow(owner=who.owner, within=who.within, after=after) as following:
             service.metrics.stream_opened()
             self._join(following)
+            if after is not None:
+                following.wake()  # who comes back learns at once that he is heard, also where nothing is new
             try:
                 stay, patience = service.staying.stay(who), service.settings.limits.send_wait
                 pieces = self._pieces(following, seal)

@@ -1,42 +1,129 @@
-/** Where people write. */
+/** Where people write, and what becomes of it. */
 
-import { useSignal } from "@preact/signals";
+import "../../style/composer.css";
+import { useSignal, type Signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import type { Composer } from "../../composing/composer";
+import { isShortcut, isWriting } from "../../composing/shortcuts";
 import type { Session } from "../../session/session";
-import type { Thread } from "../../thread/thread";
+import type { ShownThread } from "../../thread/shown-thread";
+import { CloseIcon, SendIcon } from "../icons";
+import { ModelPicker } from "./model-picker";
+import { PolicyChoice } from "./policy-choice";
+import { ShortcutsButton, ShortcutsPanel } from "./shortcuts-panel";
+import { StopView } from "./stop";
+import { Writing } from "./writing";
 
-export function ComposerView({ thread }: { session: Session; thread: Thread }) {
-  const draft = useSignal("");
-  const send = (): void => {
-    const text = draft.value.trim();
-    if (!text) return;
-    draft.value = "";
-    void thread.send(text);
-  };
+export function ComposerView({ session, thread }: { session: Session; thread: ShownThread }) {
+  // One for each chat: what is undone in one shall not appear in another.
+  return <ComposerForm key={session.composing.of(thread).number} session={session} composer={session.composing.of(thread)} />;
+}
+
+function ComposerForm({ session, composer }: { session: Session; composer: Composer }) {
+  const writing = useRef<HTMLTextAreaElement>(null);
+  const areKeysShown = useSignal(false);
+  const goThere = (): void => writing.current?.focus();
+  useKeys(session, goThere, areKeysShown);
+  const isBusy = composer.isBusy.value;
+  const canSend = composer.text.value.trim() !== "" && composer.hindrance.value === null;
   return (
     <form
       class="composer"
+      aria-label="Your message"
       onSubmit={(event) => {
         event.preventDefault();
-        send();
+        composer.send();
       }}
     >
-      <textarea
-        aria-label="Message"
-        dir="auto"
-        value={draft}
-        onInput={(event) => (draft.value = event.currentTarget.value)}
-        onKeyDown={(event) => {
-          if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
-          event.preventDefault();
-          send();
-        }}
-      />
-      {thread.running.value.length > 0 && (
-        <button type="button" onClick={() => void thread.stop()}>
-          Stop
-        </button>
-      )}
-      <button type="submit">Send</button>
+      {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
+      <OfferedView composer={composer} taken={goThere} />
+      {/* Above the box: what comes and goes there moves no button away from under a finger. */}
+      <p id="composer-says" class="composer-says" role="status">
+        <SaidOf composer={composer} />
+      </p>
+      {isBusy && composer.hindrance.value === null && <PolicyChoice policy={session.composing.policy} />}
+      <div class="composer-box" onPointerDown={(event) => event.target === event.currentTarget && setTimeout(goThere)}>
+        <Writing composer={composer} field={writing} />
+        <div class="composer-tools">
+          <ModelPicker choice={composer.model} chosen={goThere} />
+          <ShortcutsButton isOpen={areKeysShown} />
+          <span class="composer-gap" />
+          {isBusy && <StopView composer={composer} stopped={goThere} />}
+          <button
+            type="submit"
+            class="button primary icon-only composer-send"
+            aria-label="Send"
+            title="Send"
+            aria-disabled={canSend ? undefined : true}
+            aria-describedby="composer-says"
+            // Who clicks it goes on writing, and the keyboard of a phone stays where it is.
+            onMouseDown={(event) => event.preventDefault()}
+          >
+            <SendIcon />
+          </button>
+        </div>
+      </div>
     </form>
   );
+}
+
+/** What there is to say of what is written, or cannot be. */
+function SaidOf({ composer }: { composer: Composer }) {
+  const hindrance = composer.hindrance.value;
+  if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
+  const waiting = composer.waiting.value.length;
+  if (waiting > 0) return <>{waiting === 1 ? "Your message waits" : `${waiting} messages wait`} for the models to be known.</>;
+  const gone = composer.model.gone.value;
+  if (gone !== null) return <>{`${gone} is not there any more. ${composer.model.name.value} answers now.`}</>;
+  return composer.isTooLong.value ? <>Too long to be kept as a draft. It can be sent.</> : null;
+}
+
+function OfferedView({ composer, taken }: { composer: Composer; taken: () => void }) {
+  const offered = composer.offered.value;
+  if (offered === null) return null;
+  return (
+    <div class="composer-offered" role="group" aria-label="Message that was not answered">
+      <span class="one-line" dir="auto">
+        {offered}
+      </span>
+      <button
+        type="button"
+        class="button small"
+        onClick={() => {
+          composer.takeOffered();
+          taken();
+        }}
+      >
+        Put it back
+      </button>
+      <button
+        type="button"
+        class="quiet-button small icon-only"
+        aria-label="Do without it"
+        title="Do without it"
+        onClick={() => {
+          composer.refuseOffered();
+          taken();
+        }}
+      >
+        <CloseIcon />
+      </button>
+    </div>
+  );
+}
+
+/** Those shortcuts that work anywhere; the list of chats has its own. */
+function useKeys(session: Session, goThere: () => void, areKeysShown: Signal<boolean>): void {
+  useEffect(() => {
+    const pressed = (event: KeyboardEvent): void => {
+      if (event.defaultPrevented) return;
+      if (isShortcut("write", event)) goThere();
+      else if (isShortcut("new", event)) session.place.openNew();
+      else if (isShortcut("shortcuts", event) && !isWriting(event.target)) areKeysShown.value = !areKeysShown.value;
+      else return;
+      event.preventDefault();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
 }

@@ -2,11 +2,12 @@
 
 import type { Experiments } from "../../first-run/experiments";
 import type { Session } from "../../session/session";
-import type { Thread } from "../../thread/thread";
+import type { ShownThread } from "../../thread/shown-thread";
+import { TemporaryView } from "../unkept";
 import { WelcomeView } from "./first-run";
 
 /** Whether there is nothing of a thread to show: no turn, none on its way, none that failed, and no problem with it. */
-export function isEmpty(thread: Thread): boolean {
+export function isEmpty(thread: ShownThread): boolean {
   return (
     thread.isLoaded.value &&
     thread.problem.value === null &&
@@ -18,18 +19,19 @@ export function isEmpty(thread: Thread): boolean {
 
 interface Props {
   readonly session: Session;
-  readonly thread: Thread;
+  readonly thread: ShownThread;
   readonly experiments: Experiments;
 }
 
 export function EmptyView({ session, thread, experiments }: Props) {
   return (
     <div class="thread empty">
-      {session.mayRun && experiments.isOpen.value ? (
+      {session.mayRun && thread.isKept && experiments.isOpen.value ? (
         <WelcomeView session={session} thread={thread} experiments={experiments} />
       ) : (
         <p class="greeting">{session.mayRun ? "What would you like to talk about?" : "Nothing was said here yet."}</p>
       )}
+      <TemporaryView session={session} thread={thread} />
     </div>
   );
 }

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { EXPERIMENTS, type ExperimentName, type Experiments } from "../../first-run/experiments";
 import type { Session } from "../../session/session";
 import "../../style/first-run.css";
-import type { Thread } from "../../thread/thread";
+import type { ShownThread } from "../../thread/shown-thread";
 import { CheckIcon, CloseIcon, CopyIcon, ExternalIcon, RetryIcon, StopIcon, TabsIcon } from "../icons";
 import { ALL_TRIED, NAMES, told } from "./words";
 
@@ -12,7 +12,7 @@ const ICONS = { vanish: RetryIcon, stop: StopIcon, tabs: TabsIcon } as const;
 
 interface Props {
   readonly session: Session;
-  readonly thread: Thread;
+  readonly thread: ShownThread;
   readonly experiments: Experiments;
 }
 
@@ -95,7 +95,7 @@ function ExperimentIcon({ name, isTried, size = 20 }: { name: ExperimentName; is
 }
 
 /** A link to this chat; and its address, where a frame may keep links from opening anything. */
-function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
+function SecondTab({ session, thread }: { session: Session; thread: ShownThread }) {
   const address = new URL(`#${thread.id.value}`, location.href).href;
   const isFramed = window !== window.parent;
   return (
@@ -109,12 +109,7 @@ function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
           <button
             type="button"
             class="quiet-button small"
-            onClick={() =>
-              void navigator.clipboard.writeText(address).then(
-                () => session.notices.news("The address is copied."),
-                () => session.notices.news(address, { stays: undefined }),
-              )
-            }
+            onClick={() => void copy(address, session)}
           >
             <CopyIcon size={16} /> Copy the address
           </button>
@@ -122,4 +117,14 @@ function SecondTab({ session, thread }: { session: Session; thread: Thread }) {
       )}
     </div>
   );
+}
+
+async function copy(address: string, { notices }: Session): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(address);
+    notices.news("The address is copied.");
+  } catch {
+    // Pages without TLS, and many frames, may not: then it is there to be selected.
+    notices.news(address, { stays: undefined });
+  }
 }

@@ -1,23 +1,242 @@
 /** The chats beside the thread. */
 
+import { useComputed } from "@preact/signals";
+import type { TargetedKeyboardEvent } from "preact";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import "../../style/sidebar.css";
+import { linesOf, type Line } from "../../chats/days";
+import { openNew } from "../../chats/opening";
+import type { ShelfKind } from "../../chats/shelf";
 import type { Session } from "../../session/session";
+import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, PlusIcon, SearchIcon, TrashIcon } from "../icons";
+import { Menu, type MenuEntry } from "../menu";
+import { ChatLine, DeletedLine } from "./chat-line";
+import { HitsView } from "./hits";
+import { SidebarState } from "./state";
+import { VirtualList } from "./virtual-list";
+
+const NAMES: Record<ShelfKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };
 
 export function SidebarView({ session }: { session: Session }) {
-  const here = session.threads.current.value?.id.value;
+  const state = useMemo(() => new SidebarState(session), [session]);
+  useEffect(() => () => state.close(), [state]);
+  const here = session.threads.current.value?.id.value ?? null;
+  useEffect(() => {
+    const look = (): void => {
+      if (document.visibilityState !== "hidden") session.chats.see(here);
+    };
+    look();
+    document.addEventListener("visibilitychange", look);
+    return () => document.removeEventListener("visibilitychange", look);
+  }, [session, here]);
+  const kind = session.chats.kind.value;
   return (
     <nav class="sidebar" aria-label="Chats">
-      <button type="button" class="new-chat" onClick={() => session.place.openNew()}>
-        New chat
-      </button>
-      <ul>
-        {session.chats.rows.value.map((chat) => (
-          <li key={chat.id}>
-            <a href={`#${chat.id}`} aria-current={chat.id === here ? "page" : undefined} dir="auto">
-              {chat.title ?? "New chat"}
-            </a>
-          </li>
-        ))}
-      </ul>
+      <div class="sidebar-top">
+        <button type="button" class="button new-chat" onClick={() => openNew(session)}>
+          <PlusIcon /> New chat
+        </button>
+        <PartsMenu session={session} />
+      </div>
+      <SearchField state={state} />
+      {kind !== "chats" && !state.search.isOn.value && (
+        <div class="sidebar-part">
+          <button
+            type="button"
+            class="quiet-button icon-only small"
+            aria-label="Back to the chats"
+            onClick={() => session.chats.show("chats")}
+          >
+            <BackIcon />
+          </button>
+          <h2>{NAMES[kind]}</h2>
+        </div>
+      )}
+      {state.search.isOn.value ? <HitsView state={state} /> : <ListView state={state} />}
+      <span class="visually-hidden" role="status">
+        {state.arming.armed.value !== null ? "Press again to delete this chat." : ""}
+      </span>
     </nav>
   );
+}
+
+/** Other parts of the chats, and those of other scopes. */
+function PartsMenu({ session }: { session: Session }) {
+  const { chats } = session;
+  const kind = chats.kind.value;
+  const chosen = chats.scopes.chosen.value;
+  const known = chats.scopes.known.value;
+  const entries: MenuEntry[] = [
+    { label: "Archive", icon: <ArchiveIcon />, run: () => chats.show(kind === "archived" ? "chats" : "archived") },
+    {
+      label: "Recently deleted",
+      icon: <TrashIcon />,
+      run: () => chats.show(kind === "deleted" ? "chats" : "deleted"),
+    },
+  ];
+  const scopes: MenuEntry[] = [null, ...known].map((scope) => ({
+    label: scope === null ? "All" : scope === "" ? "Without a scope" : scope,
+    isChecked: scope === chosen,
+    run: () => chats.choose(scope),
+  }));
+  const isOne = chats.scopes.fixed !== null || (known.length < 2 && chosen === null);
+  return (
+    <>
+      {!isOne && (
+        <Menu
+          label={`Scope: ${chosen === null ? "all" : chosen || "none"}`}
+          class={`quiet-button icon-only${chosen === null ? "" : " chosen"}`}
+          entries={scopes}
+        >
+          <FolderIcon />
+        </Menu>
+      )}
+      <Menu label="More chats" entries={entries}>
+        <MoreIcon />
+      </Menu>
+    </>
+  );
+}
+
+function SearchField({ state }: { state: SidebarState }) {
+  const { search, session } = state;
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    const find = (event: KeyboardEvent): void => {
+      const isCombined = event.ctrlKey || event.metaKey;
+      const isAsked = event.key === "/" ? !isCombined && !event.altKey && !isWriting(event.target) : isCombined && event.key === "k";
+      if (!isAsked || field.current === null || field.current.closest("[inert]")) return;
+      event.preventDefault();
+      field.current.focus();
+      field.current.select();
+    };
+    document.addEventListener("keydown", find);
+    return () => document.removeEventListener("keydown", find);
+  }, []);
+  const onKey = (event: TargetedKeyboardEvent<HTMLInputElement>): void => {
+    const lines = event.currentTarget.closest(".sidebar")?.querySelector<HTMLElement>(".lines");
+    if (event.isComposing) return;
+    if (event.key === "Escape" && search.typed.value !== "") search.type("");
+    else if (event.key === "ArrowDown") lines?.querySelector<HTMLElement>(".line-main[tabindex='0']")?.focus();
+    else if (event.key === "Enter") void search.ask();
+    else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  // Whoever looks for something in another scope looks for it again.
+  const scope = session.chats.scopes.chosen.value;
+  useEffect(() => void search.ask(), [scope]);
+  return (
+    <div class="search" role="search">
+      <SearchIcon />
+      <input
+        ref={field}
+        class="field"
+        type="search"
+        aria-label="Search chats"
+        aria-keyshortcuts="/ Control+K Meta+K"
+        placeholder="Search"
+        autocomplete="off"
+        spellcheck={false}
+        dir="auto"
+        value={search.typed.value}
+        onInput={({ currentTarget }) => search.type(currentTarget.value)}
+        onKeyDown={onKey}
+      />
+      {search.typed.value !== "" && (
+        <button
+          type="button"
+          class="quiet-button icon-only small"
+          aria-label="Clear the search"
+          onClick={() => {
+            search.type("");
+            field.current?.focus();
+          }}
+        >
+          <CloseIcon />
+        </button>
+      )}
+    </div>
+  );
+}
+
+function ListView({ state }: { state: SidebarState }) {
+  const { session, active } = state;
+  const { chats } = session;
+  const kind = chats.kind.value;
+  const lines = useComputed(() => {
+    const locales = [...navigator.languages];
+    return linesOf(chats.rows.value, state.today.now.value, chats.kind.value === "chats", locales).map(entryOf);
+  }).value;
+  const isWhole = chats.isWhole.value;
+  const count = chats.rows.value.length;
+  const here = session.threads.current.value?.id.value ?? null;
+  return (
+    <>
+      <Note session={session} />
+      <VirtualList
+        key={kind}
+        label={NAMES[kind]}
+        lines={lines}
+        height={2.25}
+        touchHeight={2.75}
+        count={isWhole ? count : -1}
+        active={active.value ?? here}
+        onActive={(id) => (active.value = id)}
+        onNeed={(wanted) => void chats.need(wanted)}
+        onKey={kind === "deleted" ? undefined : (event, { line }) => line.kind === "chat" && act(state, event, line)}
+      >
+        {({ line }, tabIndex) =>
+          line.kind === "heading" ? (
+            <h3>{line.text}</h3>
+          ) : kind === "deleted" ? (
+            <DeletedLine state={state} row={line.row} tabIndex={tabIndex} />
+          ) : (
+            <ChatLine state={state} row={line.row} tabIndex={tabIndex} />
+          )
+        }
+      </VirtualList>
+    </>
+  );
+}
+
+function entryOf(line: Line) {
+  return { id: line.id, number: line.kind === "chat" ? line.number : undefined, line };
+}
+
+/** What a key does to a chat. */
+function act(state: SidebarState, event: TargetedKeyboardEvent<HTMLElement>, { row }: Line & { kind: "chat" }): void {
+  if (!state.session.mayWrite) return;
+  const isMenu = event.key === "ContextMenu" || (event.key === "F10" && event.shiftKey);
+  if (event.key === "F2") state.rename(row);
+  else if (event.key === "Delete") state.delete(row);
+  else if (event.key === "Escape" && state.arming.armed.peek() !== null) state.arming.disarm();
+  else if (isMenu) event.currentTarget.querySelector<HTMLElement>(`[data-line="${row.id}"] [aria-haspopup]`)?.click();
+  else return;
+  event.preventDefault();
+  event.stopPropagation();
+}
+
+/** What there is to say where there are no chats, or not all. */
+function Note({ session }: { session: Session }) {
+  const { chats } = session;
+  const kind = chats.kind.value;
+  if (chats.problem.value !== null) {
+    return (
+      <div class="list-note" role="alert">
+        The chats could not be read.{" "}
+        <button type="button" class="quiet-button small" onClick={() => void chats.retry()}>
+          Try again
+        </button>
+      </div>
+    );
+  }
+  if (!chats.isLoaded.value) return <p class="list-note">Loading…</p>;
+  if (chats.rows.value.length > 0) return null;
+  const words = { chats: "No chats yet.", archived: "Nothing is archived.", deleted: "Nothing was deleted lately." };
+  return <p class="list-note">{words[kind]}</p>;
+}
+
+function isWriting(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }

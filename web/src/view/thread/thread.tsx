@@ -1,57 +1,105 @@
-/** The turns of a chat, and what is on its way. */
+/** The turns of a chat, the oldest first, and what is on its way. */
 
-import { textOf, wordsOf, type Turn } from "turnledger";
+import type { JSX } from "preact";
+import { useComputed } from "@preact/signals";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { wordsOfProblem } from "../../session/notices";
 import type { Session } from "../../session/session";
-import type { Running } from "../../thread/running";
-import type { Thread } from "../../thread/thread";
-import { MarkdownView } from "../markdown/markdown";
+import { rowsOf, type Row } from "../../thread/rows";
+import type { ShownThread } from "../../thread/shown-thread";
+import "../../style/thread.css";
+import { DownIcon } from "../icons";
+import { useAnnouncements } from "./announcing";
+import { FailureView } from "./failure";
+import { RowView } from "./row";
+import { Scrolling } from "./scrolling";
 
-export function ThreadView({ thread }: { session: Session; thread: Thread }) {
-  const problem = thread.problem.value;
+const numbers = new WeakMap<ShownThread, number>();
+let last = 0;
+
+export function ThreadView({ session, thread }: { session: Session; thread: ShownThread }) {
+  if (!numbers.has(thread)) numbers.set(thread, ++last);
+  // Another chat is read at a place of its own.
+  return <Body key={numbers.get(thread)} session={session} thread={thread} />;
+}
+
+function Body({ session, thread }: { session: Session; thread: ShownThread }) {
+  const box = useRef<HTMLDivElement>(null);
+  const content = useRef<HTMLDivElement>(null);
+  const scrolling = useMemo(() => new Scrolling(() => void thread.older()), []);
+  const rows = useComputed(() => rowsOf(thread.turns.value, thread.running.value, (turn) => thread.nameOf(turn)));
   const failed = thread.failed.value;
+  const problem = thread.problem.value;
+  // Where it was, before these rows are there.
+  const anchor = scrolling.anchor();
+  useLayoutEffect(() => scrolling.watch(box.current as HTMLElement, content.current as HTMLElement), []);
+  useLayoutEffect(() => {
+    scrolling.hold(anchor);
+    scrolling.look();
+  }, [rows.value, failed]);
+  useEffect(() => scrolling.grew(), [rows.value.at(-1)?.name, failed]);
+  useFollowingOwn(thread, scrolling);
+  useAnnouncements(session, thread);
+  const views = useRowViews(session, thread, rows.value);
   return (
-    <div class="thread" role="log" aria-label="Messages">
-      {problem !== null && <p role="alert">{wordsOfProblem(problem)}</p>}
-      {thread.hasOlder.value && (
-        <button type="button" onClick={() => void thread.older()}>
-          Show what was said before
-        </button>
-      )}
-      {thread.turns.value.map((turn) => (
-        <TurnView key={turn.id} turn={turn} />
-      ))}
-      {thread.running.value.map((running) => (
-        <RunningView key={running.name} running={running} />
-      ))}
-      {failed && <p role="alert">{failed.message}</p>}
+    <div class="thread" ref={box} role="log" aria-label="Messages" aria-live="off" tabIndex={0}>
+      <div class="rows" ref={content} aria-busy={!thread.isLoaded.value && problem === null}>
+        {thread.hasOlder.value && (
+          <button type="button" class="quiet-button earlier" onClick={() => void thread.older()}>
+            Show earlier messages
+          </button>
+        )}
+        {views}
+        {failed && <FailureView session={session} thread={thread} failed={failed} />}
+        {problem !== null && (
+          <p class="card bad" role="alert">
+            {wordsOfProblem(problem)}
+          </p>
+        )}
+      </div>
+      <EndButton scrolling={scrolling} />
     </div>
   );
 }
 
-function TurnView({ turn }: { turn: Turn }) {
-  return (
-    <article class="turn" data-turn={turn.id} data-kind={turn.kind}>
-      <div class="message user" dir="auto">
-        {turn.input.map(wordsOf).join("\n")}
-      </div>
-      <div class="message assistant">
-        <MarkdownView text={textOf(turn.output)} />
-      </div>
-    </article>
-  );
+/** The views of the rows. Those of rows that are as they were are the same objects, which costs nothing. */
+function useRowViews(session: Session, thread: ShownThread, rows: readonly Row[]): JSX.Element[] {
+  const made = useRef(new Map<string, { readonly known: readonly unknown[]; readonly view: JSX.Element }>());
+  const next: typeof made.current = new Map();
+  const views = rows.map((row, at) => {
+    const [before, after] = [rows[at - 1]?.turn ?? null, rows[at + 1]?.turn ?? null];
+    const isLast = at === rows.length - 1;
+    const known = [row.turn, row.running, before, after, isLast];
+    const old = made.current.get(row.name);
+    const isSame = old?.known.every((each, place) => each === known[place]);
+    const given = { session, thread, row, before, after, isLast };
+    const view = old && isSame ? old.view : <RowView key={row.name} {...given} />;
+    next.set(row.name, { known, view });
+    return view;
+  });
+  made.current = next;
+  return views;
 }
 
-function RunningView({ running }: { running: Running }) {
+/** Who sends something wants to see it. */
+function useFollowingOwn(thread: ShownThread, scrolling: Scrolling): void {
+  useEffect(() => {
+    const known = new Set<string>();
+    return thread.running.subscribe((running) => {
+      const own = running.filter((each) => each.isHere && each.replaces === null);
+      if (own.some(({ name }) => !known.has(name))) scrolling.toEnd();
+      for (const { name } of own) known.add(name);
+    });
+  }, []);
+}
+
+function EndButton({ scrolling }: { scrolling: Scrolling }) {
+  if (scrolling.isAtEnd.value) return null;
+  const hasNews = scrolling.hasNews.value;
   return (
-    <article class="turn running" data-state={running.state.value}>
-      <div class="message user" dir="auto">
-        {running.input.value.map(wordsOf).join("\n")}
-      </div>
-      <div class="message assistant">
-        <MarkdownView text={textOf(running.items.value)} />
-        <MarkdownView text={running.text} isGrowing />
-      </div>
-    </article>
+    <button type="button" class="button end" onClick={() => scrolling.toEnd()}>
+      <DownIcon size={16} />
+      {hasNews ? "New" : "To the end"}
+    </button>
   );
 }

@@ -1,0 +1,76 @@
+"""Chats that were there before, as many and as old as a test wants, and where the page shows them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+
+from playwright.sync_api import Locator, Page
+
+from tests.web.house import Person
+from turnledger import Ledger
+from turnledger.model.ids import ConversationId
+
+DAY = 86_400_000
+
+
+def make_chats(person: Person, titles: Sequence[str], scope: str = "") -> list[str]:
+    """Make chats straight on the store, the first of them used last; return their ids."""
+
+    async def make(ledger: Ledger) -> list[str]:
+        chats = [
+            await asyncio.gather(
+                *(ledger.conversation(owner=person.owner, title=title, scope=scope) for title in some)
+            )
+            for some in (titles[at : at + 100] for at in range(0, len(titles), 100))
+        ]
+        return [str(chat.id) for some in chats for chat in some]
+
+    ids = person.house.on_ledger(make)
+    now = int(person.ask("GET", "/api/chats?limit=1")["data"][0]["touched_at"])
+    use(person, {id: now - 1_000 - at for at, id in enumerate(ids)})
+    return ids
+
+
+def use(person: Person, times: dict[str, int]) -> None:
+    """Have chats last used at these times, in milliseconds since 1970."""
+    path = person.house.store.removeprefix("sqlite:///")
+    rows = [(time, ConversationId(id).raw) for id, time in times.items()]
+    with closing(sqlite3.connect(path, timeout=20)) as store, store:
+        store.executemany("UPDATE conversation SET touched_at = ? WHERE id = ?", rows)
+
+
+def listed(page: Page) -> Locator:
+    """The lines of the list that stand for chats."""
+    return page.get_by_role("navigation", name="Chats").locator("li[aria-posinset]")
+
+
+def line(page: Page, title: str) -> Locator:
+    """That of a chat."""
+    return listed(page).filter(has_text=title)
+
+
+def titles(page: Page) -> list[str]:
+    """What the lines say, from the top."""
+    shown = listed(page).evaluate_all(
+        "(lines) => lines.sort((one, other) => one.ariaPosInSet - other.ariaPosInSet)"
+        ".map((line) => line.querySelector('.title')?.textContent)"
+    )
+    return [str(each) for each in shown]
+
+
+def scroll_to(page: Page, title: str) -> None:
+    """Scroll down until a chat is among the lines, as somebody does who does not know how far it is."""
+    page.evaluate(
+        """async (title) => {
+          const list = document.querySelector(".lines");
+          const isThere = () => [...list.querySelectorAll(".title")].some((each) => each.textContent === title);
+          for (let frame = 0; frame < 1500 && !isThere(); frame++) {
+            list.scrollTop += 300;
+            await new Promise(requestAnimationFrame);
+          }
+        }""",
+        title,
+    )

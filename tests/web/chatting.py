@@ -1,0 +1,80 @@
+"""What people do in the page, and chats that were there before they came."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from playwright.sync_api import Locator, Page
+
+from tests.web.house import Person
+from turnledger import Ledger
+
+AT = 1_770_000_000_000
+
+
+def write(tab: Page, text: str) -> None:
+    """Say something."""
+    field = tab.get_by_role("textbox", name="Message", exact=True)
+    field.fill(text)
+    field.press("Enter")
+
+
+def messages(tab: Page) -> Locator:
+    """What was asked, each."""
+    return tab.locator(".message.user")
+
+
+def answers(tab: Page) -> Locator:
+    """The texts of the answers."""
+    return tab.locator(".message.assistant")
+
+
+def committed(tab: Page) -> Locator:
+    """The turns that are in the history."""
+    return tab.locator("[data-turn]")
+
+
+def hide(tab: Page, *, hidden: bool = True) -> None:
+    """Have another tab in front of it, or this one again. Browsers without a window show all their tabs."""
+    tab.evaluate(
+        """hidden => {
+          Object.defineProperty(document, "visibilityState", { get: () => hidden ? "hidden" : "visible", configurable: true });
+          Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+def said(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
+    """A message, as an item."""
+    kind = "output_text" if role == "assistant" else "input_text"
+    return {"type": "message", "role": role, "content": [{"type": kind, "text": text}], **more}
+
+
+def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As it was") -> str:
+    """Make a chat with these turns, each by its `input` and `output` and whatever else a file says of one."""
+    head = {"type": "chat", "schema_version": 1, "id": f"{person.owner} {title}", "title": title}
+    lines: list[dict[str, Any]] = [{**head, "created_at": AT, "touched_at": AT}]
+    for number, turn in enumerate(turns):
+        line = {
+            "type": "turn",
+            "schema_version": 1,
+            "chat": head["id"],
+            "id": f"{person.owner} {title} {number}",
+            "parent": f"{person.owner} {title} {number - 1}" if number else None,
+            "kind": "completed",
+            "created_at": AT + number * 1_000,
+            "committed_at": AT + number * 1_000 + 900,
+        }
+        lines.append({**line, **turn})
+
+    async def load(ledger: Ledger) -> str:
+        text = "\n".join(map(json.dumps, lines)).encode()
+        reports = [each async for each in ledger.transfer.import_lines([text], owner=person.owner)]
+        assert [str(each.did) for each in reports if each.did in {"refused", "conflict"}] == []
+        return str(reports[0].chat)
+
+    return person.house.on_ledger(load)

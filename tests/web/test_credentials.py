@@ -1,0 +1,217 @@
+"""Another credential in the place of a former one: nothing of that is left, in any tab, in what is stored, or in what
+comes late."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from tests.web.house import STORED, House, Person
+from turnledger.testing.gates import Gate
+
+Profile = Callable[..., BrowserContext]
+TITLE, ANSWER, DRAFT, UNSENT, RUNNING = (
+    "Saffron telescope",
+    "Juniper bagpipes",
+    "Cobalt porridge",
+    "Velvet anchovy",
+    "Marble whisper",
+)
+EVERYTHING = """() => JSON.stringify([
+    {...localStorage}, {...sessionStorage}, location.href, document.title, document.documentElement.outerHTML,
+    [...document.querySelectorAll('input, textarea')].map(each => each.value),
+])"""
+
+LATE = """
+    // Answers that nothing ends on their way, and that come when the test says so.
+    const really = fetch;
+    const isReleased = new Promise(resolve => {
+        window.late = {urls: [], isHolding: true, async release() {
+            resolve();
+            for (let tick = 0; tick < 50; tick++) await new Promise(next => setTimeout(next));
+        }};
+    });
+    window.fetch = async (url, request) => {
+        const isHeld = late.isHolding && /chats|models/.test(url);
+        if (isHeld) late.urls.push(url);
+        const answer = await really(url, {...request, signal: isHeld ? undefined : request.signal});
+        if (isHeld) await isReleased;
+        return answer;
+    };
+"""
+
+
+def message(page: Page) -> Any:
+    return page.get_by_role("textbox", name="Message")
+
+
+def say(page: Page, text: str) -> None:
+    message(page).fill(text)
+    page.keyboard.press("Enter")
+
+
+def sign_in(page: Page, who: Person) -> None:
+    page.get_by_label("Token").fill(who.token)
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("button", name=f"Signed in as {who.owner}")).to_be_visible()
+
+
+def sign_out(page: Page) -> None:
+    page.get_by_role("button", name="Signed in as").click()
+    page.get_by_role("menuitem", name="Sign out").click()
+    expect(page.get_by_label("Token")).to_be_visible()
+
+
+def opened(context: BrowserContext, url: str) -> Page:
+    page = context.new_page()
+    page.goto(url)
+    return page
+
+
+def replace_elsewhere(context: BrowserContext, who: Person) -> None:
+    """Another tab has his token from now on, and tells nobody but the storage."""
+    page = opened(context, f"{who.house.url}/favicon.svg")
+    page.evaluate("([name, token]) => localStorage.setItem(name, token)", [STORED, who.token])
+    page.close()
+
+
+@pytest.fixture
+def other(house: House) -> Person:
+    """Somebody else, who has a chat."""
+    other = house.person()
+    other.say("Good morning")
+    return other
+
+
+def traces(page: Page, former: Person, *more: str) -> list[str]:
+    """What of the former one can be found."""
+    found = page.evaluate(EVERYTHING)
+    told = (TITLE, ANSWER, DRAFT, UNSENT, RUNNING, former.owner, former.token, former.token[-6:], *more)
+    return [each for each in told if each in found]
+
+
+def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person, profile: Profile) -> None:
+    chat = person.say(TITLE)["chat"]["id"]
+    person.say("Second", chat)
+    person.ask("PATCH", f"/api/chats/{chat}", {"pinned": True})
+    context = profile(person)
+    tabs = [opened(context, f"{person.house.url}/#{chat}") for _ in range(2)]
+    for tab in tabs:
+        expect(tab.get_by_role("log").get_by_text(TITLE)).to_be_visible()
+    first, second = tabs
+    # A message whose fate nobody knows, a draft, and a turn that runs.
+    second.route("**/api/turns", lambda route: route.abort())
+    say(second, UNSENT)
+    expect(second.get_by_role("log").get_by_text(UNSENT)).to_be_visible()
+    second.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
+    gate = Gate()
+    person.house.model.says("Half of ", gate, ANSWER)
+    say(first, RUNNING)
+    expect(first.get_by_role("log").get_by_text("Half of")).to_be_visible()
+    message(first).fill(DRAFT)
+    first.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
+    assert len(traces(first, person, chat)) > 5
+
+    sign_out(first)
+    expect(second.get_by_label("Token")).to_be_visible()
+    for tab in tabs:
+        assert traces(tab, person, chat, "turnledger") == ["turnledger"]  # its name, that is in the page itself
+        assert tab.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
+    sign_in(first, other)
+    expect(second.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+    person.house.model.release(gate)
+    second.unroute_all()
+    for tab in tabs:
+        expect(tab.get_by_text("Good morning").first).to_be_visible()
+        tab.get_by_role("button", name="New chat").click()
+        expect(message(tab)).to_have_value("")
+        assert traces(tab, person, chat) == []
+    say(second, "Mine")
+    expect(first.get_by_role("navigation").get_by_text("Mine")).to_be_visible()
+    for tab in tabs:
+        assert traces(tab, person, chat) == []
+        tab.reload()
+        expect(tab.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+        assert traces(tab, person, chat) == []
+    assert sorted(text for each in other.chats() for text, _ in other.turns(each["id"])) == ["Good morning", "Mine"]
+
+
+def test_an_answer_to_the_former_that_comes_late_is_shown_nowhere(
+    person: Person, other: Person, profile: Profile
+) -> None:
+    chat = person.say(TITLE)["chat"]["id"]
+    context = profile(person)
+    page = context.new_page()
+    page.add_init_script(LATE)
+    page.goto(f"{person.house.url}/#{chat}")
+    expect(page.get_by_role("button", name=f"Signed in as {person.owner}")).to_be_visible()
+    wanted = ["/api/chats?", "/api/chats/", "/v1/models"]
+    page.wait_for_function("wanted => wanted.every(each => String(late.urls).includes(each))", arg=wanted)
+    page.evaluate("late.isHolding = false")
+    replace_elsewhere(context, other)
+    expect(page.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+    expect(page.get_by_text("Good morning").first).to_be_visible()
+    page.evaluate("late.release()")
+    assert traces(page, person, chat) == []
+    page.get_by_role("button", name="New chat").click()
+    expect(message(page)).to_be_visible()
+    assert traces(page, person, chat) == []
+
+
+def test_what_is_sent_while_another_tab_signs_in_is_not_said_in_the_name_of_the_other(
+    person: Person, other: Person, profile: Profile
+) -> None:
+    context = profile(person)
+    page = opened(context, person.house.url)
+    expect(message(page)).to_be_visible()
+    held: list[Route] = []
+    page.route("**/api/*s", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    say(page, UNSENT)
+    page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
+    replace_elsewhere(context, other)
+    expect(page.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+    assert {each.request.header_value("authorization") for each in held} == {f"Bearer {person.token}"}
+    for route in held:
+        route.continue_()
+    page.unroute_all()
+    page.reload()
+    expect(page.get_by_text("Good morning").first).to_be_visible()
+    assert traces(page, person) == []
+    assert [text for each in other.chats() for text, _ in other.turns(each["id"])] == ["Good morning"]
+
+
+def test_what_a_tab_writes_down_that_has_not_heard_yet_is_removed(
+    person: Person, other: Person, profile: Profile
+) -> None:
+    context = profile(person)
+    page = opened(context, person.house.url)
+    expect(message(page)).to_be_visible()
+    message(page).fill(DRAFT)
+    page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
+    names = page.evaluate("text => Object.keys(localStorage).filter(each => localStorage[each].includes(text))", DRAFT)
+    assert names
+    sign_out(page)
+    sign_in(page, other)
+    late = opened(context, f"{person.house.url}/favicon.svg")
+    for name in names:
+        late.evaluate("([name, text]) => localStorage.setItem(name, text)", [name, DRAFT])
+    page.wait_for_function("text => !JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
+    # What is of somebody who came by a link is not touched.
+    elsewhere = "turnledger page:link-abcdef.ghijkl:drafts"
+    late.evaluate("name => localStorage.setItem(name, 'kept')", elsewhere)
+    sign_out(page)
+    assert page.evaluate("Object.keys(localStorage)") == [elsewhere]
+
+
+def test_the_same_token_again_is_the_same_corner(person: Person, profile: Profile) -> None:
+    context = profile(person)
+    page = opened(context, person.house.url)
+    expect(message(page)).to_be_visible()
+    message(page).fill(DRAFT)
+    page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
+    replace_elsewhere(context, person)
+    page.reload()
+    expect(message(page)).to_have_value(DRAFT)

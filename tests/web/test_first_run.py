@@ -1,0 +1,135 @@
+"""A newcomer with the demo model sees a failed turn vanish, a stop that keeps, and two tabs agreeing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.node_packages import built
+from tests.terminal.serving import Serving
+from tests.terminal.upstream import scripted
+from tests.web.house import House, Person
+from tools.node_package import PAGE
+
+Profile = Callable[..., BrowserContext]
+OPERATOR = "http://operator.test"
+VANISH, STOP, TABS = "See a failed turn vanish", "Stop an answer and keep it", "Watch two tabs agree"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A server as `turnledger serve` starts it, with nothing but the demo model; an operator may frame it."""
+    built(PAGE)
+    folder: Path = tmp_path_factory.mktemp("demo")
+    config = folder / "turnledger.toml"
+    config.write_text(f'[server]\nframe_ancestors = ["{OPERATOR}"]\n')
+    with scripted() as unused, Serving(folder, "--config", str(config)) as serving:
+        yield House(serving, unused)
+
+
+@pytest.fixture
+def newcomer(demo: House) -> Person:
+    return demo.person()
+
+
+@pytest.fixture
+def page(newcomer: Person, profile: Profile) -> Page:
+    page = profile(newcomer).new_page()
+    page.goto(newcomer.house.url)
+    return page
+
+
+def begin(page: Page, name: str) -> None:
+    """Begin an experiment, from wherever it is offered."""
+    page.get_by_role("button", name=name).click()
+
+
+def told(page: Page, words: str) -> None:
+    """It is said where it is seen, and to those who do not see it."""
+    expect(page.get_by_role("complementary", name="Experiments")).to_contain_text(words)
+    expect(page.get_by_role("status").filter(has_text=words)).to_have_count(1)
+
+
+def test_a_failed_turn_vanishes(page: Page, newcomer: Person) -> None:
+    begin(page, VANISH)
+    told(page, "the turn never happened")
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("/fail after 3")
+    expect(page.locator("[data-turn]")).to_have_count(0)
+    [chat] = newcomer.chats()
+    assert newcomer.turns(chat["id"]) == []
+
+
+def test_a_stopped_answer_is_kept(page: Page, newcomer: Person) -> None:
+    begin(page, STOP)
+    told(page, "Press Stop")
+    expect(page.get_by_role("log")).to_contain_text("You said")
+    page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
+    told(page, "what was said until then is in the history")
+    [chat] = newcomer.chats()
+    [(asked, answered)] = newcomer.turns(chat["id"])
+    assert asked.startswith("/slow ")
+    assert answered.startswith("You said")
+    assert not answered.endswith(".")
+
+
+def test_two_tabs_agree(page: Page, newcomer: Person) -> None:
+    begin(page, TABS)
+    told(page, "Open this chat in a second tab")
+    with page.context.expect_page() as opened:
+        page.get_by_role("link", name="Open a second tab").click()
+    second = opened.value
+    told(second, "This is the second tab")
+    assert second.evaluate("window.opener") is None
+    second.get_by_role("textbox", name="Message").fill("Over there")
+    second.keyboard.press("Enter")
+    told(page, "came from the other tab")
+    for each in (page, second):
+        expect(each.locator("[data-turn]")).to_have_count(2)
+    assert page.get_by_role("log").inner_text() == second.get_by_role("log").inner_text()
+
+
+def test_what_was_tried_is_remembered_until_it_is_closed(page: Page) -> None:
+    begin(page, VANISH)
+    told(page, "never happened")
+    page.reload()
+    # The turn is gone, and so the chat is empty: the experiments are large in it.
+    tried = page.get_by_role("button", name=f"Tried: {VANISH}")
+    expect(tried).to_be_visible()
+    begin(page, STOP)
+    told(page, "Press Stop")
+    page.get_by_role("button", name="Close the experiments").click()
+    page.get_by_role("main").get_by_role("button", name="Stop", exact=True).click()
+    page.reload()
+    expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    expect(page.get_by_role("button", name=STOP)).to_have_count(0)
+
+
+def test_who_has_chats_is_a_newcomer_no_more(page: Page) -> None:
+    expect(page.get_by_role("button", name=VANISH)).to_be_visible()
+    page.get_by_role("textbox", name="Message").fill("Just talking")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    expect(page.get_by_role("button", name=VANISH)).to_have_count(0)
+    page.get_by_role("button", name="New chat").click()
+    expect(page.get_by_text("What would you like to talk about?")).to_be_visible()
+    expect(page.get_by_role("button", name=VANISH)).to_have_count(0)
+
+
+def test_with_other_models_there_is_nothing_but_a_greeting(tab: Page) -> None:
+    expect(tab.get_by_text("What would you like to talk about?")).to_be_visible()
+    expect(tab.get_by_role("button", name=VANISH)).to_have_count(0)
+
+
+def test_a_frame_that_opens_nothing_says_how(demo: House, profile: Profile) -> None:
+    context = profile()
+    frame = f'<iframe sandbox="allow-scripts allow-same-origin" src="{demo.url}/?embed=1">'
+    context.route(f"{OPERATOR}/**", lambda route: route.fulfill(body=frame, content_type="text/html"))
+    page = context.new_page()
+    page.goto(OPERATOR)
+    inside = page.frame_locator("iframe")
+    inside.get_by_role("button", name=TABS).click()
+    expect(inside.get_by_text("If nothing opens")).to_be_visible()
+    expect(inside.get_by_role("button", name="Copy the address")).to_be_visible()

@@ -1,0 +1,114 @@
+"""Long chats: only the end is read, older messages come when somebody goes there, and nothing moves meanwhile."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.web.chatting import answers, chat_of, committed, messages, said, write
+from tests.web.house import Person
+from turnledger.testing.gates import Gate
+
+BOX = 'document.querySelector(".thread")'
+
+
+def long_chat(person: Person, length: int, text: str = "Answer {}.") -> str:
+    turns: list[dict[str, Any]] = [
+        {"input": [said(f"Question {number}")], "output": [said(text.format(number), "assistant")]}
+        for number in range(1, length + 1)
+    ]
+    return chat_of(person, turns)
+
+
+def opened(tab: Page, person: Person, chat: str) -> None:
+    tab.goto(f"{person.house.url}/#{chat}")
+    tab.reload()
+
+
+def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(tab: Page, person: Person) -> None:
+    chat = long_chat(person, 10_000)
+    read: list[str] = []
+    tab.on("request", lambda request: read.append(request.url) if f"/api/chats/{chat}" in request.url else None)
+    opened(tab, person, chat)
+    expect(messages(tab).last).to_be_in_viewport()
+    expect(messages(tab).last).to_have_text("Question 10000")
+    assert committed(tab).count() <= 60
+    assert len([url for url in read if "limit=" in url]) <= 3
+
+
+def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_place(tab: Page, person: Person) -> None:
+    opened(tab, person, long_chat(person, 200, "Answer {}. " * 20))
+    expect(messages(tab).last).to_be_in_viewport()
+    before = committed(tab).count()
+    place = tab.evaluate(
+        f"""async () => {{
+          const box = {BOX};
+          box.scrollTop = 300;
+          const at = document.elementFromPoint(box.getBoundingClientRect().left + box.clientWidth / 2, 200);
+          const row = at.closest("[data-row]");
+          window.held = row;
+          return row.getBoundingClientRect().top;
+        }}"""
+    )
+    tab.wait_for_function("count => document.querySelectorAll('[data-turn]').length > count", arg=before)
+    tab.wait_for_function("place => Math.abs(window.held.getBoundingClientRect().top - place) < 4", arg=place)
+
+
+def test_the_very_beginning_can_be_reached(tab: Page, person: Person) -> None:
+    opened(tab, person, long_chat(person, 130))
+    expect(messages(tab).last).to_be_in_viewport()
+    tab.get_by_role("log", name="Messages").focus()
+    for _ in range(20):
+        tab.keyboard.press("Home")
+        if messages(tab).first.inner_text() == "Question 1":
+            break
+        tab.wait_for_timeout(100)
+    expect(messages(tab).first).to_have_text("Question 1")
+    expect(committed(tab)).to_have_count(130)
+    expect(messages(tab)).to_have_text([f"Question {number}" for number in range(1, 131)])
+
+
+def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_up(tab: Page, person: Person) -> None:
+    opened(tab, person, long_chat(person, 30))
+    gates = [Gate(), Gate()]
+    lines = "".join(f"Line {number}\n\n" for number in range(60))
+    person.house.model.says("Begin\n\n", lines, gates[0], "Middle\n\n", lines, gates[1], "End")
+    write(tab, "Tell me much")
+    expect(answers(tab).last.get_by_text("Line 59")).to_be_in_viewport()
+    end = tab.get_by_role("button", name="New", exact=True)
+    tab.evaluate(f"{BOX}.scrollTop -= 600")
+    expect(tab.get_by_role("button", name="To the end")).to_be_visible()
+    top = tab.evaluate(f"{BOX}.scrollTop")
+    person.house.model.release(gates[0])
+    expect(answers(tab).last.get_by_text("Middle")).to_be_attached()
+    assert tab.evaluate(f"{BOX}.scrollTop") == top
+    expect(end).to_be_visible()
+    end.click()
+    expect(answers(tab).last.get_by_text("Line 59").last).to_be_in_viewport()
+    person.house.model.release(gates[1])
+    expect(answers(tab).last.get_by_text("End")).to_be_in_viewport()
+    expect(committed(tab).last).to_contain_text("End")
+
+
+def test_nothing_moves_when_an_answer_is_committed(tab: Page, person: Person) -> None:
+    gate = Gate()
+    person.house.model.says("Some words ", gate, "and a few more.")
+    opened(tab, person, long_chat(person, 30))
+    write(tab, "Tell me")
+    expect(answers(tab).last).to_have_text("Some words")
+    place = "document.querySelector('.turn:last-of-type .message.assistant').getBoundingClientRect().top"
+    before = tab.evaluate(place)
+    person.house.model.release(gate)
+    expect(answers(tab).last).to_have_text("Some words and a few more.")
+    expect(tab.locator("[data-state]")).to_have_count(0)
+    assert abs(tab.evaluate(place) - before) < 3
+
+
+def test_a_long_message_is_folded(tab: Page, person: Person) -> None:
+    chat = chat_of(person, [{"input": [said("\n".join(f"Line {n}" for n in range(100)))], "output": [said("Much.", "assistant")]}])
+    opened(tab, person, chat)
+    expect(messages(tab)).to_contain_text("Line 10")
+    expect(messages(tab)).not_to_contain_text("Line 99")
+    messages(tab).get_by_role("button", name="Show all of it").click()
+    expect(messages(tab)).to_contain_text("Line 99")

@@ -1,0 +1,245 @@
+"""The page in both themes, in windows of any size, from right to left, with anything in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, ViewportSize, expect
+
+from tests.web.house import Person
+from turnledger.testing.gates import Gate
+
+Profile = Callable[..., BrowserContext]
+SIZES = [(320, 568), (390, 844), (844, 390), (768, 1024), (1280, 800), (3840, 2160)]
+WORD = "Donaudampfschifffahrtselektrizitäten" * 30
+RTL = "مرحبا بالعالم، هذا نص يكتب من اليمين"
+HOSTILE = f"""\
+{WORD}
+
+`{WORD}`
+
+```
+{WORD} and a line of code that never ends {WORD}
+```
+
+| {WORD} | b | c | d | e | f | g | h | i | j | k | l |
+| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
+| 1 | {WORD} | 3 | 4 | 5 | 6 | 7 | 8 | 9 | 10 | 11 | 12 |
+
+> {WORD}
+
+- {WORD}
+  - {WORD}
+    1. https://far.example/{WORD}
+
+# {WORD}
+"""
+
+FOCUSED = """() => {
+  const here = document.activeElement;
+  const isRinged = (element) => {
+    const { outlineStyle, outlineWidth } = getComputedStyle(element);
+    return outlineStyle !== "none" && parseFloat(outlineWidth) >= 1;
+  };
+  const around = here.closest(".composer-box, .search") ?? here;
+  const name = here.tagName + (here.getAttribute("aria-label") ?? here.textContent);
+  return [name, isRinged(here) || isRinged(around)];
+}"""
+"""What has the focus, and whether it shows."""
+
+
+def opened(
+    profile: Profile, person: Person, width: int = 1280, height: int = 800, at: str = "", **more: Any
+) -> Page:
+    page = profile(person, viewport=ViewportSize(width=width, height=height), **more).new_page()
+    page.goto(f"{person.house.url}/{at}")
+    expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    return page
+
+
+def hostile_chat(person: Person) -> str:
+    person.house.model.says(HOSTILE)
+    chat = person.say(f"{WORD} {RTL}")["chat"]["id"]
+    person.ask("PATCH", f"/api/chats/{chat}", {"title": WORD[:500]})
+    return str(chat)
+
+
+def sideways(page: Page) -> dict[str, int]:
+    """How far one could scroll sideways in what must not move so."""
+    found: dict[str, int] = page.evaluate(
+        """() => Object.fromEntries(["html", "body", ".page", "main", ".thread", ".side"]
+          .map((each) => [each, document.querySelector(each)])
+          .filter(([, element]) => element && element.getClientRects().length)
+          .map(([each, element]) => [each, element.scrollWidth - element.clientWidth]))"""
+    )
+    return {name: by for name, by in found.items() if by > 0}
+
+
+def paper(page: Page) -> tuple[int, int, int]:
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    red, green, blue = map(int, re.findall(r"\d+", colour)[:3])
+    return red, green, blue
+
+
+def is_dark(page: Page) -> bool:
+    return sum(paper(page)) < 200
+
+
+def test_it_is_as_dark_as_the_system_until_somebody_chooses(person: Person, profile: Profile) -> None:
+    page = opened(profile, person, color_scheme="dark")
+    assert is_dark(page)
+    page.get_by_role("button", name="Colours").click()
+    page.get_by_role("menuitemradio", name="Light").click()
+    assert not is_dark(page)
+    page.reload()
+    expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    assert not is_dark(page)
+    page.get_by_role("button", name="Colours").click()
+    expect(page.get_by_role("menuitemradio", name="Light")).to_be_checked()
+    page.get_by_role("menuitemradio", name="As the system").click()
+    assert is_dark(page)
+
+
+def test_the_address_may_ask_for_a_theme(person: Person, profile: Profile) -> None:
+    assert is_dark(opened(profile, person, at="?theme=dark", color_scheme="light"))
+    assert not is_dark(opened(profile, person, at="?theme=light", color_scheme="dark"))
+
+
+@pytest.mark.parametrize("direction", ["ltr", "rtl"])
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_nothing_breaks_the_layout(
+    width: int, height: int, direction: str, person: Person, profile: Profile
+) -> None:
+    chat = hostile_chat(person)
+    page = opened(profile, person, width, height, at=f"#{chat}")
+    page.evaluate("direction => { document.documentElement.dir = direction }", direction)
+    expect(page.get_by_role("heading", level=1, name=WORD[:500])).to_be_visible()
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    assert sideways(page) == {}
+    if page.get_by_role("button", name="Show the chats").is_visible():
+        page.get_by_role("button", name="Show the chats").click()
+    expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+    page.locator(".side").evaluate("side => Promise.all(side.getAnimations().map((each) => each.finished))")
+    side, main = page.locator(".side").bounding_box(), page.get_by_role("main").bounding_box()
+    assert side is not None
+    assert main is not None
+    assert sideways(page) == {}
+    is_first = side["x"] <= main["x"] + (1 if side["width"] < main["width"] else width)
+    assert is_first is (direction == "ltr") or side["width"] >= width
+    box = page.get_by_role("textbox", name="Message").bounding_box()
+    assert box is not None
+    assert box["y"] + box["height"] <= height
+
+
+def test_a_line_is_no_longer_than_is_good_to_read(person: Person, profile: Profile) -> None:
+    person.house.model.says("Many words. " * 200)
+    chat = person.say("Tell me")["chat"]["id"]
+    page = opened(profile, person, 3840, 2160, at=f"#{chat}")
+    box = page.get_by_text("Many words.").bounding_box()
+    assert box is not None
+    assert 500 <= box["width"] <= 48 * 16
+
+
+def test_text_runs_as_it_is_written(person: Person, profile: Profile) -> None:
+    person.house.model.says(f"{RTL}\n\nAnd in English.")
+    chat = person.say(RTL)["chat"]["id"]
+    page = opened(profile, person, at=f"#{chat}")
+    of = "element => getComputedStyle(element).direction"
+    assert page.get_by_text(RTL, exact=True).last.evaluate(of) == "rtl"
+    assert page.get_by_text("And in English.", exact=True).evaluate(of) == "ltr"
+
+
+def test_the_drawer_keeps_what_is_behind_it_out_of_reach(person: Person, profile: Profile) -> None:
+    person.say("One")
+    page = opened(profile, person, 390, 844)
+    button = page.get_by_role("button", name="Show the chats")
+    expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
+    button.click()
+    expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+    expect(page.locator("main")).to_have_attribute("inert", "")
+    assert page.evaluate("document.querySelector('.side').contains(document.activeElement)")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
+    expect(button).to_be_focused()
+    button.click()
+    page.mouse.click(380, 400)
+    expect(page.locator("main")).not_to_have_attribute("inert", "")
+    button.click()
+    page.get_by_role("navigation", name="Chats").get_by_role("link", name="One").click()
+    expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
+    expect(page.locator("main")).not_to_have_attribute("inert", "")
+
+
+def test_the_list_can_be_put_away_and_stays_so(person: Person, profile: Profile) -> None:
+    page = opened(profile, person)
+    page.get_by_role("button", name="Hide the chats").click()
+    expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
+    expect(page.get_by_role("button", name="Show the chats")).to_be_focused()
+    page.reload()
+    expect(page.get_by_role("textbox", name="Message")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
+    page.get_by_role("button", name="Show the chats").click()
+    expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+
+
+def test_the_keyboard_of_a_phone_leaves_the_field_in_sight(person: Person, profile: Profile) -> None:
+    chat = hostile_chat(person)
+    page = opened(profile, person, 390, 844, at=f"#{chat}")
+    page.set_viewport_size({"width": 390, "height": 420})
+    expect(page.get_by_role("textbox", name="Message")).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("heading", level=1)).to_be_in_viewport()
+
+
+def test_the_title_of_the_tab_is_the_chats_with_a_dot_while_it_runs(tab: Page, person: Person) -> None:
+    gate = Gate()
+    person.house.model.says("Slowly ", gate, "said.")
+    tab.get_by_role("textbox", name="Message").fill("A question")
+    tab.keyboard.press("Enter")
+    expect(tab).to_have_title(re.compile("^● "))
+    person.house.model.release(gate)
+    expect(tab).to_have_title("A question · Turnledger")
+    [chat] = person.chats()
+    person.ask("PATCH", f"/api/chats/{chat['id']}", {"title": "Another name"})
+    expect(tab).to_have_title("Another name · Turnledger")
+    expect(tab.get_by_role("heading", level=1)).to_have_text("Another name")
+    tab.get_by_role("button", name="New chat").click()
+    expect(tab).to_have_title("Turnledger")
+
+
+def test_nothing_moves_for_who_wants_no_motion(person: Person, profile: Profile) -> None:
+    gate = Gate()
+    person.house.model.says("Slowly ", gate, "said.")
+    page = opened(profile, person, 390, 844, reduced_motion="reduce")
+    page.get_by_role("textbox", name="Message").fill("A question")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Slowly")).to_be_visible()
+    page.get_by_role("button", name="Show the chats").click()
+    page.wait_for_function("document.getAnimations().every((each) => each.playState !== 'running')")
+    person.house.model.release(gate)
+
+
+def test_everything_that_has_the_focus_shows_it(person: Person, profile: Profile) -> None:
+    person.say("One")
+    for colours in ("none", "active"):
+        page = opened(profile, person, forced_colors=colours)
+        seen = set()
+        for _ in range(30):
+            page.keyboard.press("Tab")
+            name, is_shown = page.evaluate(FOCUSED)
+            # At the end of the page the browser's own parts have it, for a moment.
+            assert is_shown or name.startswith("BODY"), name
+            seen.add(name)
+        assert len(seen) >= 6
+
+
+def test_a_page_that_is_printed_is_the_whole_chat(person: Person, profile: Profile) -> None:
+    person.house.model.says("A long answer.\n\n" * 60 + "The end.")
+    chat = person.say("Tell me")["chat"]["id"]
+    page = opened(profile, person, at=f"#{chat}")
+    page.emulate_media(media="print")
+    expect(page.get_by_role("navigation", name="Chats")).not_to_be_visible()
+    expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") > 1200

@@ -1,0 +1,121 @@
+"""Who answers: chosen where people write, and remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+
+from tests.web.composing import field, open_new, send, shows
+from tests.web.house import House, Person, housed
+
+
+def picker(tab: Page) -> Locator:
+    return tab.get_by_role("button", name="Model: ")
+
+
+def choose(tab: Page, name: str) -> None:
+    picker(tab).click()
+    tab.get_by_role("option", name=name, exact=True).click()
+
+
+def test_the_chosen_one_is_asked_and_remembered(tab: Page, person: Person) -> None:
+    expect(picker(tab)).to_have_accessible_name("Model: scripted")
+    choose(tab, "other")
+    expect(field(tab)).to_be_focused()
+    send(tab, "Who are you?")
+    shows(tab, 1)
+    assert person.house.model.asked_models[-1] == "other"
+    open_new(tab, person)
+    tab.reload()
+    expect(picker(tab)).to_have_accessible_name("Model: other")
+
+
+def test_it_is_chosen_with_the_keyboard(tab: Page) -> None:
+    picker(tab).focus()
+    tab.keyboard.press("Enter")
+    expect(tab.get_by_role("listbox", name="Model")).to_be_focused()
+    expect(tab.get_by_role("option", name="scripted")).to_have_attribute("aria-selected", "true")
+    tab.keyboard.press("Escape")
+    expect(tab.get_by_role("listbox")).to_have_count(0)
+    expect(picker(tab)).to_be_focused()
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("ArrowDown")
+    tab.keyboard.press("Enter")
+    expect(picker(tab)).to_have_accessible_name("Model: other")
+
+
+def test_a_click_elsewhere_closes_the_list(tab: Page) -> None:
+    picker(tab).click()
+    expect(tab.get_by_role("listbox")).to_be_visible()
+    tab.mouse.click(600, 200)
+    expect(tab.get_by_role("listbox")).to_have_count(0)
+
+
+def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Callable[..., BrowserContext]) -> None:
+    chat = person.say("Here")["chat"]["id"]
+    tab = profile(person).new_page()
+    open_new(tab, person)
+    choose(tab, "other")
+    tab.goto(f"{person.house.url}#{chat}")
+    expect(picker(tab)).to_have_accessible_name("Model: scripted")
+    choose(tab, "other")
+    expect(picker(tab)).to_have_accessible_name("Model: other")
+    open_new(tab, person)
+    expect(picker(tab)).to_have_accessible_name("Model: other")
+
+
+def test_one_that_is_gone_is_replaced_with_a_word(house: House, profile: Callable[..., BrowserContext]) -> None:
+    person = house.person()
+    context = profile(person)
+    tab = context.new_page()
+    open_new(tab, person)
+    choose(tab, "other")
+    send(tab, "Hello")
+    shows(tab, 1)
+    name = tab.evaluate("Object.keys(localStorage).find(name => name.endsWith(':model'))")
+    tab.evaluate("name => localStorage.setItem(name, 'former')", name)
+    tab.reload()
+    open_new(tab, person)
+    expect(tab.get_by_text("former is not there any more.")).to_be_visible()
+    choose(tab, "other")
+    expect(tab.get_by_text("former")).to_have_count(0)
+
+
+def test_a_single_one_is_only_told(house: House, profile: Callable[..., BrowserContext]) -> None:
+    person = house.person(models=("other",))
+    tab = profile(person).new_page()
+    open_new(tab, person)
+    expect(tab.get_by_text("Model: other")).to_be_visible()
+    expect(picker(tab)).to_have_count(0)
+
+
+@pytest.fixture(scope="module")
+def with_many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A server with many models."""
+    folder = tmp_path_factory.mktemp("many")
+    tables = [f'[models.model-{number}]\nupstream = "http://127.0.0.1:9"' for number in range(40)]
+    with housed(Path(folder), *tables) as house:
+        yield house
+
+
+def test_among_many_one_is_found_by_its_name(with_many: House, profile: Callable[..., BrowserContext]) -> None:
+    person = with_many.person()
+    tab = profile(person).new_page()
+    open_new(tab, person)
+    picker(tab).click()
+    sought = tab.get_by_role("combobox", name="Find a model")
+    expect(sought).to_be_focused()
+    sought.fill("MODEL-2")
+    expect(tab.get_by_role("option")).to_have_count(11)
+    sought.press("ArrowDown")
+    sought.press("Enter")
+    expect(picker(tab)).to_have_accessible_name("Model: model-20")
+    picker(tab).click()
+    sought.fill("no such thing")
+    expect(tab.get_by_text("None is called so.")).to_be_visible()
+    sought.press("Enter")
+    sought.press("Escape")
+    expect(picker(tab)).to_have_accessible_name("Model: model-20")

@@ -1,0 +1,110 @@
+"""The page does what it may, and no more: no other host, no way past the client, no dialog; it is small."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Request, expect
+
+from tests.node_packages import built
+from tests.web.house import House, Person
+from tools.node_package import PAGE
+
+ROOT = Path(__file__).parents[2]
+LARGEST = 130_000
+"""Bytes of everything that a browser loads, compressed."""
+ASKING = re.compile(
+    r"\bfetch\s*\(|\bXMLHttpRequest\b|\bEventSource\b|\bWebSocket\b|\bsendBeacon\b|\bimportScripts\b"
+)
+MODAL = re.compile(
+    r"(?<![.\w])(?:alert|confirm|prompt)\s*\(|window\.(?:alert|confirm|prompt)\b|\bshowModal\b"
+)
+REMOTE = (
+    "![far](https://far.example/image.png) [away](https://far.example/) <img src=https://far.example/2.png>"
+)
+
+
+def sources(kinds: tuple[str, ...] = (".ts", ".tsx")) -> Iterator[tuple[str, str]]:
+    for path in sorted((ROOT / "web" / "src").rglob("*")):
+        if path.suffix in kinds:
+            yield path.relative_to(ROOT).as_posix(), path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "why"),
+    [
+        pytest.param(ASKING, "the client asks the server, and nothing else does", id="asking"),
+        pytest.param(MODAL, "a webview may forbid it, and then nothing can be confirmed", id="modal"),
+    ],
+)
+def test_the_sources_have_nothing_that_is_forbidden(forbidden: re.Pattern[str], why: str) -> None:
+    found = [f"{path}: {hit[0]} ({why})" for path, text in sources() for hit in forbidden.finditer(text)]
+    assert found == []
+
+
+def test_what_is_forbidden_would_be_found() -> None:
+    for text in ('await fetch("/")', "new EventSource(url)", "navigator.sendBeacon(url)"):
+        assert ASKING.search(text)
+    for text in ('if (confirm("Sure?"))', "window.alert", "dialog.showModal()"):
+        assert MODAL.search(text)
+    for text in ("this.confirm()", "prefetch", "refetch(", "onConfirm("):
+        assert not MODAL.search(text)
+
+
+def test_styles_name_no_side_of_the_page() -> None:
+    """Where lines run from the right, what is named by its side is on the wrong one."""
+    sided = re.compile(
+        r"(?<!area-)\b(?:margin|padding|border|inset)-(?:left|right)\b|text-align:\s*(?:left|right)\b|\sfloat:"
+    )
+    found = [f"{path}: {hit[0]}" for path, text in sources((".css",)) for hit in sided.finditer(text)]
+    assert found == []
+
+
+def test_it_is_small() -> None:
+    built(PAGE)
+    files = [path for path in PAGE.into.rglob("*") if path.is_file()]
+    sizes = {path.name: len(gzip.compress(path.read_bytes(), 9)) for path in files}
+    assert any(name.endswith(".js") for name in sizes)
+    assert sum(sizes.values()) < LARGEST, sizes
+
+
+def test_nobody_else_is_asked_for_anything(person: Person, profile: Callable[..., BrowserContext]) -> None:
+    asked: list[Request] = []
+    context = profile(person)
+    context.on("request", lambda request: asked.append(request))
+    person.house.model.says(REMOTE)
+    chat = person.say("Show me")["chat"]["id"]
+    page = context.new_page()
+    answer = page.goto(f"{person.house.url}/#{chat}")
+    expect(page.get_by_role("log")).to_contain_text("away")
+    page.get_by_role("textbox", name="Message").fill("And more")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("log")).to_contain_text("Well.")
+    hosts = {urlsplit(each.url).netloc for each in asked if not each.url.startswith("data:")}
+    assert hosts == {urlsplit(person.house.url).netloc}
+    assert answer is not None
+    policy = answer.headers["content-security-policy"]
+    for rule in ("default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'"):
+        assert f"{rule};" in f"{policy};"
+    assert "unsafe" not in policy
+    assert "require-trusted-types-for 'script'" in policy
+
+
+def test_a_script_in_the_page_does_not_run(house: House, browser: Browser) -> None:
+    """That the policy is in force is seen by what it keeps from happening."""
+    context = browser.new_context()
+    page = context.new_page()
+    page.goto(house.url)
+    refused = page.evaluate(
+        """() => {
+          try { document.createElement("script").src = "https://far.example/script.js"; }
+          catch (problem) { return problem.message; }
+        }"""
+    )
+    context.close()
+    assert "TrustedScriptURL" in refused

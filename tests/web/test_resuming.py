@@ -1,0 +1,198 @@
+"""Reloads, lost connections and dead servers: no character is lost, and none comes twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from playwright.sync_api import BrowserContext, Page, expect
+
+from tests.web.chatting import answers, committed, hide, messages, write
+from tests.web.house import Person, housed
+from turnledger.testing.gates import Gate
+
+Profile = Callable[..., BrowserContext]
+
+
+def test_a_reload_goes_on_where_the_answer_is(tab: Page, person: Person) -> None:
+    gates = [Gate(), Gate()]
+    person.house.model.says("Zero one ", gates[0], "two three ", gates[1], "four.")
+    write(tab, "Count")
+    expect(answers(tab)).to_have_text("Zero one")
+    tab.reload()
+    expect(answers(tab)).to_have_text("Zero one")
+    person.house.model.release(gates[0])
+    expect(answers(tab)).to_have_text("Zero one two three")
+    expect(messages(tab)).to_have_text(["Count"])
+    person.house.model.release(gates[1])
+    expect(committed(tab)).to_have_count(1)
+    expect(answers(tab)).to_have_text("Zero one two three four.")
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Count", "Zero one two three four.")]
+
+
+def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tmp_path: Path, profile: Profile) -> None:
+    with housed(tmp_path) as house:
+        person = house.person()
+        tab = profile(person).new_page()
+        tab.goto(house.url)
+        gate = Gate()
+        house.model.says("This never ", gate, "happened.")
+        write(tab, "What happened?")
+        expect(answers(tab)).to_have_text("This never")
+        house.model.says("This happened.")
+        house.serving.kill()
+        house.serving.start()
+        expect(committed(tab)).to_have_count(1)
+        expect(answers(tab)).to_have_text("This happened.")
+        house.model.release(gate)
+        [chat] = person.chats()
+        assert person.turns(chat["id"]) == [("What happened?", "This happened.")]
+
+
+def test_who_sees_a_turn_begin_anew_is_told_so(tmp_path: Path, profile: Profile) -> None:
+    with housed(tmp_path) as house:
+        person = house.person()
+        tab = profile(person).new_page()
+        tab.goto(house.url)
+        first, second = Gate(), Gate()
+        house.model.says("This never ", first, "happened.")
+        write(tab, "What happened?")
+        expect(answers(tab)).to_have_text("This never")
+        house.model.says("This ", second, "happened.")
+        house.serving.kill()
+        house.serving.start()
+        expect(answers(tab)).to_have_text("This")
+        expect(tab.locator(".turn-state")).to_contain_text("This answer began anew.")
+        house.model.release(second)
+        expect(committed(tab)).to_have_count(1)
+        expect(answers(tab)).to_have_text("This happened.")
+        house.model.release(first)
+
+
+def test_an_answer_goes_on_when_the_connection_is_back(tab: Page, person: Person) -> None:
+    gate = Gate()
+    person.house.model.says("Before and ", gate, "after.")
+    write(tab, "When?")
+    expect(answers(tab)).to_have_text("Before and")
+    tab.context.set_offline(True)
+    expect(tab.locator(".turn-state")).to_contain_text("Connection lost.")
+    person.house.model.release(gate)
+    tab.context.set_offline(False)
+    expect(committed(tab)).to_have_count(1)
+    expect(answers(tab)).to_have_text("Before and after.")
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("When?", "Before and after.")]
+
+
+def test_a_message_without_a_connection_waits_for_it(tab: Page, person: Person) -> None:
+    person.house.model.says("Hello.")
+    write(tab, "Good morning")
+    expect(committed(tab)).to_have_count(1)
+    tab.context.set_offline(True)
+    write(tab, "Are you there?")
+    expect(tab.locator(".turn-state")).to_contain_text("Waiting for the connection.")
+    person.house.model.says("I am.")
+    tab.context.set_offline(False)
+    expect(committed(tab)).to_have_count(2)
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
+
+
+def test_a_message_without_a_connection_can_be_taken_back(tab: Page, person: Person) -> None:
+    person.house.model.says("Hello.")
+    write(tab, "Good morning")
+    expect(committed(tab)).to_have_count(1)
+    tab.context.set_offline(True)
+    write(tab, "Are you there?")
+    tab.get_by_role("button", name="Take back").click()
+    expect(messages(tab)).to_have_text(["Good morning"])
+    tab.context.set_offline(False)
+    tab.reload()
+    expect(committed(tab)).to_have_count(1)
+    expect(messages(tab)).to_have_text(["Good morning"])
+
+
+def test_a_message_that_never_left_is_sent_after_a_reload_once(tab: Page, person: Person) -> None:
+    person.house.model.says("Hello.")
+    write(tab, "Good morning")
+    expect(committed(tab)).to_have_count(1)
+    tab.route("**/api/turns", lambda route: route.abort())
+    write(tab, "Are you there?")
+    expect(tab.locator(".turn-state")).to_contain_text("Sending…")
+    tab.unroute("**/api/turns")
+    person.house.model.says("I am.")
+    tab.reload()
+    expect(committed(tab)).to_have_count(2)
+    expect(messages(tab)).to_have_text(["Good morning", "Are you there?"])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
+
+
+def test_a_first_message_whose_chat_was_never_made_is_sent_after_a_reload_once(tab: Page, person: Person) -> None:
+    def refuse(route: object) -> None:
+        if route.request.method == "POST":  # type: ignore[attr-defined]
+            route.abort()  # type: ignore[attr-defined]
+        else:
+            route.continue_()  # type: ignore[attr-defined]
+
+    tab.route("**/api/chats", refuse)
+    write(tab, "Good morning")
+    expect(messages(tab)).to_have_text(["Good morning"])
+    tab.unroute("**/api/chats")
+    person.house.model.says("Hello.")
+    tab.reload()
+    expect(committed(tab)).to_have_count(1)
+    expect(messages(tab)).to_have_text(["Good morning"])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello.")]
+
+
+def test_what_a_tab_left_behind_is_sent_by_another_one(tab: Page, person: Person) -> None:
+    person.house.model.says("Hello.")
+    write(tab, "Good morning")
+    expect(committed(tab)).to_have_count(1)
+    other = tab.context.new_page()
+    other.goto(tab.url)
+    expect(committed(other)).to_have_count(1)
+    tab.route("**/api/turns", lambda route: route.abort())
+    write(tab, "Are you there?")
+    expect(tab.locator(".turn-state")).to_contain_text("Sending…")
+    expect(committed(other)).to_have_count(1)
+    person.house.model.says("I am.")
+    tab.close()
+    expect(committed(other)).to_have_count(2)
+    expect(messages(other)).to_have_text(["Good morning", "Are you there?"])
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
+
+
+def test_a_hidden_tab_lets_go_of_the_stream_and_takes_it_up_where_it_was(tab: Page, person: Person) -> None:
+    gates = [Gate(), Gate()]
+    person.house.model.says("Zero one ", gates[0], "two three ", gates[1], "four.")
+    write(tab, "Count")
+    expect(answers(tab)).to_have_text("Zero one")
+    with tab.expect_event("requestfailed", lambda request: request.url.endswith("/api/turns")):
+        hide(tab)
+    person.house.model.release(gates[0])
+    with tab.expect_request("**/api/turns/*/events") as taken_up:
+        hide(tab, hidden=False)
+    assert int(taken_up.value.headers["last-event-id"]) > 0
+    expect(answers(tab)).to_have_text("Zero one two three")
+    person.house.model.release(gates[1])
+    expect(committed(tab)).to_have_count(1)
+    expect(answers(tab)).to_have_text("Zero one two three four.")
+
+
+def test_what_ends_while_nobody_looks_is_there_when_somebody_does(tab: Page, person: Person) -> None:
+    gate = Gate()
+    person.house.model.says("Zero one ", gate, "two.")
+    write(tab, "Count")
+    expect(answers(tab)).to_have_text("Zero one")
+    hide(tab)
+    person.house.model.release(gate)
+    expect(committed(tab)).to_have_count(1)
+    hide(tab, hidden=False)
+    expect(answers(tab)).to_have_text("Zero one two.")
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Count", "Zero one two.")]

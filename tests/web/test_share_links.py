@@ -1,0 +1,226 @@
+"""Who follows a link: the code is gone from the address before anything is asked, one visit is one however often it
+is asked for, a reader reads and a guest chats, until it is over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from playwright.sync_api import BrowserContext, Page, Route, expect
+
+from tests.web.house import House, Person
+
+Profile = Callable[..., BrowserContext]
+EXCHANGE = "**/api/shares/exchange"
+SECRET = "Nightingale marmalade"
+
+
+def shared(person: Person, **wish: Any) -> dict[str, Any]:
+    """A link, and where it leads."""
+    made = person.ask("POST", "/api/shares", wish)
+    return {**made, "url": person.house.url + made["path"]}
+
+
+def uses(person: Person, link: dict[str, Any]) -> int:
+    [found] = [each for each in person.ask("GET", "/api/shares")["data"] if each["id"] == link["id"]]
+    return int(found["uses"])
+
+
+def chat_of(person: Person, said: str = SECRET) -> str:
+    return str(person.say(said)["chat"]["id"])
+
+
+def follow(profile: Profile, link: dict[str, Any]) -> Page:
+    page = profile().new_page()
+    page.goto(link["url"])
+    return page
+
+
+def visit(page: Page) -> Any:
+    """What he is told of his visit."""
+    return page.get_by_role("note", name="Your visit")
+
+
+def test_the_code_is_gone_before_it_is_exchanged(person: Person, profile: Profile) -> None:
+    link = shared(person, chat=chat_of(person))
+    page = profile().new_page()
+    seen: list[str] = []
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(f"{request.url} {request.headers}"))
+
+    def exchanged(route: Route) -> None:
+        seen.append(page.evaluate("location.href"))
+        route.continue_()
+
+    page.route(EXCHANGE, exchanged)
+    page.goto(link["url"])
+    expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    assert seen == [f"{person.house.url}/share"]
+    assert page.evaluate("location.href") == f"{person.house.url}/share"
+    assert not [each for each in asked if link["code"] in each.partition("#")[0]]
+    assert link["code"] not in page.content() + page.title()
+    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert link["code"] not in kept
+    page.go_back()
+    page.go_forward()
+    assert link["code"] not in page.evaluate("location.href")
+
+
+def test_a_reader_reads_and_has_nothing_to_write_with(person: Person, profile: Profile) -> None:
+    chat = chat_of(person, "The first of many")
+    for number in range(40):
+        person.say(f"Question {number}", chat)
+    page = follow(profile, shared(person, chat=chat))
+    expect(page.get_by_role("log").get_by_text("Question 39")).to_be_visible()
+    expect(visit(page)).to_contain_text("You can read this chat until")
+    expect(page.get_by_role("textbox")).to_have_count(0)
+    expect(page.get_by_role("navigation")).to_have_count(0)
+    assert person.owner not in page.content()
+    while page.get_by_text("The first of many").count() == 0:
+        page.get_by_role("button", name="before").click()
+        expect(page.locator("[data-turn]").nth(40)).to_be_visible()
+    expect(page.get_by_role("log").get_by_text("The first of many")).to_be_visible()
+
+
+def test_a_reader_sees_what_is_said_later(person: Person, profile: Profile) -> None:
+    chat = chat_of(person)
+    page = follow(profile, shared(person, chat=chat))
+    expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    person.say("And then he said more", chat)
+    expect(page.get_by_role("log").get_by_text("And then he said more")).to_be_visible()
+
+
+def test_a_link_for_one_is_for_one_browser(person: Person, profile: Profile) -> None:
+    link = shared(person, chat=chat_of(person), max_uses=1)
+    page = follow(profile, link)
+    expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    beside = page.context.new_page()
+    beside.goto(link["url"])
+    expect(beside.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    elsewhere = follow(profile, link)
+    expect(elsewhere.get_by_role("heading", name="This link does not work")).to_be_visible()
+    assert SECRET not in elsewhere.content()
+    assert elsewhere.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"
+    assert uses(person, link) == 1
+
+
+def test_an_answer_that_was_lost_is_given_again(person: Person, profile: Profile) -> None:
+    link = shared(person, chat=chat_of(person), max_uses=1)
+    page = profile().new_page()
+    lost = {"count": 0}
+
+    def lose(route: Route) -> None:
+        lost["count"] += 1
+        route.fetch()
+        route.abort()
+
+    page.route(EXCHANGE, lose)
+    page.goto(link["url"])
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.reload()  # the code is not in the address any more
+    expect(page.get_by_role("button", name="Try again")).to_be_visible()
+    page.unroute(EXCHANGE, lose)
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    assert lost["count"] >= 2
+    assert uses(person, link) == 1
+
+
+def test_another_link_in_the_same_tab_leaves_nothing_of_the_first(person: Person, profile: Profile) -> None:
+    first = shared(person, scope="fair", name="The fair")
+    page = follow(profile, first)
+    expect(visit(page)).to_contain_text("guest_")
+    guest = page.evaluate("JSON.stringify(localStorage)")
+    page.get_by_role("textbox", name="Message").fill(SECRET)
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    seen: list[str] = []
+    page.on("request", lambda request: seen.append(page.url) if "exchange" in request.url else None)
+    second = shared(person, chat=chat_of(person, "Something else"))
+    page.evaluate("url => { location.href = url }", second["url"])
+    expect(page.get_by_role("log").get_by_text("Something else")).to_be_visible()
+    assert page.url == f"{person.house.url}/share"
+    assert seen == [page.url]
+    assert SECRET not in page.content()
+    left = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert first["code"][-6:] in guest
+    assert first["code"][-6:] not in left
+    assert SECRET not in left
+
+
+def test_a_guest_is_told_who_he_is_and_chats_with_the_models_that_are_there_for_him(
+    person: Person, profile: Profile
+) -> None:
+    link = shared(person, scope="fair", name="The fair", models=["other"])
+    page = follow(profile, link)
+    expect(visit(page)).to_contain_text("You are guest_")
+    expect(visit(page)).to_contain_text("a guest of The fair until")
+    expect(visit(page)).to_contain_text("You may ask other.")
+    page.get_by_role("textbox", name="Message").fill("A guest's question")
+    page.keyboard.press("Enter")
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    assert person.house.model.asked_models[-1] == "other"
+    chat = page.evaluate("location.hash")
+    assert chat.startswith("#conv_")
+    page.reload()
+    expect(page.get_by_role("log").get_by_text("A guest's question")).to_be_visible()
+    assert all("guest" not in str(each) for each in person.chats())
+    # Somebody else who follows it is somebody else.
+    other = follow(profile, link)
+    expect(visit(other)).to_contain_text("guest_")
+    assert "A guest's question" not in other.content()
+
+
+def test_whoever_has_his_own_token_keeps_it_while_he_visits(person: Person, profile: Profile) -> None:
+    mine = person.house.person()
+    mine.say("My own business")
+    page = profile(mine).new_page()
+    page.goto(shared(person, chat=chat_of(person))["url"])
+    expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    assert "My own business" not in page.content()
+    page.goto(person.house.url)
+    expect(page.get_by_role("log").get_by_text("My own business")).to_be_visible()
+    assert SECRET not in page.content()
+
+
+def test_a_visit_ends_when_its_link_is_revoked(person: Person, profile: Profile) -> None:
+    readers, guests = shared(person, chat=chat_of(person)), shared(person, scope="fair")
+    reader, guest = follow(profile, readers), follow(profile, guests)
+    expect(reader.get_by_role("log").get_by_text(SECRET)).to_be_visible()
+    expect(visit(guest)).to_be_visible()
+    for page, link in ((reader, readers), (guest, guests)):
+        person.ask("DELETE", f"/api/shares/{link['id']}")
+        page.bring_to_front()
+        expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
+        assert SECRET not in page.content()
+        assert page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"
+
+
+def test_a_visit_that_is_over_while_it_is_open_says_so(person: Person, profile: Profile) -> None:
+    page = follow(profile, shared(person, scope="fair", visitor_expires_in=3))
+    expect(visit(page)).to_be_visible()
+    expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
+
+
+def test_whoever_leaves_leaves_nothing(person: Person, profile: Profile) -> None:
+    link = shared(person, scope="fair")
+    page = follow(profile, link)
+    beside = page.context.new_page()
+    beside.goto(f"{person.house.url}/share")  # the link that was followed last
+    expect(visit(beside)).to_be_visible()
+    page.get_by_role("button", name="Leave").click()
+    expect(page.get_by_role("heading", name="You have left")).to_be_visible()
+    expect(visit(beside)).to_have_count(0)
+    for each in (page, beside):
+        assert each.evaluate("JSON.stringify([{...localStorage}])") == "[{}]"
+
+
+def test_without_a_link_it_says_what_it_is_for(house: House, profile: Profile) -> None:
+    page = profile().new_page()
+    page.goto(f"{house.url}/share")
+    expect(page.get_by_role("alert")).to_contain_text("Open the link again")
+    page.goto(f"{house.url}/share#tls_cut-off")
+    expect(page.get_by_role("alert")).to_contain_text("not whole")
+    assert page.url == f"{house.url}/share"

@@ -1,0 +1,31 @@
+/** What must be said twice: the first time arms it, and that passes by itself. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+/** Milliseconds for which it stays armed. */
+export const ARMED = 4_000;
+
+export class Arming {
+  readonly #armed = signal<string | null>(null);
+  #timer: ReturnType<typeof setTimeout> | undefined;
+
+  /** What is armed; null: nothing. */
+  get armed(): ReadonlySignal<string | null> {
+    return this.#armed;
+  }
+
+  /** Say it. Returns whether it was said before, and is to be done. */
+  say(what: string): boolean {
+    const isSecond = this.#armed.peek() === what;
+    this.disarm();
+    if (isSecond) return true;
+    this.#armed.value = what;
+    this.#timer = setTimeout(() => this.disarm(), ARMED);
+    return false;
+  }
+
+  disarm(): void {
+    clearTimeout(this.#timer);
+    this.#armed.value = null;
+  }
+}

@@ -1,0 +1,65 @@
+/** How a chat comes to be shown. */
+
+import { effect } from "@preact/signals";
+import type { Hit } from "turnledger";
+import type { Session } from "../session/session";
+
+type Thread = NonNullable<Session["threads"]["current"]["value"]>;
+
+/** Pages of older turns that are read in search of one. */
+const PAGES = 40;
+/** Milliseconds for which it is shown where the turn is. */
+const FOUND = 2_000;
+
+/** Show a new chat; the one that is new already stays, as long as nothing was said in it. */
+export function openNew(session: Session): void {
+  const thread = session.threads.current.peek();
+  const isNew = thread !== null && thread.id.peek() === null && thread.running.peek().length === 0;
+  if (!isNew || session.place.where.peek()?.kind !== "new") session.place.openNew();
+}
+
+/** Show a chat that was found, on the branch where it was found, and scroll to where that is. */
+export async function openHit(session: Session, { chat, turn, branch }: Hit): Promise<void> {
+  session.place.open(chat.id);
+  const thread = session.threads.current.peek();
+  if (turn === null || thread === null) return;
+  await until(() => thread.isLoaded.value || thread.problem.value !== null);
+  // It was edited away or taken back: the branch that still has it is shown, to who may say so.
+  if (session.mayWrite && (thread.info.peek()?.branch ?? chat.branch) !== branch) {
+    try {
+      session.chats.put(await session.client.chats.open(chat.id).switch(branch));
+    } catch (problem) {
+      session.notices.problem(problem);
+      return;
+    }
+    await until(() => thread.turns.value.some(({ id }) => id === turn) || thread.info.value?.branch === branch);
+  }
+  await reveal(session, thread, turn);
+}
+
+/** Scroll to a turn of the chat that is shown, reading as many older ones as it takes. */
+async function reveal(session: Session, thread: Thread, turn: string): Promise<void> {
+  for (let page = 0; page < PAGES && session.threads.current.peek() === thread; page++) {
+    if (thread.turns.peek().some(({ id }) => id === turn)) break;
+    if (!thread.hasOlder.peek()) return;
+    await thread.older();
+  }
+  await until(() => false, 100); // they are drawn by then
+  const found = document.querySelector<HTMLElement>(`[data-turn="${CSS.escape(turn)}"]`);
+  found?.scrollIntoView({ block: "center" });
+  found?.classList.add("found");
+  setTimeout(() => found?.classList.remove("found"), FOUND);
+}
+
+/** Wait until it is so, or for so many milliseconds. */
+function until(isSo: () => boolean, patience = 10_000): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, patience);
+    const stop = effect(() => {
+      if (!isSo()) return;
+      clearTimeout(timer);
+      resolve();
+    });
+    setTimeout(stop, patience);
+  });
+}

@@ -1,0 +1,90 @@
+/** How far a tab has heard the stream that all tabs share: each change once and in order, and whether some are missing.
+ *
+ * Positions are opaque, and another text each time they are told, so tabs count: whoever reads on behind the change of
+ * a number reads the next number, whichever tab it is.
+ */
+
+import type { Change } from "turnledger";
+
+/** A row of changes without a gap, and since when (by the clock of the machine) nothing is missing in it. */
+export interface Epoch {
+  readonly name: string;
+  readonly since: number;
+}
+
+/** A change, and the how manieth of its epoch it is. */
+export interface Numbered {
+  readonly epoch: Epoch;
+  readonly number: number;
+  readonly change: Change;
+}
+
+/** A place behind which somebody can read on. */
+export interface Heard {
+  readonly epoch: Epoch;
+  readonly number: number;
+  readonly position: string;
+}
+
+/** How many are remembered, for tabs that slept. */
+const REMEMBERED = 256;
+
+export class Hearing {
+  #heard: Heard | null = null;
+  #recent: Numbered[] = [];
+  readonly #since: number;
+
+  /** `since`: when this tab began to ask for what it shows. Whatever happened later, it has to hear. */
+  constructor(since: number) {
+    this.#since = since;
+  }
+
+  /** Null: nothing yet. */
+  get heard(): Heard | null {
+    return this.#heard;
+  }
+
+  /** Begin a row of changes behind a position. */
+  begin(epoch: Epoch, position: string): Heard {
+    this.#recent = [];
+    return (this.#heard = { epoch, number: 0, position });
+  }
+
+  /** What listeners are to be told; null: something before it is missing, ask for it. */
+  take(told: Numbered): readonly Change[] | null {
+    const { epoch, number, change } = told;
+    const heard = this.#heard;
+    if (heard?.epoch.name !== epoch.name) {
+      const gap = this.#join({ epoch, number, position: change.position });
+      this.#recent = [told];
+      return gap === null ? [change] : change.type === "gap" ? [change] : [gap, change];
+    }
+    if (number <= heard.number) return [];
+    if (number > heard.number + 1) return null;
+    this.#heard = { epoch, number, position: change.position };
+    this.#recent.push(told);
+    if (this.#recent.length > 2 * REMEMBERED) this.#recent = this.#recent.slice(-REMEMBERED);
+    return [change];
+  }
+
+  /** Somebody says how far the stream is, behind everything that he had to tell: null, or that something was missed. */
+  compare(there: Heard): Change | null {
+    const heard = this.#heard;
+    if (heard?.epoch.name === there.epoch.name && there.number <= heard.number) return null;
+    return this.#join(there);
+  }
+
+  /** What came behind a number of an epoch, as far as it is remembered. */
+  after(epoch: string | null, number: number): readonly Numbered[] {
+    const later = this.#recent.filter((each) => each.epoch.name === epoch && each.number > number);
+    return later[0]?.number === number + 1 ? later : [];
+  }
+
+  #join(there: Heard): Change | null {
+    // Who asked for what he shows when all this was heard already, and listened ever since, has missed nothing.
+    const isWhole = this.#heard === null && there.epoch.since <= this.#since;
+    this.#heard = there;
+    this.#recent = [];
+    return isWhole ? null : { type: "gap", position: there.position, at: Date.now() };
+  }
+}

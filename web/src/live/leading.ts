@@ -1,0 +1,47 @@
+/** Of all tabs that stand for something, one leads: it holds the lock, and the browser gives it on when that tab ends. */
+
+export class Leading {
+  readonly #name: string;
+  readonly #lead: (ending: AbortSignal) => Promise<void>;
+  #standing: AbortController | null = null;
+  #isLeading = false;
+
+  /** `lead`: done by the one who leads, until the signal says that he does no more. */
+  constructor(name: string, lead: (ending: AbortSignal) => Promise<void>) {
+    this.#name = name;
+    this.#lead = lead;
+  }
+
+  get isLeading(): boolean {
+    return this.#isLeading;
+  }
+
+  /** Wait to lead; or take it from who leads and does not answer: a tab may be frozen with the lock in its hands.
+   * Rejects if there are no locks for this page. */
+  async stand(takes = false): Promise<void> {
+    this.leave();
+    const standing = (this.#standing = new AbortController());
+    const { signal } = standing;
+    let hasHeld = false;
+    const hold = async (): Promise<void> => {
+      if (signal.aborted) return;
+      this.#isLeading = hasHeld = true;
+      await this.#lead(signal);
+      if (!signal.aborted) this.#isLeading = false;
+    };
+    try {
+      await navigator.locks.request(this.#name, takes ? { steal: true } : { signal }, hold);
+    } catch (problem) {
+      if (signal.aborted) return;
+      if (!hasHeld) throw problem;
+      await this.stand(); // it was taken from here
+    }
+  }
+
+  /** Lead no more, and do not wait for it. */
+  leave(): void {
+    this.#standing?.abort();
+    this.#standing = null;
+    this.#isLeading = false;
+  }
+}

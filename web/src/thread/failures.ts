@@ -1,0 +1,115 @@
+/** What never happened in a chat: why, in words for people, and whether that is still worth telling. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";
+import type { Realm } from "../session/realm";
+import { wordsOfProblem } from "../session/notices";
+import type { Failed } from "./shown-thread";
+
+/** How many dismissed failures are remembered. */
+const REMEMBERED = 20;
+const DISMISSED = "dismissed failures";
+
+const WORDS: Readonly<Record<string, string>> = {
+  model_unavailable: "The model could not be reached.",
+  model_timeout: "The model took too long to answer.",
+  model_refused: "The model refused this request.",
+  malformed_answer: "The model’s answer broke off or could not be read.",
+  empty_turn: "The model said nothing.",
+  turn_stopped: "Stopped. Nothing of it was kept.",
+  process_died: "The server ended while this was being answered.",
+  cancelled: "The server ended before this was answered.",
+  superseded: "Another server took this chat over while this was being answered.",
+  conversation_busy: "Another message is being answered in this chat.",
+  queue_full: "Too many messages are waiting in this chat already.",
+  wait_ended: "This message waited too long for the others before it.",
+  conversation_deleted: "This chat was deleted.",
+  conversation_expired: "This chat has expired.",
+  conversation_not_found: "This chat is not there any more.",
+  turn_not_found: "The message that this was to replace is not shown any more.",
+  storage_full: "There is no room left for more messages.",
+  store_full: "There is no room left for more messages.",
+  store_unavailable: "The server could not store this.",
+  server_unavailable: "The server could not be reached.",
+  outcome_unknown: "Nobody knows whether this was answered. Look at the chat before you send it again.",
+};
+
+/** Why it failed, as a sentence. */
+export function wordsOfFailure(code: string, message: string): string {
+  return WORDS[code] ?? message;
+}
+
+/** What else the server said of it, where that helps. */
+function detailOf(code: string, message: string): string | null {
+  return code in WORDS && /^(model_|malformed_)/.test(code) && message !== WORDS[code] ? message : null;
+}
+
+type Asked = Pick<Failed, "name" | "replaces" | "isHere" | "attempt" | "input">;
+
+export function failed(asked: Asked, code: string, message: string): Failed {
+  const text = asked.input.map(wordsOf).filter(Boolean).join("\n");
+  const words = { message: wordsOfFailure(code, message), detail: detailOf(code, message) };
+  return { ...asked, text, code, ...words, isStopped: code === "turn_stopped" };
+}
+
+/** The failure of what was asked: by an error, or by what its last event says. */
+export function failureOf(asked: Asked, problem: unknown): Failed {
+  if (problem instanceof errors.TurnledgerError) return failed(asked, problem.code, problem.message);
+  const { code, message } = (problem ?? {}) as Partial<Failure>;
+  return failed(asked, String(code ?? "unknown"), message ?? wordsOfProblem(problem));
+}
+
+export class Failures {
+  readonly #realm: Realm;
+  readonly #last = signal<Failed | null>(null);
+
+  constructor(realm: Realm) {
+    this.#realm = realm;
+  }
+
+  get last(): ReadonlySignal<Failed | null> {
+    return this.#last;
+  }
+
+  put(failure: Failed): void {
+    this.#last.value = failure;
+  }
+
+  /** Something came after it. */
+  clear(): void {
+    this.#last.value = null;
+  }
+
+  /** Somebody has read it, and wants it gone, also after a reload. */
+  dismiss(): void {
+    const attempt = this.#last.peek()?.attempt;
+    if (attempt) this.#realm.set(DISMISSED, JSON.stringify([...this.#dismissed().slice(1 - REMEMBERED), attempt]));
+    this.clear();
+  }
+
+  /** Tell of the last attempt that failed, if nothing came after it: what was read of a chat says so. */
+  find(turns: readonly Turn[], attempts: readonly Attempt[]): void {
+    if (this.#last.peek()) return;
+    const last = lastFailed(turns, attempts);
+    if (!last?.failure || this.#dismissed().includes(last.id)) return;
+    const asked = { name: last.id, input: last.input, replaces: null, isHere: false, attempt: last.id };
+    this.put(failed(asked, last.failure.code, last.failure.message));
+  }
+
+  #dismissed(): string[] {
+    try {
+      const found: unknown = JSON.parse(this.#realm.get(DISMISSED) ?? "[]");
+      return Array.isArray(found) ? found.map(String) : [];
+    } catch {
+      return [];
+    }
+  }
+}
+
+/** The newest attempt, if it failed and no turn came after it. */
+export function lastFailed(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
+  const newest = attempts.reduce<Attempt | null>((one, other) => (one && one.createdAt >= other.createdAt ? one : other), null);
+  if (newest?.state !== "failed") return null;
+  const last = turns.reduce((latest, turn) => Math.max(latest, turn.committedAt), 0);
+  return newest.createdAt >= last || (newest.endedAt ?? 0) >= last ? newest : null;
+}

@@ -1,0 +1,132 @@
+/** The turns that a chat shows: the last pages of its branch, as far back as somebody has read. */
+
+import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
+import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage, type Turn } from "turnledger";
+
+/** How many turns are read at first: enough for a large screen. */
+const FIRST = 20;
+/** How many of those before them are read at once. */
+const OLDER = 40;
+/** How many are read to see what came behind those that are there. */
+const FEW = 3;
+/** How many are read at most to show a place again after a switch. */
+const MOST = 200;
+
+export class History {
+  readonly #read: Chat["read"];
+  readonly #ending: AbortSignal;
+  /** Whether a branch may be named: readers by a link see what is shown, and no other. */
+  readonly #namesBranches: boolean;
+  readonly #info = signal<ChatInfo | null>(null);
+  readonly #turns = signal<readonly Turn[]>([]);
+  readonly #before = signal<number | null>(null);
+  #isReadingOlder = false;
+  #catching: Promise<ChatPage> | null = null;
+  #isStale = false;
+  #from = Infinity;
+
+  constructor(read: Chat["read"], ending: AbortSignal, namesBranches = true) {
+    this.#read = read;
+    this.#ending = ending;
+    this.#namesBranches = namesBranches;
+  }
+
+  /** Null until it was read. */
+  get info(): ReadonlySignal<ChatInfo | null> {
+    return this.#info;
+  }
+  /** The oldest first. */
+  get turns(): ReadonlySignal<readonly Turn[]> {
+    return this.#turns;
+  }
+  readonly hasOlder: ReadonlySignal<boolean> = computed(() => this.#before.value !== null);
+
+  has(turn: string): boolean {
+    return this.#turns.peek().some(({ id }) => id === turn);
+  }
+
+  /** Read what it shows by now, and return the last page. What is there stays where it is still true. Asked for while
+   * it is read, it is read once more, and all are told of that. With `from`, at least back to the turn of that number. */
+  catchUp(from = Infinity): Promise<ChatPage> {
+    this.#from = Math.min(this.#from, from);
+    if (this.#catching) this.#isStale = true;
+    this.#catching ??= this.#catch().finally(() => (this.#catching = null));
+    return this.#catching;
+  }
+
+  async #catch(): Promise<ChatPage> {
+    for (;;) {
+      this.#isStale = false;
+      const isFirst = this.#info.peek() === null;
+      let page = await this.#page({ limit: isFirst ? FIRST : FEW });
+      const isFar = (page.turns[0]?.number ?? 0) > this.#from;
+      if (isFar || (!isFirst && !continuation(this.#turns.peek(), page.turns))) {
+        const back = Math.max(0, (page.chat.turnCount ?? 0) - this.#from);
+        page = await this.#page({ limit: Math.min(MOST, Math.max(FIRST, back + FEW)) });
+      }
+      if (this.#isStale) continue;
+      this.#from = Infinity;
+      this.#take(page);
+      return page;
+    }
+  }
+
+  /** Read some more turns, from before those that are there. Does nothing while it does so. */
+  async older(): Promise<void> {
+    const before = this.#before.peek();
+    if (before === null || this.#isReadingOlder) return;
+    this.#isReadingOlder = true;
+    const first = this.#turns.peek()[0];
+    try {
+      const branch = this.#info.peek()?.branch;
+      const named = this.#namesBranches && branch !== undefined ? { branch } : {};
+      const page = await this.#page({ before, limit: OLDER, ...named });
+      const isSame = this.#before.peek() === before && this.#turns.peek()[0]?.id === first?.id;
+      if (!isSame || (first && page.turns.at(-1)?.id !== first.parent)) return; // it shows another branch by now
+      batch(() => {
+        this.#turns.value = [...page.turns, ...this.#turns.peek()];
+        this.#before.value = page.before;
+      });
+    } catch (problem) {
+      // The branch was forgotten: what it shows instead is told by itself.
+      if (!(problem instanceof errors.BranchNotFound)) throw problem;
+    } finally {
+      this.#isReadingOlder = false;
+    }
+  }
+
+  /** Take in what is said of the chat besides its turns. */
+  knows(info: ChatInfo): void {
+    this.#info.value = { ...this.#info.peek(), ...info };
+  }
+
+  #page(options: Parameters<Chat["read"]>[0] & CallOptions): Promise<ChatPage> {
+    return this.#read({ ...options, signal: this.#ending });
+  }
+
+  #take(page: ChatPage): void {
+    const there = this.#turns.peek();
+    const continued = continuation(there, page.turns) ?? same(there, page.turns);
+    batch(() => {
+      this.#info.value = page.chat;
+      this.#turns.value = continued;
+      if (continued.length === page.turns.length) this.#before.value = page.before;
+    });
+  }
+}
+
+/** What is there and what was read of its end, as one row; null if they are not of one branch, or do not touch. */
+export function continuation(there: readonly Turn[], end: readonly Turn[]): readonly Turn[] | null {
+  const [first] = end;
+  if (!first) return [];
+  const kept = there.filter(({ number }) => number < first.number);
+  const last = kept.at(-1);
+  const touches = last ? last.id === first.parent : first.number === 1 || there[0]?.id === first.id;
+  return touches ? [...kept, ...same(there, end)] : null;
+}
+
+/** These turns; those that are there already as the very same objects. */
+function same(there: readonly Turn[], turns: readonly Turn[]): readonly Turn[] {
+  const known = new Map(there.map((turn) => [turn.id, turn]));
+  return turns.map((turn) => known.get(turn.id) ?? turn);
+}

@@ -1,0 +1,15 @@
+/** Waiting for signals. */
+
+import { effect } from "@preact/signals";
+
+/** Resolves as soon as it is so. */
+export async function settled(condition: () => boolean): Promise<void> {
+  await new Promise<void>((resolve) => {
+    let isDone = false;
+    const release = effect(() => {
+      if (isDone || !condition()) return;
+      isDone = true;
+      queueMicrotask(() => (release(), resolve()));
+    });
+  });
+}

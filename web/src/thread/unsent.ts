@@ -1,0 +1,155 @@
+/** Messages whose end nobody knows: written down before they left, by a tab that may be gone since. */
+
+import type { Input, NewChat, Unsent } from "turnledger";
+import type { Outbox } from "turnledger/outbox";
+import type { Realm } from "../session/realm";
+import type { SendOptions } from "./shown-thread";
+
+/** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
+const SAFE = 23 * 3_600_000;
+const WRITTEN = "message ";
+
+/** A message that was not asked for yet: its chat is not made, or another one goes before it. */
+export interface Written {
+  readonly name: string;
+  /** The chat, or under which name it is made, and as what. */
+  readonly chat: { readonly id: string | null; readonly name: string; readonly facts: NewChat };
+  /** What is said; and of which turn, if not behind the last one. */
+  readonly said: { readonly verb: "send" | "edit" | "regenerate"; readonly turn?: string; readonly input: Input };
+  readonly options: SendOptions;
+  readonly writtenAt: number;
+}
+
+export interface Found {
+  /** Send it again, and resolve when its end is known. `isOld`: it may have been answered more than a day ago. */
+  resend(unsent: Unsent, isOld: boolean): Promise<void>;
+  ask(written: Written, isOld: boolean): Promise<void>;
+}
+
+/** Each message is held by a lock of the tab that sends it. Whoever gets the lock while the message is still there is its
+ * next sender: of all tabs, one. Where there are no locks, each sends what it finds when it is loaded; the messages go
+ * under their names, so that they happen once all the same. */
+export class UnsentMessages {
+  readonly #realm: Realm;
+  readonly #outbox: Outbox;
+  readonly #ending: AbortSignal;
+  /** Those that this tab knows of. */
+  readonly #seen = new Set<string>();
+  /** Those that were left behind, and are sent by this tab. */
+  readonly #held = new Set<string>();
+  #ready: Promise<unknown> = Promise.resolve();
+
+  constructor(realm: Realm, outbox: Outbox, ending: AbortSignal) {
+    this.#realm = realm;
+    this.#outbox = outbox;
+    this.#ending = ending;
+  }
+
+  /** Resolves when it is known which of those that were found are sent by this tab: they are on their way by then. */
+  get ready(): Promise<unknown> {
+    return this.#ready;
+  }
+
+  /** Do it while no other tab sends the message of this name. */
+  async holding(name: string, work: () => Promise<void>): Promise<void> {
+    this.#seen.add(name);
+    if (this.#held.has(name) || !("locks" in navigator)) return work();
+    await navigator.locks.request(this.#lock(name), work);
+  }
+
+  /** Write a message down before anything of it is asked for. */
+  write(message: Omit<Written, "writtenAt">): Written {
+    const written = { ...message, writtenAt: Date.now() };
+    this.#realm.set(WRITTEN + message.name, JSON.stringify(written));
+    return written;
+  }
+
+  /** It is in the outbox by now, or its end is known. */
+  erase(name: string): void {
+    this.#realm.set(WRITTEN + name, null);
+  }
+
+  /** Find what nobody sends, now and whenever a tab has gone. */
+  watch(found: Found): void {
+    const look = (): void => this.#look(found);
+    look();
+    addEventListener("storage", look);
+    this.#ending.addEventListener("abort", () => removeEventListener("storage", look));
+  }
+
+  #look(found: Found): void {
+    const pending = this.#outbox.pending();
+    // Those that were asked for go first: the others waited for them.
+    for (const { idempotencyKey: name } of pending) {
+      this.#take(name, async () => {
+        const unsent = this.#outbox.pending().find((each) => each.idempotencyKey === name);
+        if (unsent) await found.resend(unsent, isOld(unsent.recordedAt));
+      });
+    }
+    for (const message of this.#written()) {
+      const { name } = message;
+      this.#take(name, async () => {
+        if (this.#realm.get(WRITTEN + name) !== null) await found.ask(message, isOld(message.writtenAt));
+      });
+    }
+  }
+
+  /** The first written first. */
+  #written(): Written[] {
+    const found = this.#realm.names(WRITTEN).flatMap((name) => writtenOf(this.#realm.get(name)));
+    return found.sort((one, other) => one.writtenAt - other.writtenAt);
+  }
+
+  #take(name: string, send: () => Promise<void>): void {
+    if (this.#seen.has(name)) return;
+    this.#seen.add(name);
+    const sending = async (): Promise<void> => {
+      this.#held.add(name);
+      await send();
+    };
+    const taken = new Promise<void>((isKnown) => {
+      const begin = (lock: Lock | null): Promise<void> | void => {
+        const begun = lock ? sending() : undefined;
+        isKnown();
+        return begun;
+      };
+      const ended = this.#inTurn(name, begin, sending);
+      ended.catch((problem: unknown) => {
+        if (!this.#ending.aborted) throw problem;
+      });
+    });
+    this.#ready = Promise.all([this.#ready, taken]);
+  }
+
+  /** Do the first if nobody holds it; else the second, as soon as nobody does. */
+  async #inTurn(
+    name: string,
+    first: (lock: Lock | null) => Promise<void> | void,
+    second: () => Promise<void>,
+  ): Promise<void> {
+    if (!("locks" in navigator)) return first({ name, mode: "exclusive" });
+    let isFree = false;
+    await navigator.locks.request(this.#lock(name), { ifAvailable: true }, (lock) => {
+      isFree = lock !== null;
+      return first(lock);
+    });
+    if (!isFree) await navigator.locks.request(this.#lock(name), { signal: this.#ending }, second);
+  }
+
+  #lock(name: string): string {
+    return `turnledger message ${this.#realm.name} ${name}`;
+  }
+}
+
+function isOld(at: number): boolean {
+  return Math.abs(Date.now() - at) > SAFE;
+}
+
+function writtenOf(text: string | null): Written[] {
+  try {
+    const found = JSON.parse(text ?? "null") as Written | null;
+    return found?.name && found.chat && found.said ? [found] : [];
+  } catch {
+    return [];
+  }
+}

@@ -1,0 +1,39 @@
+/** What a turn took: tokens and time, as far as its runner has told. */
+
+import type { Turn } from "turnledger";
+
+export interface Spent {
+  readonly model: string | null;
+  /** In short, as `1,204 tokens · 3.2 s`. */
+  readonly words: string;
+  /** At length. */
+  readonly explained: string;
+}
+
+export function spentOf({ details, createdAt, committedAt }: Turn): Spent {
+  const usage = (details["usage"] ?? {}) as Record<string, unknown>;
+  const input = count(usage["prompt_tokens"] ?? usage["input_tokens"]);
+  const output = count(usage["completion_tokens"] ?? usage["output_tokens"]);
+  const total = count(usage["total_tokens"]) ?? (input !== null && output !== null ? input + output : null);
+  const time = Math.max(0, committedAt - createdAt);
+  const duration = time >= 100 ? durationOf(time) : "";
+  const tokens = total === null ? "" : `${total.toLocaleString()} ${total === 1 ? "token" : "tokens"}`;
+  const parts = input !== null && output !== null ? `${input.toLocaleString()} read, ${output.toLocaleString()} written` : "";
+  return {
+    model: typeof details["model"] === "string" ? details["model"] : null,
+    words: [tokens, duration].filter(Boolean).join(" · "),
+    explained: [tokens && parts ? `${tokens}: ${parts}` : tokens, duration && `Took ${duration}`].filter(Boolean).join(". "),
+  };
+}
+
+/** Milliseconds in words. */
+export function durationOf(milliseconds: number): string {
+  const seconds = milliseconds / 1_000;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  const whole = Math.round(seconds);
+  return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+}
+
+function count(value: unknown): number | null {
+  return typeof value === "number" && Number.isFinite(value) ? value : null;
+}

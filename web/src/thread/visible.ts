@@ -1,0 +1,12 @@
+/** Whether somebody can see this tab. */
+
+import { signal, type ReadonlySignal } from "@preact/signals";
+
+const seen = signal(isSeen());
+document.addEventListener("visibilitychange", () => (seen.value = isSeen()));
+
+export const isVisible: ReadonlySignal<boolean> = seen;
+
+function isSeen(): boolean {
+  return document.visibilityState === "visible";
+}

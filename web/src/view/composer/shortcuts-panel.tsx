@@ -1,0 +1,85 @@
+/** The list of shortcuts. It stands beside what people do, and keeps nobody from it. */
+
+import type { Signal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { printed, SHORTCUTS, type Shortcut } from "../../composing/shortcuts";
+import { CloseIcon } from "../icons";
+
+const GROUPS: readonly (readonly [Shortcut["where"], string])[] = [
+  ["writing", "While you write"],
+  ["anywhere", "Anywhere"],
+  ["list", "In the list of chats"],
+];
+
+export function ShortcutsButton({ isOpen }: { isOpen: Signal<boolean> }) {
+  return (
+    <button
+      type="button"
+      class="quiet-button icon-only shortcuts-button"
+      aria-label="Keyboard shortcuts"
+      title="Keyboard shortcuts (?)"
+      aria-expanded={isOpen.value}
+      aria-controls={isOpen.value ? "shortcuts" : undefined}
+      onClick={() => (isOpen.value = !isOpen.value)}
+    >
+      <span aria-hidden="true">?</span>
+    </button>
+  );
+}
+
+export function ShortcutsPanel({ close }: { close: () => void }) {
+  const panel = useRef<HTMLElement>(null);
+  const before = useRef(document.activeElement);
+  useEffect(() => panel.current?.focus(), []);
+  const leave = (): void => {
+    close();
+    (before.current as HTMLElement | null)?.focus();
+  };
+  return (
+    <section
+      ref={panel}
+      id="shortcuts"
+      class="shortcuts"
+      aria-label="Keyboard shortcuts"
+      tabIndex={-1}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape") return;
+        event.stopPropagation();
+        leave();
+      }}
+    >
+      <button type="button" class="quiet-button small icon-only" aria-label="Close" title="Close" onClick={leave}>
+        <CloseIcon />
+      </button>
+      {GROUPS.map(([where, title]) => {
+        const found = (SHORTCUTS as readonly Shortcut[]).filter((each) => each.where === where);
+        return found.length === 0 ? null : <Group key={where} title={title} shortcuts={found} />;
+      })}
+    </section>
+  );
+}
+
+function Group({ title, shortcuts }: { title: string; shortcuts: readonly Shortcut[] }) {
+  return (
+    <div class="shortcuts-group">
+      <h2>{title}</h2>
+      <dl>
+        {shortcuts.map(({ name, keys, what }) => (
+          <div key={name}>
+            <dt>
+              {keys.map((each, place) => (
+                <span key={each}>
+                  {place > 0 && " or "}
+                  {printed(each).map((key) => (
+                    <kbd key={key}>{key}</kbd>
+                  ))}
+                </span>
+              ))}
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+    </div>
+  );
+}

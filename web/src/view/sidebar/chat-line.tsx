@@ -1,0 +1,184 @@
+/** A chat in the list. */
+
+import { useEffect, useRef } from "preact/hooks";
+import { nameOf, type Row } from "../../chats/row";
+import {
+  ArchiveIcon,
+  EditIcon,
+  MoreIcon,
+  PinIcon,
+  PinnedIcon,
+  TrashIcon,
+  UnarchiveIcon,
+  UndoIcon,
+} from "../icons";
+import { Menu, type MenuEntry } from "../menu";
+import type { SidebarState } from "./state";
+
+interface LineProps {
+  readonly state: SidebarState;
+  readonly row: Row;
+  readonly tabIndex: 0 | -1;
+}
+
+export function ChatLine({ state, row, tabIndex }: LineProps) {
+  const { session, arming, hovered } = state;
+  if (state.editing.value?.row.id === row.id) return <NameField state={state} />;
+  const isHere = session.threads.current.value?.id.value === row.id;
+  const isArmed = arming.armed.value === row.id;
+  const isNear = tabIndex === 0 || hovered.value === row.id || state.opened.value === row.id || isArmed;
+  const hasTools = session.mayWrite && (isNear || matchMedia("(pointer: coarse)").matches);
+  return (
+    <div
+      class={`chat-line${isArmed ? " armed" : ""}`}
+      onPointerEnter={() => (hovered.value = row.id)}
+      onPointerLeave={() => hovered.peek() === row.id && (hovered.value = null)}
+    >
+      <a
+        class="line-main"
+        href={`#${row.id}`}
+        tabIndex={tabIndex}
+        aria-current={isHere ? "page" : undefined}
+        title={nameOf(row)}
+        onClick={(event) => {
+          if (event.button !== 0 || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+          event.preventDefault();
+          session.place.open(row.id);
+        }}
+        onBlur={() => isArmed && arming.disarm()}
+      >
+        <State row={row} isUnseen={!isHere && session.chats.unseen.value.has(row.id)} />
+        <span class="title" dir="auto">
+          {nameOf(row)}
+        </span>
+      </a>
+      {hasTools && <Tools state={state} row={row} isArmed={isArmed} />}
+    </div>
+  );
+}
+
+function State({ row, isUnseen }: { row: Row; isUnseen: boolean }) {
+  if (row.isRunning) return <span class="dot running" role="img" aria-label="Answering:" />;
+  if (isUnseen) return <span class="dot unseen" role="img" aria-label="New answer:" />;
+  return null;
+}
+
+function Tools({ state, row, isArmed }: { state: SidebarState; row: Row; isArmed: boolean }) {
+  const { arming, changing, opened } = state;
+  const name = nameOf(row);
+  const entries: MenuEntry[] = [
+    { label: "Rename", icon: <EditIcon />, run: () => state.rename(row) },
+    row.pinned
+      ? { label: "Unpin", icon: <PinnedIcon />, run: () => void changing.pin(row, false) }
+      : { label: "Pin", icon: <PinIcon />, run: () => void changing.pin(row, true) },
+    row.archived
+      ? { label: "Move back to the list", icon: <UnarchiveIcon />, run: () => void changing.archive(row, false) }
+      : { label: "Archive", icon: <ArchiveIcon />, run: () => void changing.archive(row, true) },
+    "line",
+    {
+      label: isArmed ? "Delete?" : "Delete",
+      icon: <TrashIcon />,
+      isBad: true,
+      staysOpen: !isArmed,
+      run: () => state.delete(row, isArmed), // by then the menu has closed, which disarms
+    },
+  ];
+  return (
+    <span class="line-tools">
+      <button
+        type="button"
+        class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
+        aria-label={isArmed ? `Delete “${name}”? Press again` : `Delete “${name}”`}
+        title={isArmed ? "Press again to delete" : "Delete"}
+        onClick={() => state.delete(row)}
+        onBlur={() => opened.peek() === null && arming.disarm()}
+      >
+        {isArmed ? "Delete?" : <TrashIcon />}
+      </button>
+      <Menu
+        label={`More about “${name}”`}
+        class="quiet-button icon-only small"
+        entries={entries}
+        onToggle={(isOpen) => {
+          opened.value = isOpen ? row.id : null;
+          if (!isOpen) arming.disarm();
+        }}
+      >
+        <MoreIcon />
+      </Menu>
+    </span>
+  );
+}
+
+/** The name of a chat, to be changed in its place. */
+function NameField({ state }: { state: SidebarState }) {
+  const field = useRef<HTMLInputElement>(null);
+  useEffect(() => {
+    field.current?.focus();
+    field.current?.select();
+  }, []);
+  const end = (isKept: boolean): void => {
+    const line = field.current?.closest<HTMLElement>("[data-line]");
+    state.renamed(isKept);
+    // Behind the drawing: then the link is there again.
+    requestAnimationFrame(() => line?.querySelector<HTMLElement>(".line-main")?.focus());
+  };
+  return (
+    <input
+      ref={field}
+      class="name-field line-main"
+      aria-label="Name of the chat"
+      dir="auto"
+      maxLength={512}
+      value={state.editing.value?.text}
+      onInput={({ currentTarget }) => {
+        const editing = state.editing.peek();
+        if (editing) state.editing.value = { ...editing, text: currentTarget.value };
+      }}
+      onKeyDown={(event) => {
+        if (event.isComposing) return;
+        if (event.key === "Enter") end(true);
+        else if (event.key === "Escape") end(false);
+        else return;
+        event.preventDefault();
+        event.stopPropagation();
+      }}
+      onBlur={() => {
+        const editing = state.editing.peek();
+        // A line that moves loses the focus for a moment: who only moved goes on writing.
+        setTimeout(() => {
+          const isStill = state.editing.peek()?.row.id === editing?.row.id;
+          if (isStill && !(document.activeElement instanceof HTMLElement && isNameField(document.activeElement))) state.renamed(true);
+        });
+      }}
+    />
+  );
+}
+
+function isNameField(element: HTMLElement): boolean {
+  return element.classList.contains("name-field");
+}
+
+/** A chat that was deleted, and can be brought back. */
+export function DeletedLine({ state, row, tabIndex }: LineProps) {
+  const name = nameOf(row);
+  const until = row.purgeAt === null ? "" : new Date(row.purgeAt).toLocaleDateString(undefined, { dateStyle: "medium" });
+  return (
+    <div class="chat-line">
+      <span class="title deleted" dir="auto" title={until && `It can be brought back until ${until}.`}>
+        {name}
+      </span>
+      {state.session.mayWrite && (
+        <button
+          type="button"
+          class="quiet-button small line-main"
+          tabIndex={tabIndex}
+          aria-label={`Restore “${name}”`}
+          onClick={() => void state.changing.restore(row)}
+        >
+          <UndoIcon /> Restore
+        </button>
+      )}
+    </div>
+  );
+}

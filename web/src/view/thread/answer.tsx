@@ -1,0 +1,108 @@
+/** What was answered, part by part; of a turn that runs, also what is being said and thought. */
+
+import { effect, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { useLayoutEffect, useMemo } from "preact/hooks";
+import { partsSoFar, type Part } from "../../thread/parts";
+import type { Running } from "../../thread/running";
+import { ThoughtIcon } from "../icons";
+import { MarkdownView } from "../markdown/markdown";
+import { PictureView } from "../markdown/picture";
+import { CodeView } from "../markdown/code";
+import { StepView } from "./step";
+
+const NOTHING: readonly never[] = [];
+
+/** `parts`: null while it runs. Parts keep their places when it has ended, and so the elements that show them. */
+export function AnswerView({ parts, running }: { parts: readonly Part[] | null; running: Running | null }) {
+  const items = running?.items.value ?? NOTHING;
+  const list = useMemo(() => parts ?? partsSoFar(items), [parts, items]);
+  const isThinking = useComputed(() => running !== null && running.reasoning.value !== "").value && parts === null;
+  const isSpeaking = useComputed(() => running !== null && running.text.value !== "").value && parts === null;
+  const all: readonly (Part | Growing)[] = [
+    ...list,
+    ...(isThinking ? [{ kind: "growing thought", text: running!.reasoning } as const] : []),
+    ...(isSpeaking ? [{ kind: "growing text", text: running!.text } as const] : []),
+  ];
+  return (
+    <>
+      {all.map((part, place) => (
+        <PartView key={place} part={part} />
+      ))}
+    </>
+  );
+}
+
+type Growing = { readonly kind: "growing text" | "growing thought"; readonly text: ReadonlySignal<string> };
+
+export function PartView({ part }: { part: Part | Growing }) {
+  switch (part.kind) {
+    case "growing text":
+      return <TextPart text={null} growing={part.text} />;
+    case "growing thought":
+      return <ThoughtPart text={null} growing={part.text} />;
+    case "text":
+      return <TextPart text={part.text} />;
+    case "reasoning":
+      return <ThoughtPart text={part.text} />;
+    case "picture":
+      return <PictureView address={part.url} alt={part.words} />;
+    case "file":
+      return <p class="chip">{part.name}</p>;
+    case "step":
+      return <StepView step={part} />;
+    case "note":
+      return <NoteView text={part.text} />;
+    case "other":
+      return (
+        <details class="step">
+          <summary>Step: {part.type}</summary>
+          <CodeView text={part.json} language="json" />
+        </details>
+      );
+  }
+}
+
+/** A text; `growing`: while more comes. */
+function TextPart({ text, growing }: { text: string | null; growing?: ReadonlySignal<string> }) {
+  const shown = useLasting(growing);
+  return (
+    <div class="message assistant">
+      <MarkdownView text={text ?? shown} isGrowing={text === null} />
+    </div>
+  );
+}
+
+function ThoughtPart({ text, growing }: { text: string | null; growing?: ReadonlySignal<string> }) {
+  const shown = useLasting(growing);
+  const isOpen = useSignal(false);
+  return (
+    <details class="thought" onToggle={(event) => (isOpen.value = event.currentTarget.open)}>
+      <summary>
+        <ThoughtIcon size={16} />
+        {text === null ? "Thinking…" : "Thoughts"}
+      </summary>
+      {isOpen.value && <MarkdownView text={text ?? shown} isGrowing={text === null} />}
+    </details>
+  );
+}
+
+export function NoteView({ text }: { text: string }) {
+  return (
+    <details class="note">
+      <summary>Note for the model</summary>
+      <p dir="auto">{text}</p>
+    </details>
+  );
+}
+
+/** The text of a signal that is emptied a moment before what it held is there as a whole. */
+function useLasting(growing: ReadonlySignal<string> | undefined): Signal<string> {
+  const shown = useSignal(growing?.peek() ?? "");
+  useLayoutEffect(() => {
+    if (!growing) return undefined;
+    return effect(() => {
+      if (growing.value !== "") shown.value = growing.value;
+    });
+  }, [growing]);
+  return shown;
+}

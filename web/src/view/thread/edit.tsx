@@ -1,0 +1,90 @@
+/** Another wording for what was asked: sent, it takes the place of the turn, on a branch of its own. */
+
+import { useSignal } from "@preact/signals";
+import { useLayoutEffect, useRef } from "preact/hooks";
+import { wordsOf, type Input, type Turn } from "turnledger";
+import type { Session } from "../../session/session";
+import type { ShownThread } from "../../thread/shown-thread";
+
+interface Given {
+  readonly session: Session;
+  readonly thread: ShownThread;
+  readonly turn: Turn;
+  readonly close: () => void;
+}
+
+export function EditView({ thread, turn, close }: Given) {
+  const field = useRef<HTMLTextAreaElement>(null);
+  const said = wordsAsked(turn);
+  const text = useSignal(said);
+  useLayoutEffect(() => {
+    const { current } = field;
+    current?.focus();
+    current?.setSelectionRange(said.length, said.length);
+  }, []);
+  useLayoutEffect(() => {
+    const { current } = field;
+    if (!current) return;
+    current.style.blockSize = "auto";
+    current.style.blockSize = `${current.scrollHeight + 2}px`;
+  }, [text.value]);
+  const isSame = text.value.trim() === "" || text.value === said;
+  const send = (): void => {
+    if (isSame) return;
+    close();
+    void thread.edit(turn, edited(turn, text.value));
+  };
+  return (
+    <form
+      class="edit"
+      onSubmit={(event) => {
+        event.preventDefault();
+        send();
+      }}
+    >
+      <textarea
+        ref={field}
+        class="field"
+        aria-label="Edit message"
+        dir="auto"
+        rows={1}
+        value={text}
+        onInput={(event) => (text.value = event.currentTarget.value)}
+        onKeyDown={(event) => {
+          if (event.isComposing) return;
+          if (event.key === "Escape") {
+            event.preventDefault();
+            event.stopPropagation();
+            close();
+          } else if (event.key === "Enter" && !event.shiftKey) {
+            event.preventDefault();
+            send();
+          }
+        }}
+      />
+      <div class="edit-actions">
+        <button type="button" class="quiet-button" onClick={close}>
+          Cancel
+        </button>
+        <button type="submit" class="button primary" aria-disabled={isSame}>
+          Send
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** What a person said in it. */
+export function wordsAsked(turn: Turn): string {
+  return turn.input.filter(({ role }) => role === "user").map(wordsOf).filter(Boolean).join("\n");
+}
+
+/** The same message with other words: what was sent with it stays. */
+function edited(turn: Turn, text: string): Input {
+  const parts = turn.input
+    .filter(({ role }) => role === "user")
+    .flatMap(({ content }) => (Array.isArray(content) ? content : []))
+    .filter((part) => !("text" in part));
+  if (parts.length === 0) return text;
+  return [{ type: "message", role: "user", content: [{ type: "input_text", text }, ...parts] }];
+}

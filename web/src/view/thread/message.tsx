@@ -1,0 +1,62 @@
+/** What was asked: plain text as it was written, pictures, results of tools. A long one is folded. */
+
+import { useSignal } from "@preact/signals";
+import type { Part } from "../../thread/parts";
+import { PictureView } from "../markdown/picture";
+import { NoteView, PartView } from "./answer";
+
+/** Above this it is folded: so many characters, or lines. */
+const LONG = 1_600;
+const LINES = 24;
+
+export function MessageView({ parts }: { parts: readonly Part[] }) {
+  if (parts.length === 0) return null;
+  return (
+    <div class="asked">
+      {parts.map((part, place) => (
+        <AskedPart key={place} part={part} />
+      ))}
+    </div>
+  );
+}
+
+function AskedPart({ part }: { part: Part }) {
+  switch (part.kind) {
+    case "text":
+      return <Text text={part.text} />;
+    case "picture":
+      return <PictureView address={part.url} alt="Image that was sent" />;
+    case "note":
+      return <NoteView text={part.text} />;
+    default:
+      return <PartView part={part} />;
+  }
+}
+
+function Text({ text }: { text: string }) {
+  const isOpen = useSignal(false);
+  const isLong = text.length > LONG || text.split("\n", LINES + 1).length > LINES;
+  const shown = isLong && !isOpen.value ? beginning(text) : text;
+  return (
+    <div class="message user" dir="auto">
+      {shown}
+      {isLong && (
+        <button
+          type="button"
+          class="quiet-button small fold"
+          aria-expanded={isOpen.value}
+          onClick={() => (isOpen.value = !isOpen.value)}
+        >
+          {isOpen.value ? "Show less" : "Show all of it"}
+        </button>
+      )}
+    </div>
+  );
+}
+
+function beginning(text: string): string {
+  const lines = text.split("\n", LINES).join("\n");
+  const cut = lines.slice(0, LONG);
+  // Not within a character that takes two places.
+  return `${/[\ud800-\udbff]$/.test(cut) ? cut.slice(0, -1) : cut}…`;
+}

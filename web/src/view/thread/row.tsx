@@ -1,0 +1,50 @@
+/** One turn, on its way or in the history: the same element shows it before and after its commit. */
+
+import { useSignal } from "@preact/signals";
+import { useMemo } from "preact/hooks";
+import type { Turn } from "turnledger";
+import type { Session } from "../../session/session";
+import { partsAsked, partsOf } from "../../thread/parts";
+import type { Row } from "../../thread/rows";
+import type { ShownThread } from "../../thread/shown-thread";
+import { AnswerActions, MessageActions } from "./actions";
+import { AnswerView } from "./answer";
+import { EditView } from "./edit";
+import { MessageView } from "./message";
+import { EndedView, StateView } from "./state";
+
+export interface RowProps {
+  readonly session: Session;
+  readonly thread: ShownThread;
+  readonly row: Row;
+  /** The turns around it. */
+  readonly before: Turn | null;
+  readonly after: Turn | null;
+  readonly isLast: boolean;
+}
+
+export function RowView({ session, thread, row, before, after, isLast }: RowProps) {
+  const { turn, running } = row;
+  const isEditing = useSignal(false);
+  const given = running?.input.value;
+  const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
+  const asked = useMemo(() => told?.asked ?? partsAsked(given ?? []), [told, given]);
+  return (
+    <article class="turn" data-row={row.name} data-turn={turn?.id} data-kind={turn?.kind} data-state={running?.state.value}>
+      {turn && isEditing.value ? (
+        <EditView session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
+      ) : (
+        <>
+          <MessageView parts={asked} />
+          {turn && <MessageActions {...{ session, thread, parts: asked, edit: () => (isEditing.value = true) }} />}
+        </>
+      )}
+      <div class="answer">
+        <AnswerView parts={told?.answered ?? null} running={running} />
+        {turn && <EndedView turn={turn} />}
+        {running && <StateView session={session} thread={thread} running={running} />}
+        {turn && <AnswerActions {...{ session, thread, turn, parts: told?.answered ?? [], isLast }} />}
+      </div>
+    </article>
+  );
+}

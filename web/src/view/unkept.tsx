@@ -1,0 +1,60 @@
+/** A chat that is not kept says so, and asks before it is left; a new one can be made one. */
+
+import { useEffect, useRef } from "preact/hooks";
+import "../style/sign-in.css";
+import type { Session } from "../session/session";
+import type { ShownThread } from "../thread/shown-thread";
+import { ClockIcon } from "./icons";
+
+/** Null where the chat is kept. */
+export function UnkeptView({ session: { place, threads } }: { session: Session }) {
+  if (threads.current.value?.isKept !== false) return null;
+  if (place.leaving.value !== null) return <LeavingView leave={() => place.leave()} stay={() => place.stay()} />;
+  return (
+    <div class="strip unkept" role="note" aria-label="Not kept">
+      <p>This chat is not kept. It is gone when you leave it.</p>
+    </div>
+  );
+}
+
+function LeavingView({ leave, stay }: { leave: () => void; stay: () => void }) {
+  const staying = useRef<HTMLButtonElement>(null);
+  useEffect(() => staying.current?.focus(), []);
+  return (
+    <div
+      class="strip unkept"
+      role="group"
+      aria-label="Leave this chat"
+      onKeyDown={(event) => {
+        if (event.key === "Escape") stay();
+      }}
+    >
+      <p role="alert">This chat is not kept. If you leave it now, it is gone.</p>
+      <button ref={staying} type="button" class="button small" onClick={stay}>
+        Stay
+      </button>
+      <button type="button" class="button bad small" onClick={leave}>
+        Leave and forget
+      </button>
+    </div>
+  );
+}
+
+/** The choice, while nothing was said yet. Null where there is none. */
+export function TemporaryView({ session, thread }: { session: Session; thread: ShownThread }) {
+  if (!session.mayRun || !session.keeps || thread.id.value !== null) return null;
+  const { place } = session;
+  return (
+    <button
+      type="button"
+      class="quiet-button temporary"
+      role="switch"
+      aria-checked={!thread.isKept}
+      title="It is not kept, and gone when you leave it."
+      onClick={() => (thread.isKept ? place.openUnkept() : place.openNew())}
+    >
+      <ClockIcon />
+      Temporary chat
+    </button>
+  );
+}

@@ -1,0 +1,44 @@
+import { signal } from "@preact/signals";
+import { render } from "preact";
+import { act } from "preact/test-utils";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Connection } from "../../src/live/live";
+import { Notices } from "../../src/session/notices";
+import type { Session } from "../../src/session/session";
+import { ConnectionView } from "../../src/view/connection";
+
+let home: HTMLElement;
+beforeEach(() => {
+  home = document.body.appendChild(document.createElement("div"));
+});
+afterEach(() => {
+  act(() => render(null, home));
+  home.remove();
+  vi.restoreAllMocks();
+});
+
+describe("a lost connection", () => {
+  it("is shown and said for as long as it is lost, and no longer", () => {
+    const connection = signal<Connection>("connecting");
+    const notices = new Notices();
+    const session = { live: { connection }, notices } as unknown as Session;
+    act(() => render(<ConnectionView session={session} />, home));
+    const spoken = (): string | undefined => notices.spoken.value.at(-1)?.text;
+    expect([home.textContent, spoken()]).toEqual(["", undefined]);
+    act(() => void (connection.value = "lost"));
+    expect(home.textContent).toContain("No connection");
+    expect(spoken()).toContain("No connection");
+    act(() => void (connection.value = "live"));
+    expect([home.textContent, spoken()]).toEqual(["", "Connected again."]);
+  });
+
+  it("is shown while the device is offline", () => {
+    const session = { live: { connection: signal<Connection>("live") }, notices: new Notices() } as unknown as Session;
+    const online = vi.spyOn(navigator, "onLine", "get").mockReturnValue(false);
+    act(() => render(<ConnectionView session={session} />, home));
+    expect(home.textContent).toContain("No connection");
+    online.mockReturnValue(true);
+    act(() => void dispatchEvent(new Event("online")));
+    expect(home.textContent).toBe("");
+  });
+});
