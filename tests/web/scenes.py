@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import chat_of, said, write
+from tests.web.chatting import chat_of, said
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
-from turnledger.testing.upstream import Status
+from turnledger.testing.upstream import CUT
 
 GUIDE = """\
 A **turn** is a message and its answer. It is kept as a whole, or it never happened.
@@ -37,6 +37,30 @@ async with chat.turn("Book a table for two") as turn:
 """
 
 
+CALL = {
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "find_table",
+    "arguments": '{"guests": 2, "at": "19:30"}',
+}
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": '{"table": 7, "by": "the window"}'}
+TURNS: list[dict[str, Any]] = [
+    {
+        "input": [said("Tell me about the house")],
+        "output": [said("It was built in 1904, and for a long time it was", "assistant")],
+        "kind": "interrupted",
+    },
+    {
+        "input": [said("Book a table for two, tonight at half past seven")],
+        "output": [CALL, RESULT, said("Done: **table 7**, by the window, at 19:30.", "assistant")],
+    },
+    {"input": [said("And what is a turn?")], "output": [said(GUIDE, "assistant")]},
+]
+
+
+DINNER = TURNS[:2]
+
+
 @dataclass
 class Scene:
     """A state of the page, while a test looks at it."""
@@ -55,12 +79,15 @@ class Scene:
         for gate in self.gates:
             self.person.house.model.release(gate)
 
-    def chat(self, title: str = "What a turn is") -> str:
-        """A chat with all kinds of things in it, and open it."""
-        chat = chat_of(self.person, TURNS, title)
-        self.open(chat)
-        expect(self.page.locator("[data-turn]")).to_have_count(len(TURNS))
-        return chat
+    def chat(self, turns: Sequence[Mapping[str, Any]] = TURNS, title: str = "What a turn is") -> None:
+        """Open a chat with these turns; by default, with all kinds of things in it."""
+        self.open(chat_of(self.person, turns, title))
+        expect(self.page.locator("[data-turn]")).to_have_count(len(turns))
+
+    def ask(self, text: str) -> None:
+        """Say something, with what works everywhere: a key does not, where fingers type."""
+        self.page.get_by_role("textbox", name="Message", exact=True).fill(text)
+        self.page.get_by_role("button", name="Send", exact=True).click()
 
     def open(self, chat: str) -> None:
         self.page.goto(f"{self.person.house.url}/#{chat}")
@@ -74,27 +101,6 @@ class Scene:
         if self.is_narrow:
             self.page.get_by_role("button", name="Show the chats").click()
         expect(self.page.get_by_role("navigation", name="Chats")).to_be_visible()
-
-
-CALL = {
-    "type": "function_call",
-    "call_id": "call_1",
-    "name": "find_table",
-    "arguments": '{"guests": 2, "at": "19:30"}',
-}
-RESULT = {"type": "function_call_output", "call_id": "call_1", "output": '{"table": 7, "by": "the window"}'}
-TURNS: list[dict[str, Any]] = [
-    {"input": [said("What is a turn?")], "output": [said(GUIDE, "assistant")]},
-    {
-        "input": [said("Book a table for two, tonight at half past seven")],
-        "output": [CALL, RESULT, said("Done: **table 7**, by the window, at 19:30.", "assistant")],
-    },
-    {
-        "input": [said("Tell me about the house")],
-        "output": [said("It was built in 1904, and for a long time it was", "assistant")],
-        "kind": "interrupted",
-    },
-]
 
 
 def welcome(scene: Scene) -> None:
@@ -140,29 +146,29 @@ def steps(scene: Scene) -> None:
 
 
 def running(scene: Scene) -> None:
-    scene.chat()
+    scene.chat(DINNER, "Dinner tonight")
     scene.hold("It is on its way, and so far it says **this much**")
-    write(scene.page, "And while it runs?")
+    scene.ask("And while it runs?")
     expect(scene.page.get_by_text("It is on its way")).to_be_visible()
 
 
 def queued(scene: Scene) -> None:
     running(scene)
-    write(scene.page, "One more thing, when you are done")
+    scene.ask("One more thing, when you are done")
     expect(scene.page.locator("[data-state=queued]")).to_be_visible()
 
 
 def failed(scene: Scene) -> None:
-    scene.chat()
-    scene.person.house.model.says(Status(400))
-    write(scene.page, "Is the terrace open?")
+    scene.chat(DINNER, "Dinner tonight")
+    scene.person.house.model.says("The terrace is ", CUT)
+    scene.ask("Is the terrace open?")
     expect(scene.page.locator("[data-failed]")).to_be_visible()
 
 
 def branches(scene: Scene) -> None:
     scene.page.goto(scene.person.house.url)
     scene.person.house.model.says("Soup, bread and a glass of wine.")
-    write(scene.page, "What shall we eat?")
+    scene.ask("What shall we eat?")
     expect(scene.page.locator("[data-turn]")).to_have_count(1)
     scene.person.house.model.says("Fish, if there is some today.")
     scene.page.get_by_role("button", name="Answer again").click()

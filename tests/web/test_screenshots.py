@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -12,14 +12,19 @@ from typing import Any, Literal, NamedTuple
 import pytest
 from playwright.sync_api import BrowserContext, ViewportSize
 
+from tests.node_packages import built
+from tests.terminal.serving import Serving
+from tests.terminal.upstream import scripted
 from tests.web.chatting import AT
 from tests.web.house import House
 from tests.web.scenes import WITH_DEMO, staged
+from tools.node_package import PAGE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = "SCREENSHOTS"
 """The variable that names where they go; without it, they are made and forgotten."""
 LARGEST = 200_000
+MODELS = ("mistral-small", "qwen3")
 SHOWN = re.compile(r"!\[[^\]]*\]\((?:docs/)?images/(page-[\w-]+\.png)\)")
 SIZES: dict[str, dict[str, Any]] = {
     "desktop": {"viewport": ViewportSize(width=1200, height=760)},
@@ -61,17 +66,29 @@ NAMES += ["Leslie", "Margaret", "Mary", "Niklaus", "Radia"]
 """Somebody for each: nobody is in the picture of another."""
 
 
+@pytest.fixture(scope="module")
+def restaurant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A server whose models have names that one reads every day."""
+    built(PAGE)
+    folder = tmp_path_factory.mktemp("restaurant")
+    with scripted() as model:
+        config = folder / "turnledger.toml"
+        config.write_text("".join(f'[models."{name}"]\nupstream = "{model.url}"\n' for name in MODELS))
+        with Serving(folder, "--config", str(config)) as serving:
+            yield House(serving, model)
+
+
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_a_picture_is_made(
     picture: Picture,
-    house: House,
+    restaurant: House,
     profile: Callable[..., BrowserContext],
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
     folder = Path(os.environ[FOLDER]).resolve() if FOLDER in os.environ else tmp_path
     folder.mkdir(parents=True, exist_ok=True)
-    home: House = request.getfixturevalue("demo") if picture.scene in WITH_DEMO else house
+    home: House = request.getfixturevalue("demo") if picture.scene in WITH_DEMO else restaurant
     person = home.person(owner=NAMES[PICTURES.index(picture)])
     context = profile(
         person,
