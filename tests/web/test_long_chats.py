@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.chatting import answers, chat_of, committed, messages, said, write
@@ -97,12 +98,16 @@ def test_nothing_moves_when_an_answer_is_committed(tab: Page, person: Person) ->
     opened(tab, person, long_chat(person, 30))
     write(tab, "Tell me")
     expect(answers(tab).last).to_have_text("Some words")
-    place = "document.querySelector('.turn:last-of-type .message.assistant').getBoundingClientRect().top"
+    place = """(() => {
+      const [asked, answered] = document.querySelectorAll(".turn:last-of-type .message");
+      const [row] = document.querySelectorAll(".turn:last-of-type");
+      return [answered.getBoundingClientRect().top - asked.getBoundingClientRect().top, row.offsetHeight];
+    })()"""
     before = tab.evaluate(place)
     person.house.model.release(gate)
     expect(answers(tab).last).to_have_text("Some words and a few more.")
     expect(tab.locator("[data-state]")).to_have_count(0)
-    assert abs(tab.evaluate(place) - before) < 3
+    assert tab.evaluate(place) == pytest.approx(before, abs=3)
 
 
 def test_a_long_message_is_folded(tab: Page, person: Person) -> None:
