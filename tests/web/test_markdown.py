@@ -51,7 +51,7 @@ def test_what_comes_bit_by_bit_ends_as_what_came_at_once(profile: Profile, perso
     whole = f"{TEXT}\n{END}"
     person.house.model.says(*(whole[at : at + 5] for at in range(0, len(whole), 5)), "\n\n", gate, "More.")
     ask(watched.page, person)
-    coming = watched.page.locator(".running .markdown").filter(has_text=END)
+    coming = watched.page.locator("[data-state=running] .markdown").filter(has_text=END)
     expect(coming.locator(".code-keyword").first).to_be_visible()
     expect(coming.get_by_role("link", name="one")).to_be_visible()
     then = coming.inner_html()
@@ -67,16 +67,18 @@ def test_what_cannot_change_any_more_is_not_made_anew(profile: Profile, person: 
     first, second = Gate(), Gate()
     person.house.model.says("One.\n\nTwo.\n\n```\ncode", first, "\nmore\n```\n\nThree.\n\nFour", second, ".")
     ask(page, person)
-    coming = page.locator(".running .markdown")
+    coming = page.locator("[data-state=running] .markdown")
     expect(coming.locator("pre")).to_have_text("code")
     marked = "place => [...place.querySelectorAll('p, pre')].forEach(each => { each.marked = true; })"
-    coming.locator("pre").locator("xpath=../..").evaluate(marked)
+    coming.evaluate(marked)
     person.house.model.release(first)
     expect(coming.get_by_text("Four")).to_be_visible()
     kept = "place => [...place.querySelectorAll('p, pre')].map(each => each.marked === true)"
     assert coming.filter(has_text="Four").evaluate(kept) == [True, True, True, False, False]
     person.house.model.release(second)
-    expect(page.locator("[data-turn]")).to_have_count(1)
+    shown = page.locator("[data-turn] .markdown")
+    expect(shown).to_contain_text("Four.")
+    assert shown.evaluate(kept) == [True, True, True, False, False]
 
 
 def test_code_has_a_language_colours_and_its_own_scrolling(profile: Profile, person: Person) -> None:
