@@ -272,7 +272,7 @@ export class Thread implements ShownThread {
   /** Write it down, so that it is not lost with this tab, and ask for it. */
   #write(said: Written["said"], options: SendOptions): Promise<void> {
     const { idempotencyKey: name = freshName(), ...rest } = options;
-    const model = rest.model ?? this.#session.model.peek() ?? undefined;
+    const model = rest.model ?? this.#session.composing.modelOf(this) ?? undefined;
     const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
     const { name: chatName, facts } = this.#made;
     const chat = { id: this.id.peek(), name: chatName, facts };

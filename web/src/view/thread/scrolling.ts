@@ -18,6 +18,7 @@ export class Scrolling {
   readonly #isAtEnd = signal(true);
   readonly #hasNews = signal(false);
   readonly #wantsMore: () => void;
+  readonly #isGrowing: () => boolean;
   #box: HTMLElement | null = null;
   #top = 0;
   /** How much there is below what is shown. */
@@ -25,9 +26,11 @@ export class Scrolling {
   /** What is at the upper edge, and what is around it, for when that is gone. */
   #anchors: readonly Anchor[] = [];
 
-  /** `wantsMore`: called when the beginning of what is there comes near. */
-  constructor(wantsMore: () => void) {
+  /** `wantsMore`: called when the beginning of what is there comes near. `isGrowing`: whether what comes at the end is
+   * news, and not something that was unfolded. */
+  constructor(wantsMore: () => void, isGrowing: () => boolean) {
     this.#wantsMore = wantsMore;
+    this.#isGrowing = isGrowing;
   }
 
   get isAtEnd(): ReadonlySignal<boolean> {
@@ -70,7 +73,7 @@ export class Scrolling {
     if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
     else this.#hold(box);
     if (isOther) this.#look(box);
-    else if (!this.#isAtEnd.peek() && leftOf(box) > this.#left + NEAR / 2) this.#hasNews.value = true;
+    else if (!this.#isAtEnd.peek() && leftOf(box) > this.#left + 1 && this.#isGrowing()) this.#hasNews.value = true;
     this.#note(box);
   }
 
