@@ -52,6 +52,11 @@ def line(page: Page, title: str) -> Locator:
     return listed(page).filter(has_text=title)
 
 
+def notice(page: Page, text: str) -> Locator:
+    """A message at the edge of the page."""
+    return page.get_by_role("region", name="Notices").get_by_text(text)
+
+
 def titles(page: Page) -> list[str]:
     """What the lines say, from the top."""
     shown = listed(page).evaluate_all(

@@ -23,7 +23,7 @@ expect.set_options(timeout=PATIENCE * 1000)
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    with browsing() as browser:
+    with browsing(is_light=True) as browser:
         yield browser
 
 

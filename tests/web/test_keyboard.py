@@ -42,7 +42,11 @@ def test_arrows_lead_through_the_lines_of_a_message_that_came_back(tab: Page) ->
     shows(tab, 1)
     send(tab, "second\nof two lines")
     shows(tab, 2)
-    for key, text in (("ArrowUp", "second\nof two lines"), ("ArrowUp", "second\nof two lines"), ("ArrowUp", "first")):
+    for key, text in (
+        ("ArrowUp", "second\nof two lines"),
+        ("ArrowUp", "second\nof two lines"),
+        ("ArrowUp", "first"),
+    ):
         field(tab).press(key)
         expect(field(tab)).to_have_value(text)
 
