@@ -62,7 +62,9 @@ def denying(browser: Browser, tmp_path: Path) -> Iterator[BrowserContext]:
     assert wrong == []
 
 
-def embedded(context: BrowserContext, operator: str, url: str, **attributes: str) -> tuple[Page, FrameLocator]:
+def embedded(
+    context: BrowserContext, operator: str, url: str, **attributes: str
+) -> tuple[Page, FrameLocator]:
     """A page of the operator's with the chat page in it, and that."""
     page = context.new_page()
     said = " ".join(f'{name}="{value}"' for name, value in attributes.items())
@@ -85,7 +87,9 @@ def sign_in(within: FrameLocator, who: Person) -> None:
     expect(message(within)).to_be_visible()
 
 
-def test_people_sign_in_and_chat_there(framed: House, operator: str, person: Person, profile: Profile) -> None:
+def test_people_sign_in_and_chat_there(
+    framed: House, operator: str, person: Person, profile: Profile
+) -> None:
     page, within = embedded(profile(), operator, framed.url)
     expect(within.get_by_label("Token")).to_be_visible()
     expect(page.locator("#own")).to_be_focused()  # nobody takes the focus from the operator's page
@@ -105,7 +109,9 @@ def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
 ) -> None:
     page, within = embedded(denying, operator, framed.url, width="1000", height="700")
     expect(within.get_by_label("Token")).to_be_visible()
-    told = inner(page).evaluate("() => { try { return localStorage.length } catch (problem) { return problem.name } }")
+    told = inner(page).evaluate(
+        "() => { try { return localStorage.length } catch (problem) { return problem.name } }"
+    )
     assert told == "SecurityError"
     sign_in(within, person)
     for number, text in enumerate(("First", "Second"), 1):
@@ -125,7 +131,12 @@ def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
 
 @pytest.mark.parametrize("storage", ["its own", "none"])
 def test_a_link_lets_the_operators_visitors_in(
-    storage: str, framed: House, operator: str, person: Person, profile: Profile, request: pytest.FixtureRequest
+    storage: str,
+    framed: House,
+    operator: str,
+    person: Person,
+    profile: Profile,
+    request: pytest.FixtureRequest,
 ) -> None:
     context = profile() if storage == "its own" else request.getfixturevalue("denying")
     link = person.ask("POST", "/api/shares", {"scope": "shop", "name": "The shop"})

@@ -8,6 +8,8 @@ import type { SendOptions } from "./shown-thread";
 
 /** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
 const SAFE = 23 * 3_600_000;
+/** Milliseconds before it is looked who sends what another tab has written down. */
+const LATER = 1_000;
 const WRITTEN = "message ";
 
 /** A message that was not asked for yet: its chat is not made, or another one goes before it. */
@@ -72,10 +74,20 @@ export class UnsentMessages {
 
   /** Find what nobody sends, now and whenever a tab has gone. */
   watch(found: Found): void {
-    const look = (): void => this.#look(found);
-    look();
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    // Whoever writes one down is about to hold it, and shall not find that another tab was faster.
+    const look = (): void => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        this.#look(found);
+      }, LATER);
+    };
+    this.#look(found);
     addEventListener("storage", look);
-    this.#ending.addEventListener("abort", () => removeEventListener("storage", look));
+    this.#ending.addEventListener("abort", () => {
+      removeEventListener("storage", look);
+      clearTimeout(timer);
+    });
   }
 
   #look(found: Found): void {

@@ -16,7 +16,8 @@ import { Writing } from "./writing";
 
 export function ComposerView({ session, thread }: { session: Session; thread: ShownThread }) {
   // One for each chat: what is undone in one shall not appear in another.
-  return <ComposerForm key={session.composing.of(thread).number} session={session} composer={session.composing.of(thread)} />;
+  const composer = session.composing.of(thread);
+  return <ComposerForm key={composer.number} session={session} composer={composer} />;
 }
 
 function ComposerForm({ session, composer }: { session: Session; composer: Composer }) {
@@ -67,7 +68,8 @@ function SaidOf({ composer }: { composer: Composer }) {
   const hindrance = composer.hindrance.value;
   if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
   const waiting = composer.waiting.value.length;
-  if (waiting > 0) return <>{waiting === 1 ? "Your message waits" : `${waiting} messages wait`} for the models to be known.</>;
+  if (waiting === 1) return <>Your message waits for the models to be known.</>;
+  if (waiting > 1) return <>{waiting} messages wait for the models to be known.</>;
   const gone = composer.model.gone.value;
   if (gone !== null) return <>{`${gone} is not there any more. ${composer.model.name.value} answers now.`}</>;
   return composer.isTooLong.value ? <>Too long to be kept as a draft. It can be sent.</> : null;
