@@ -126,18 +126,20 @@ def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Per
 
 
 NOT_KEPT = {
-    "the server": "[chats]\nkeep = false",
-    "the scope": "[chats.scopes.gossip]\nkeep = false",
-    "the address": "",
+    "the server": ("[chats]\nkeep = false", ""),
+    "the scope": ("[chats.scopes.gossip]\nkeep = false", ""),
+    "the scope that the address names": ("[chats.scopes.gossip]\nkeep = false", "?scope=gossip"),
+    "the address": ("", "?keep=no"),
 }
 
 
 @pytest.mark.parametrize("who", NOT_KEPT)
 def test_where_nothing_is_kept_every_chat_says_so(who: str, tmp_path: Path, profile: Profile) -> None:
-    with housed(tmp_path, NOT_KEPT[who]) as house:
-        person = house.person(chat_scope="gossip")
+    settings, query = NOT_KEPT[who]
+    with housed(tmp_path, settings) as house:
+        person = house.person(chat_scope="gossip" if who == "the scope" else None)
         page = profile(person).new_page()
-        page.goto(f"{house.url}/?keep=no" if who == "the address" else house.url)
+        page.goto(f"{house.url}/{query}")
         expect(page.get_by_text(SAID)).to_be_visible()
         expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
         say(page, SECRET)
