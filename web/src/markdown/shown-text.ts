@@ -111,8 +111,9 @@ export class ShownText {
   #put(index: number, segment: Segment): void {
     const there = this.#pieces[index];
     if (there?.become(segment, this.#definitions)) return;
-    const piece = pieceOf(segment, this.#definitions);
-    for (const node of there?.nodes ?? []) node.remove();
+    const former = there?.nodes ?? [];
+    const piece = pieceOf(segment, this.#definitions, former);
+    for (const node of former) if (!piece.nodes.includes(node)) node.remove();
     this.#pieces[index] = piece;
     const next = this.#pieces.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
     for (const node of piece.nodes) this.#place.insertBefore(node, next);
