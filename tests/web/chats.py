@@ -52,6 +52,11 @@ def line(page: Page, title: str) -> Locator:
     return listed(page).filter(has_text=title)
 
 
+def notice(page: Page, text: str) -> Locator:
+    """A message at the edge of the page."""
+    return page.get_by_role("region", name="Notices").get_by_text(text)
+
+
 def titles(page: Page) -> list[str]:
     """What the lines say, from the top."""
     shown = listed(page).evaluate_all(
@@ -66,8 +71,8 @@ def scroll_to(page: Page, title: str) -> None:
     page.evaluate(
         """async (title) => {
           const list = document.querySelector(".lines");
-          const isThere = () => [...list.querySelectorAll(".title")].some((each) => each.textContent === title);
-          for (let frame = 0; frame < 1500 && !isThere(); frame++) {
+          const titles = () => [...list.querySelectorAll(".title")].map((each) => each.textContent);
+          for (let frame = 0; frame < 1500 && !titles().includes(title); frame++) {
             list.scrollTop += 300;
             await new Promise(requestAnimationFrame);
           }

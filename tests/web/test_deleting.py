@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.web.chats import line, listed, make_chats, titles
+from tests.web.chats import line, listed, make_chats, notice, titles
 from tests.web.house import Person
 
 
@@ -103,7 +103,7 @@ def test_who_may_not_is_told_and_it_stays(person: Person, tab: Page) -> None:
         "**/api/chats/*", lambda route: route.fulfill(status=400, json={"error": {"message": "Not now."}})
     )
     _delete(tab, "One")
-    expect(tab.get_by_text("could not be deleted: Not now.")).to_be_visible()
+    expect(notice(tab, "could not be deleted: Not now.")).to_be_visible()
     expect(line(tab, "One")).to_be_visible()
 
 

@@ -86,13 +86,13 @@ LOADING = [
     "![a][r]\n\n[r]: https://elsewhere.example/r.png 'onload=owned(6)'",
     "[![a](https://elsewhere.example/e.png)](https://elsewhere.example/f)",
     "[a]: https://elsewhere.example/never",
-    "```\"><img src=x onerror=owned(7)>\ncode\n```",
-    "```js\" onmouseover=\"owned(8)\ncode\n```",
-    "- ```html\"><img src=x onerror=owned(9)>\n  code\n  ```",
-    "| a |\n|:-:\" onclick=\"owned(10)|\n| <img src=x onerror=owned(11)> |",
-    "1000000000000\" onclick=\"owned(12). a",
-    "<https://elsewhere.example/\"onmouseover=\"owned(13)>",
-    "[x](https://elsewhere.example/\"onmouseover=\"owned(14) \"&quot;onclick=owned(15)\")",
+    '```"><img src=x onerror=owned(7)>\ncode\n```',
+    '```js" onmouseover="owned(8)\ncode\n```',
+    '- ```html"><img src=x onerror=owned(9)>\n  code\n  ```',
+    '| a |\n|:-:" onclick="owned(10)|\n| <img src=x onerror=owned(11)> |',
+    '1000000000000" onclick="owned(12). a',
+    '<https://elsewhere.example/"onmouseover="owned(13)>',
+    '[x](https://elsewhere.example/"onmouseover="owned(14) "&quot;onclick=owned(15)")',
     "[<img src=x onerror=owned(16)>](https://elsewhere.example)",
     "`<img src=x onerror=owned(17)>`",
     "&lt;img src=x onerror=owned(18)&gt;",
@@ -188,7 +188,9 @@ def test_twisted_text_neither_stops_the_page_nor_breaks_out_of_its_place(
     assert watched.page.evaluate(wide) <= 0
 
 
-def test_a_token_that_comes_without_end_leaves_the_page_to_its_reader(profile: Profile, person: Person) -> None:
+def test_a_token_that_comes_without_end_leaves_the_page_to_its_reader(
+    profile: Profile, person: Person
+) -> None:
     watched = Watched(profile, person)
     shown = watched.streams(*["x" * 5_000] * 100)
     watched.is_untouched()

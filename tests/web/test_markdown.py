@@ -88,7 +88,10 @@ def test_code_has_a_language_colours_and_its_own_scrolling(profile: Profile, per
     person.house.model.says(f"{watched_text}\n\n{END}")
     person.say("Tell me")
     page.goto(person.house.url)
-    python, ts = page.get_by_role("group", name="Python code"), page.get_by_role("group", name="TypeScript code")
+    python, ts = (
+        page.get_by_role("group", name="Python code"),
+        page.get_by_role("group", name="TypeScript code"),
+    )
     expect(python.locator(".code-string")).to_be_visible()
     expect(ts.locator(".code-keyword")).to_have_text("const")
     python.focus()
@@ -112,7 +115,9 @@ def test_code_is_copied_as_it_was_written(profile: Profile, person: Person) -> N
 
 def test_where_nothing_may_be_copied_it_is_selected(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
-    refuse = "navigator.clipboard.writeText = () => Promise.reject(new DOMException('No.', 'NotAllowedError'))"
+    refuse = (
+        "navigator.clipboard.writeText = () => Promise.reject(new DOMException('No.', 'NotAllowedError'))"
+    )
     watched.page.add_init_script(refuse)
     shown = watched.shows("```\none\n\ntwo\n```\n\nOther")
     shown.get_by_role("button", name="Copy").click()

@@ -119,19 +119,17 @@ def test_a_tab_that_comes_back_from_another_page_has_missed_nothing(person: Pers
 def test_each_credential_has_a_stream_of_its_own(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     browser.open()
-    somebody = person.house.person()
-    page = browser.context.new_page()
-    # As if the token had been replaced, and the other tab had not heard of it yet.
-    page.goto(person.house.url + "/livez")
-    page.evaluate("(token) => localStorage.setItem('turnledger page:own:token', token)", somebody.token)
-    page.goto(person.house.url)
-    expect(page.get_by_role("textbox", name="Message")).to_be_visible()
-    make_chats(somebody, ["Of somebody else"])
-    expect(line(page, "Of somebody else")).to_have_count(1)
-    make_chats(person, ["Of this person"])
-    expect(line(browser.pages[0], "Of this person")).to_have_count(1)
-    expect(line(page, "Of this person")).to_have_count(0)
-    expect(line(browser.pages[0], "Of somebody else")).to_have_count(0)
+    made = person.ask("POST", "/api/shares", {"scope": "shop"})
+    guest = browser.open(made["path"])
+    browser.pages.remove(guest)
+    browser.hears("Of this person")
+    assert len(browser.streams) == 2
+    expect(line(guest, "Of this person")).to_have_count(0)
+    guest.get_by_role("textbox", name="Message").fill("Of a guest")
+    guest.keyboard.press("Enter")
+    expect(line(guest, "Of a guest")).to_have_count(1)
+    browser.hears("Of this person, later")
+    expect(line(browser.pages[0], "Of a guest")).to_have_count(0)
 
 
 def test_without_locks_each_tab_that_is_seen_reads_for_itself(person: Person, profile: Profile) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.web.chats import DAY, line, listed, make_chats, scroll_to, titles, use
+from tests.web.chats import DAY, line, listed, make_chats, notice, scroll_to, titles, use
 from tests.web.house import Person
 
 
@@ -43,9 +43,9 @@ def test_chats_stand_by_the_day_on_which_they_were_used_pinned_ones_over_all(
     # The chat that was used last is open, not the one that is pinned.
     expect(line(page, "Of today").get_by_role("link")).to_have_attribute("aria-current", "page")
     page.clock.fast_forward(12 * 3_600_000 + 60_000)
-    expect(page.get_by_role("heading", name="Today")).to_have_count(0)
+    expect(page.get_by_role("heading", name="Today", exact=True)).to_have_count(0)
     assert titles(page)[1] == "Of today"
-    expect(page.get_by_role("heading", name="Yesterday")).to_be_visible()
+    expect(page.get_by_role("heading", name="Yesterday", exact=True)).to_be_visible()
 
 
 def test_thousands_of_chats_are_scrolled_through_with_few_of_them_there(person: Person, tab: Page) -> None:
@@ -147,7 +147,7 @@ def test_who_renames_what_somebody_else_renamed_is_told_so(person: Person, tab: 
     field = tab.get_by_role("textbox", name="Name of the chat")
     field.fill("Mine")
     tab.keyboard.press("Enter")
-    expect(tab.get_by_text("It is called “Theirs”")).to_be_visible()
+    expect(notice(tab, "It is called “Theirs”")).to_be_visible()
     expect(line(tab, "Theirs")).to_be_visible()
     with _changed(tab):
         tab.get_by_role("button", name="Rename to “Mine”").click()
@@ -190,7 +190,7 @@ def test_what_the_server_refuses_is_taken_back(person: Person, tab: Page) -> Non
         "**/api/chats/*", lambda route: route.fulfill(status=400, json={"error": {"message": "Not now."}})
     )
     _choose(tab, "One", "Archive")
-    expect(tab.get_by_text("could not be archived: Not now.")).to_be_visible()
+    expect(notice(tab, "could not be archived: Not now.")).to_be_visible()
     expect(line(tab, "One")).to_be_visible()
 
 

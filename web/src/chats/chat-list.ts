@@ -3,6 +3,7 @@
 import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { Change, ChatInfo } from "turnledger";
 import type { Session } from "../session/session";
+import { isNew } from "./opening";
 import type { Row } from "./row";
 import { Scopes, scopeOfAddress } from "./scopes";
 import { Shelf, type ShelfKind } from "./shelf";
@@ -50,6 +51,12 @@ export class ChatList {
   readonly isLoading: ReadonlySignal<boolean> = computed(() => this.#shown.value.isReading.value);
   readonly problem: ReadonlySignal<unknown> = computed(() => this.#shown.value.problem.value);
 
+  /** Whether there are any in the list, whatever part of them is shown; null: nobody knows yet. */
+  readonly hasAny: ReadonlySignal<boolean | null> = computed(() => {
+    const main = this.#main.value;
+    return main.rows.value.length > 0 || (main.isWhole.value ? false : null);
+  });
+
   /** Chats that were answered in since somebody looked at them here. */
   get unseen(): ReadonlySignal<ReadonlySet<string>> {
     return this.#unseen;
@@ -93,11 +100,14 @@ export class ChatList {
     this.#main.value = new Shelf(this.#session.client, { kind: "chats", scope: this.scopes.chosen.peek() });
     this.show(this.kind.peek());
     if (this.#aside.peek() !== null) void this.#main.peek().need(1);
+    // A chat in which nothing was said belongs to the scope that is looked at.
+    if (isNew(this.#session)) this.#session.place.openNew();
   }
 
   /** What is known of a chat, as it is shown. */
   row(id: string): Row | undefined {
     const row = this.#main.value.row(id) ?? this.#aside.value?.row(id);
+    void this.rows.value; // whoever reads it is told of changes
     const wish = this.#wishes.value.get(id);
     return row && wish ? { ...row, ...wish } : row;
   }
@@ -140,12 +150,12 @@ export class ChatList {
   }
 
   async #start(): Promise<void> {
-    const { live, place } = this.#session;
+    const { live, place, keeps } = this.#session;
     const main = this.#main.peek();
     const asOf = await main.need(1);
     live.begin(asOf);
     const [last] = main.rows.peek(); // pinned or not
-    if (place.where.peek() === null) place.begin(last?.id ?? null);
+    if (place.where.peek() === null) place.begin(keeps ? (last?.id ?? null) : null);
   }
 
   #wished(rows: readonly Row[]): readonly Row[] {

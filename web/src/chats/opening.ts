@@ -13,9 +13,14 @@ const FOUND = 2_000;
 
 /** Show a new chat; the one that is new already stays, as long as nothing was said in it. */
 export function openNew(session: Session): void {
-  const thread = session.threads.current.peek();
-  const isNew = thread !== null && thread.id.peek() === null && thread.running.peek().length === 0;
-  if (!isNew || session.place.where.peek()?.kind !== "new") session.place.openNew();
+  if (!isNew(session)) session.place.openNew();
+}
+
+/** Whether a chat is shown in which nothing was said, of the kind that a new one is. */
+export function isNew({ threads, place, keeps }: Session): boolean {
+  const thread = threads.current.peek();
+  if (thread === null || place.where.peek()?.kind !== (keeps ? "new" : "unkept")) return false;
+  return thread.id.peek() === null && thread.running.peek().length === 0 && thread.turns.peek().length === 0;
 }
 
 /** Show a chat that was found, on the branch where it was found, and scroll to where that is. */

@@ -1,6 +1,7 @@
 /** Of which application's chats the list is. */
 
-import { signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import type { NewChat } from "turnledger";
 import type { Realm } from "../session/realm";
 
 export class Scopes {
@@ -28,10 +29,8 @@ export class Scopes {
     return this.#chosen;
   }
 
-  /** In which one a new chat is made. */
-  get ofNew(): string | null {
-    return this.#chosen.peek() || null;
-  }
+  /** As what a new chat is made. */
+  readonly newChat: ReadonlySignal<NewChat> = computed(() => (this.#chosen.value ? { scope: this.#chosen.value } : {}));
 
   choose(scope: string | null): void {
     if (this.fixed !== null) return;

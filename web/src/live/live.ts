@@ -22,6 +22,8 @@ const WATCH = 4_000;
 const UNANSWERED = 2;
 /** Milliseconds after which a stream that the server refused is asked for again. */
 const AGAIN = 5_000;
+/** Milliseconds in which a restarted server is back. */
+const MOMENT = 1_000;
 
 /** Whoever leads reads the stream and tells the others; whoever leads next goes on behind the last change that he heard.
  * Where there are no locks or channels, each tab reads for itself, while it is seen. */
@@ -37,6 +39,7 @@ export class Live {
   #channel: BroadcastChannel | null = null;
   #alone: AbortController | null = null;
   #unanswered = 0;
+  #losing: ReturnType<typeof setTimeout> | undefined;
   #asOf: Omit<Heard, "number"> | null = null;
   /** Resolved when it is known behind what to read. */
   readonly #begun: Promise<void>;
@@ -79,13 +82,16 @@ export class Live {
     this.#begin();
   }
 
-  /** The client says whether its requests find the server. */
+  /** The client says whether its requests find the server. One that is back in a moment was not away. */
   noteConnection(isLost: boolean): void {
-    this.#set(isLost ? "lost" : "live");
+    clearTimeout(this.#losing);
+    if (!isLost) this.#set("live");
+    else this.#losing = setTimeout(() => this.#set("lost"), MOMENT);
   }
 
   close(): void {
     this.#ending.abort();
+    clearTimeout(this.#losing);
     this.#listeners.clear();
     this.#leave();
   }

@@ -127,7 +127,8 @@ export class Arriving {
       if (realm.isClosed) throw new errors.NotAdmitted("signed_out", "You have signed out.");
       return token ?? "";
     };
-    const client = new Client(this.#base, { apiKey, outbox });
+    const onConnection = (isLost: boolean): void => session.noteConnection(isLost);
+    const client = new Client(this.#base, { apiKey, outbox, onConnection });
     const shutOut = (problem: unknown): void => this.#shutOut(session, problem);
     const ways = { apiKey, signOut: () => this.signOut() };
     const session: Session = new Session(client, outbox, realm, me, shutOut, ways);

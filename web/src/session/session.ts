@@ -1,6 +1,6 @@
 /** Somebody who was let in: his client, his chats, and what is open. */
 
-import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { computed, effect, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { Client, TurnledgerError, type Model, type Token } from "turnledger";
 import { Outbox } from "turnledger/outbox";
 import { ChatList } from "../chats/chat-list";
@@ -22,6 +22,9 @@ export interface Ways {
   apiKey(): string;
   signOut(): void;
 }
+
+/** Milliseconds before the models are asked for again. */
+const PAUSE = 5_000;
 
 const NO_WAYS: Ways = { apiKey: () => "", signOut: () => {} };
 
@@ -67,6 +70,9 @@ export class Session {
     this.chats = new ChatList(this);
     this.place = new Place(me.chat ?? null, this.keeps);
     this.threads = new Threads(this);
+    effect(() => {
+      this.threads.newChat.value = this.chats.scopes.newChat.value;
+    });
     this.place.isHeld = () => isHeld(this.threads.current.peek());
     this.composing = new Composing(this);
     this.#chosen = signal(realm.get("model"));
@@ -121,16 +127,26 @@ export class Session {
     this.live.close();
   }
 
+  /** The client says whether its requests find the server. */
+  noteConnection(isLost: boolean): void {
+    if (this.live instanceof Live) this.live.noteConnection(isLost);
+  }
+
   #has(scope: "turns:run" | "chats:write"): boolean {
     return this.me.scopes.includes(scope);
   }
 
   async #askModels(): Promise<void> {
-    try {
-      this.models.value = await this.client.models();
-      this.#areModelsKnown.value = true;
-    } catch (problem) {
-      this.notices.problem(problem, { action: { label: "Try again", run: () => void this.#askModels() } });
+    while (!this.realm.isClosed && !this.#areModelsKnown.peek()) {
+      try {
+        this.models.value = await this.client.models();
+        this.#areModelsKnown.value = true;
+      } catch (problem) {
+        // What is sent waits for them: who lost the server asks until it is back.
+        const isLost = problem instanceof TurnledgerError && problem.isRetryable;
+        if (!isLost) return void this.notices.problem(problem);
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      }
     }
   }
 }

@@ -27,7 +27,8 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
   const isHere = session.threads.current.value?.id.value === row.id;
   const isArmed = arming.armed.value === row.id;
   const isNear = tabIndex === 0 || hovered.value === row.id || state.opened.value === row.id || isArmed;
-  const hasTools = session.mayWrite && (isNear || matchMedia("(pointer: coarse)").matches);
+  const isTouched = matchMedia("(pointer: coarse)").matches;
+  const hasTools = session.mayWrite && (isNear || isTouched);
   return (
     <div
       class={`chat-line${isArmed ? " armed" : ""}`}
@@ -52,7 +53,7 @@ export function ChatLine({ state, row, tabIndex }: LineProps) {
           {nameOf(row)}
         </span>
       </a>
-      {hasTools && <Tools state={state} row={row} isArmed={isArmed} />}
+      {hasTools && <Tools state={state} row={row} isArmed={isArmed} hasDelete={!isTouched || isNear} />}
     </div>
   );
 }
@@ -63,7 +64,15 @@ function State({ row, isUnseen }: { row: Row; isUnseen: boolean }) {
   return null;
 }
 
-function Tools({ state, row, isArmed }: { state: SidebarState; row: Row; isArmed: boolean }) {
+interface ToolsProps {
+  readonly state: SidebarState;
+  readonly row: Row;
+  readonly isArmed: boolean;
+  /** Where fingers point, it is in the menu, and beside the chat that is chosen: nobody shall hit it by mistake. */
+  readonly hasDelete: boolean;
+}
+
+function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
   const { arming, changing, opened } = state;
   const name = nameOf(row);
   const entries: MenuEntry[] = [
@@ -85,16 +94,18 @@ function Tools({ state, row, isArmed }: { state: SidebarState; row: Row; isArmed
   ];
   return (
     <span class="line-tools">
-      <button
-        type="button"
-        class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
-        aria-label={isArmed ? `Delete “${name}”? Press again` : `Delete “${name}”`}
-        title={isArmed ? "Press again to delete" : "Delete"}
-        onClick={() => state.delete(row)}
-        onBlur={() => opened.peek() === null && arming.disarm()}
-      >
-        {isArmed ? "Delete?" : <TrashIcon />}
-      </button>
+      {hasDelete && (
+        <button
+          type="button"
+          class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
+          aria-label={isArmed ? `Delete “${name}”? Press again` : `Delete “${name}”`}
+          title={isArmed ? "Press again to delete" : "Delete"}
+          onClick={() => state.delete(row)}
+          onBlur={() => opened.peek() === null && arming.disarm()}
+        >
+          {isArmed ? "Delete?" : <TrashIcon />}
+        </button>
+      )}
       <Menu
         label={`More about “${name}”`}
         class="quiet-button icon-only small"

@@ -17,7 +17,13 @@ import { VirtualList } from "./virtual-list";
 
 const NAMES: Record<ShelfKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };
 
-export function SidebarView({ session }: { session: Session }) {
+export interface SidebarProps {
+  readonly session: Session;
+  /** Show it, where it is away: somebody wants to search. */
+  readonly reveal?: () => void;
+}
+
+export function SidebarView({ session, reveal }: SidebarProps) {
   const state = useMemo(() => new SidebarState(session), [session]);
   useEffect(() => () => state.close(), [state]);
   const here = session.threads.current.value?.id.value ?? null;
@@ -38,7 +44,7 @@ export function SidebarView({ session }: { session: Session }) {
         </button>
         <PartsMenu session={session} />
       </div>
-      <SearchField state={state} />
+      <SearchField state={state} reveal={reveal} />
       {kind !== "chats" && !state.search.isOn.value && (
         <div class="sidebar-part">
           <button
@@ -98,17 +104,19 @@ function PartsMenu({ session }: { session: Session }) {
   );
 }
 
-function SearchField({ state }: { state: SidebarState }) {
+function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => void) | undefined }) {
   const { search, session } = state;
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const find = (event: KeyboardEvent): void => {
       const isCombined = event.ctrlKey || event.metaKey;
       const isAsked = event.key === "/" ? !isCombined && !event.altKey && !isWriting(event.target) : isCombined && event.key === "k";
-      if (!isAsked || field.current === null || field.current.closest("[inert]")) return;
+      if (!isAsked) return;
       event.preventDefault();
-      field.current.focus();
-      field.current.select();
+      const isAway = field.current!.closest("[inert], [hidden]") !== null;
+      if (isAway) reveal?.();
+      // Behind the drawing: what is hidden takes no focus.
+      setTimeout(() => field.current?.select(), isAway ? 50 : 0);
     };
     document.addEventListener("keydown", find);
     return () => document.removeEventListener("keydown", find);
