@@ -6,7 +6,7 @@ import { Segments, type Segment } from "./segments";
 import { withoutHalves } from "./unfinished";
 
 /** For so long a text is worked at before others get their turn, in milliseconds. */
-const PATIENCE = 40;
+const PATIENCE = 24;
 /** A text that takes longer to be shown each time is shown less often, so that it takes a quarter of the time at most. */
 const QUICK = 6;
 const PAUSE = 3;
