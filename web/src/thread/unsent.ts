@@ -8,6 +8,8 @@ import type { SendOptions } from "./shown-thread";
 /** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
 const SAFE = 23 * 3_600_000;
 const WRITTEN = "message ";
+/** Milliseconds after which a message that another tab wrote is taken for one that nobody sends, if nobody does. */
+const SOON = 1_500;
 
 /** A message that was not asked for yet: its chat is not made, or another one goes before it. */
 export interface Written {
@@ -73,8 +75,9 @@ export class UnsentMessages {
   watch(found: Found): void {
     const look = (): void => this.#look(found);
     look();
-    addEventListener("storage", look);
-    this.#ending.addEventListener("abort", () => removeEventListener("storage", look));
+    // Whoever writes one down has its lock a moment later: who hears of it first shall not be quicker.
+    const lookSoon = (): void => void setTimeout(() => this.#ending.aborted || look(), SOON);
+    addEventListener("storage", lookSoon, { signal: this.#ending });
   }
 
   #look(found: Found): void {
