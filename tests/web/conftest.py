@@ -9,14 +9,21 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from tests.browser.chromium import browsing
+from tests.node_packages import built
+from tests.terminal.serving import Serving
+from tests.terminal.upstream import scripted
 from tests.web.house import PATIENCE, House, Person, housed
+from tools.node_package import PAGE
+
+OPERATOR = "http://operator.test"
+"""Whose pages may frame the server with the demo model."""
 
 expect.set_options(timeout=PATIENCE * 1000)
 
 
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    with browsing() as browser:
+    with browsing(is_light=True) as browser:
         yield browser
 
 
@@ -24,6 +31,17 @@ def browser() -> Iterator[Browser]:
 def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     with housed(tmp_path_factory.mktemp("house")) as house:
         yield house
+
+
+@pytest.fixture(scope="package")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A server as `turnledger serve` starts it, with nothing but the demo model; an operator may frame it."""
+    built(PAGE)
+    folder = tmp_path_factory.mktemp("demo")
+    config = folder / "turnledger.toml"
+    config.write_text(f'[server]\nframe_ancestors = ["{OPERATOR}"]\n')
+    with scripted() as unused, Serving(folder, "--config", str(config)) as serving:
+        yield House(serving, unused)
 
 
 @pytest.fixture

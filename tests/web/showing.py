@@ -42,7 +42,9 @@ class Watched:
         context = profile(person)
         context.on("request", lambda request: self.asked.append(request.url))
         context.expose_function("owned", lambda *words: self.ran.append(str(words)))
-        context.add_init_script("window.alert = window.confirm = window.prompt = (...words) => window.owned(...words)")
+        context.add_init_script(
+            "window.alert = window.confirm = window.prompt = (...words) => window.owned(...words)"
+        )
         self.page: Page = context.new_page()
 
     def shows(self, text: str) -> Locator:

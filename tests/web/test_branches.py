@@ -23,7 +23,9 @@ def spoken(tab: Page, person: Person) -> Page:
     return tab
 
 
-def test_an_edited_message_takes_the_place_of_the_first_which_is_not_lost(spoken: Page, person: Person) -> None:
+def test_an_edited_message_takes_the_place_of_the_first_which_is_not_lost(
+    spoken: Page, person: Person
+) -> None:
     person.house.model.says("Eins.")
     spoken.get_by_role("button", name="Edit message").first.click()
     field = spoken.get_by_role("textbox", name="Edit message")
@@ -95,7 +97,10 @@ def test_the_last_turn_can_be_taken_back(spoken: Page, person: Person) -> None:
 
 
 def test_a_switch_far_up_stays_where_the_reader_is(tab: Page, person: Person) -> None:
-    turns = [{"input": [said(f"Question {n}")], "output": [said(f"Answer {n}. " * 30, "assistant")]} for n in range(60)]
+    turns = [
+        {"input": [said(f"Question {n}")], "output": [said(f"Answer {n}. " * 30, "assistant")]}
+        for n in range(60)
+    ]
     chat = chat_of(person, turns)
     first = person.ask("GET", f"/api/chats/{chat}?before=12&limit=1")["turns"][0]["id"]
     person.house.model.says("Another answer.")

@@ -11,6 +11,7 @@ from tests.web.composing import field, open_new, said, send, shows, stop
 from tests.web.house import House, Person, housed
 from turnledger.testing.gates import Gate
 
+Profile = Callable[..., BrowserContext]
 LINES = "\n".join(f"line {number}" for number in range(200))
 
 
@@ -68,7 +69,7 @@ def test_enter_that_picks_a_word_sends_nothing(tab: Page, person: Person) -> Non
 
 
 def test_where_fingers_type_enter_begins_a_line_and_the_button_sends(
-    person: Person, profile: Callable[..., BrowserContext]
+    person: Person, profile: Profile
 ) -> None:
     touch = {"has_touch": True, "is_mobile": True, "viewport": {"width": 390, "height": 844}}
     tab = profile(person, **touch).new_page()
@@ -82,7 +83,7 @@ def test_where_fingers_type_enter_begins_a_line_and_the_button_sends(
     assert said(person) == [["First\nsecond"]]
 
 
-def test_a_long_text_is_pasted_and_sent_whole(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_a_long_text_is_pasted_and_sent_whole(person: Person, profile: Profile) -> None:
     pasted = "".join(f"{number:07} a long line without an end " for number in range(8_000))
     tab = profile(person, permissions=["clipboard-read", "clipboard-write"]).new_page()
     open_new(tab, person)
@@ -166,16 +167,14 @@ def test_stop_and_discard_leaves_nothing_and_gives_the_message_back(tab: Page, p
     assert person.turns(chat["id"]) == []
 
 
-def test_who_may_only_read_is_told_so(house: House, profile: Callable[..., BrowserContext]) -> None:
+def test_who_may_only_read_is_told_so(house: House, profile: Profile) -> None:
     person = house.person(scopes=("chats:read", "chats:write"))
     tab = profile(person).new_page()
     tab.goto(house.url + "#new")
     expect(tab.get_by_role("status").get_by_text("You can read here, but not write.")).to_be_visible()
 
 
-def test_where_there_is_no_model_it_says_so_and_keeps_the_text(
-    house: House, profile: Callable[..., BrowserContext]
-) -> None:
+def test_where_there_is_no_model_it_says_so_and_keeps_the_text(house: House, profile: Profile) -> None:
     person = house.person(models=("none-of-these",))
     tab = profile(person).new_page()
     open_new(tab, person)
@@ -186,7 +185,7 @@ def test_where_there_is_no_model_it_says_so_and_keeps_the_text(
 
 
 def test_a_message_that_is_too_large_for_the_server_comes_back_with_the_reason(
-    tmp_path: Path, profile: Callable[..., BrowserContext]
+    tmp_path: Path, profile: Profile
 ) -> None:
     with housed(tmp_path, "[server.limits]\nbody_bytes = 20000") as house:
         person = house.person()

@@ -118,7 +118,9 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
     sign_out(first)
     expect(second.get_by_label("Token")).to_be_visible()
     for tab in tabs:
-        assert traces(tab, person, chat, "turnledger") == ["turnledger"]  # its name, that is in the page itself
+        assert traces(tab, person, chat, "turnledger") == [
+            "turnledger"
+        ]  # its name, that is in the page itself
         assert tab.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
     sign_in(first, other)
     expect(second.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
@@ -136,7 +138,10 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
         tab.reload()
         expect(tab.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
         assert traces(tab, person, chat) == []
-    assert sorted(text for each in other.chats() for text, _ in other.turns(each["id"])) == ["Good morning", "Mine"]
+    assert sorted(text for each in other.chats() for text, _ in other.turns(each["id"])) == [
+        "Good morning",
+        "Mine",
+    ]
 
 
 def test_an_answer_to_the_former_that_comes_late_is_shown_nowhere(
@@ -168,7 +173,9 @@ def test_what_is_sent_while_another_tab_signs_in_is_not_said_in_the_name_of_the_
     page = opened(context, person.house.url)
     expect(message(page)).to_be_visible()
     held: list[Route] = []
-    page.route("**/api/*s", lambda route: held.append(route) if route.request.method == "POST" else route.continue_())
+    page.route(
+        "**/api/*s", lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
+    )
     say(page, UNSENT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
     replace_elsewhere(context, other)
@@ -191,7 +198,9 @@ def test_what_a_tab_writes_down_that_has_not_heard_yet_is_removed(
     expect(message(page)).to_be_visible()
     message(page).fill(DRAFT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
-    names = page.evaluate("text => Object.keys(localStorage).filter(each => localStorage[each].includes(text))", DRAFT)
+    names = page.evaluate(
+        "text => Object.keys(localStorage).filter(each => localStorage[each].includes(text))", DRAFT
+    )
     assert names
     sign_out(page)
     sign_in(page, other)

@@ -11,6 +11,7 @@ from tests.web.composing import field, open_new, send, shows, until
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
 
+Profile = Callable[..., BrowserContext]
 DRAFTS = "Object.keys(localStorage).filter(name => name.includes(':draft:'))"
 
 
@@ -28,9 +29,7 @@ def kept(tab: Page) -> Any:
     return tab.evaluate(DRAFTS)
 
 
-def test_each_chat_has_a_draft_of_its_own_and_so_has_the_new_one(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_each_chat_has_a_draft_of_its_own_and_so_has_the_new_one(person: Person, profile: Profile) -> None:
     one, other = made(person, "One", "Other")
     tab = profile(person).new_page()
     at(tab, person, one)
@@ -82,7 +81,7 @@ def test_what_is_written_while_the_chat_is_made_stays_with_it(tab: Page, person:
     expect(field(tab)).to_have_value("")
 
 
-def test_two_tabs_of_one_chat_show_one_draft(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_two_tabs_of_one_chat_show_one_draft(person: Person, profile: Profile) -> None:
     [chat] = made(person, "Here")
     context = profile(person)
     one, other = context.new_page(), context.new_page()
@@ -101,9 +100,7 @@ def test_two_tabs_of_one_chat_show_one_draft(person: Person, profile: Callable[.
     expect(one.locator("[data-turn]")).to_have_count(2)
 
 
-def test_new_chats_of_two_tabs_have_nothing_to_do_with_each_other(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_new_chats_of_two_tabs_have_nothing_to_do_with_each_other(person: Person, profile: Profile) -> None:
     context = profile(person)
     one, other = context.new_page(), context.new_page()
     for tab in (one, other):
@@ -117,7 +114,7 @@ def test_new_chats_of_two_tabs_have_nothing_to_do_with_each_other(
     expect(field(other)).to_have_value("Other")
 
 
-def test_the_draft_of_a_deleted_chat_goes(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_the_draft_of_a_deleted_chat_goes(person: Person, profile: Profile) -> None:
     one, other = made(person, "One", "Other")
     tab = profile(person).new_page()
     at(tab, person, one)
@@ -128,9 +125,7 @@ def test_the_draft_of_a_deleted_chat_goes(person: Person, profile: Callable[...,
     until(tab, f"{DRAFTS}.length === 0")
 
 
-def test_a_chat_that_is_not_kept_leaves_no_draft(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_a_chat_that_is_not_kept_leaves_no_draft(person: Person, profile: Profile) -> None:
     tab = profile(person).new_page()
     tab.goto(person.house.url + "/?keep=no")
     field(tab).press_sequentially("between us")

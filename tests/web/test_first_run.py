@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.node_packages import built
-from tests.terminal.serving import Serving
-from tests.terminal.upstream import scripted
+from tests.web.chatting import answers, messages
+from tests.web.conftest import OPERATOR
 from tests.web.house import House, Person
-from tools.node_package import PAGE
 
 Profile = Callable[..., BrowserContext]
-OPERATOR = "http://operator.test"
 VANISH, STOP, TABS = "See a failed turn vanish", "Stop an answer and keep it", "Watch two tabs agree"
-
-
-@pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    """A server as `turnledger serve` starts it, with nothing but the demo model; an operator may frame it."""
-    built(PAGE)
-    folder: Path = tmp_path_factory.mktemp("demo")
-    config = folder / "turnledger.toml"
-    config.write_text(f'[server]\nframe_ancestors = ["{OPERATOR}"]\n')
-    with scripted() as unused, Serving(folder, "--config", str(config)) as serving:
-        yield House(serving, unused)
 
 
 @pytest.fixture
@@ -88,7 +73,8 @@ def test_two_tabs_agree(page: Page, newcomer: Person) -> None:
     told(page, "came from the other tab")
     for each in (page, second):
         expect(each.locator("[data-turn]")).to_have_count(2)
-    assert page.get_by_role("log").inner_text() == second.get_by_role("log").inner_text()
+    assert messages(page).all_inner_texts() == messages(second).all_inner_texts()
+    assert answers(page).all_inner_texts() == answers(second).all_inner_texts()
 
 
 def test_what_was_tried_is_remembered_until_it_is_closed(page: Page) -> None:
@@ -123,13 +109,15 @@ def test_with_other_models_there_is_nothing_but_a_greeting(tab: Page) -> None:
     expect(tab.get_by_role("button", name=VANISH)).to_have_count(0)
 
 
-def test_a_frame_that_opens_nothing_says_how(demo: House, profile: Profile) -> None:
+def test_a_frame_that_opens_nothing_says_how(newcomer: Person, profile: Profile) -> None:
     context = profile()
-    frame = f'<iframe sandbox="allow-scripts allow-same-origin" src="{demo.url}/?embed=1">'
+    frame = f'<iframe sandbox="allow-scripts allow-same-origin" src="{newcomer.house.url}/?embed=1">'
     context.route(f"{OPERATOR}/**", lambda route: route.fulfill(body=frame, content_type="text/html"))
     page = context.new_page()
     page.goto(OPERATOR)
     inside = page.frame_locator("iframe")
+    inside.get_by_label("Token").fill(newcomer.token)
+    inside.get_by_role("button", name="Sign in").click()
     inside.get_by_role("button", name=TABS).click()
     expect(inside.get_by_text("If nothing opens")).to_be_visible()
     expect(inside.get_by_role("button", name="Copy the address")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The first messages of a new chat make one chat, however fast they come and whatever becomes of the connection."""
+"""The first messages of a new chat make one chat, however fast they come, and whatever is lost on the way."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from playwright.sync_api import BrowserContext, Page, Route, expect
 from tests.web.composing import field, open_new, said, send, shows
 from tests.web.house import Person
 
+Profile = Callable[..., BrowserContext]
 FIVE = ["one", "two", "three", "four", "five"]
 
 
-def opened(person: Person, profile: Callable[..., BrowserContext]) -> Page:
+def opened(person: Person, profile: Profile) -> Page:
     tab = profile(person).new_page()
     open_new(tab, person)
     return tab
 
 
-def test_five_at_once_make_one_chat_with_five_turns_in_order(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_five_at_once_make_one_chat_with_five_turns_in_order(person: Person, profile: Profile) -> None:
     tab = opened(person, profile)
     send(tab, *FIVE)
     shows(tab, 5)
@@ -28,9 +27,7 @@ def test_five_at_once_make_one_chat_with_five_turns_in_order(
     assert tab.url.endswith("#" + person.chats()[0]["id"])
 
 
-def test_they_wait_while_the_chat_is_being_made(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_they_wait_while_the_chat_is_being_made(person: Person, profile: Profile) -> None:
     tab = opened(person, profile)
     held: list[Route] = []
     tab.route(
@@ -46,9 +43,7 @@ def test_they_wait_while_the_chat_is_being_made(
     assert said(person) == [FIVE]
 
 
-def test_a_chat_whose_making_failed_on_the_way_is_made_once(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_a_chat_whose_making_failed_on_the_way_is_made_once(person: Person, profile: Profile) -> None:
     tab = opened(person, profile)
     tries: list[str] = []
 
@@ -70,9 +65,7 @@ def test_a_chat_whose_making_failed_on_the_way_is_made_once(
     assert len(tries) == 3
 
 
-def test_messages_for_a_chat_that_is_being_made_survive_a_reload(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_messages_for_a_chat_that_is_being_made_survive_a_reload(person: Person, profile: Profile) -> None:
     tab = opened(person, profile)
     tab.route(
         "**/api/chats", lambda route: route.abort() if route.request.method == "POST" else route.continue_()
@@ -86,7 +79,7 @@ def test_messages_for_a_chat_that_is_being_made_survive_a_reload(
     assert said(person) == [["one", "two"]]
 
 
-def test_two_new_chats_are_two(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_two_new_chats_are_two(person: Person, profile: Profile) -> None:
     tab = opened(person, profile)
     send(tab, "one")
     tab.get_by_role("button", name="New chat").first.click()
@@ -98,9 +91,7 @@ def test_two_new_chats_are_two(person: Person, profile: Callable[..., BrowserCon
     assert sorted(said(person)) == [["one"], ["two"]]
 
 
-def test_what_is_sent_before_the_models_are_known_waits_for_them(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_what_is_sent_before_the_models_are_known_waits_for_them(person: Person, profile: Profile) -> None:
     tab = profile(person).new_page()
     held: list[Route] = []
     tab.route("**/v1/models", lambda route: held.append(route))
@@ -116,9 +107,7 @@ def test_what_is_sent_before_the_models_are_known_waits_for_them(
     assert tab.evaluate("Object.keys(localStorage).filter(name => name.includes(':draft:'))") == []
 
 
-def test_what_waits_for_the_models_is_a_draft_after_a_reload(
-    person: Person, profile: Callable[..., BrowserContext]
-) -> None:
+def test_what_waits_for_the_models_is_a_draft_after_a_reload(person: Person, profile: Profile) -> None:
     tab = profile(person).new_page()
     held: list[Route] = []
     tab.route("**/v1/models", lambda route: route.continue_() if held else held.append(route))

@@ -37,6 +37,20 @@ def test_the_last_message_comes_back_and_those_before_it(tab: Page) -> None:
     expect(field(tab)).to_have_value("mine")
 
 
+def test_arrows_lead_through_the_lines_of_a_message_that_came_back(tab: Page) -> None:
+    send(tab, "first")
+    shows(tab, 1)
+    send(tab, "second\nof two lines")
+    shows(tab, 2)
+    for key, text in (
+        ("ArrowUp", "second\nof two lines"),
+        ("ArrowUp", "second\nof two lines"),
+        ("ArrowUp", "first"),
+    ):
+        field(tab).press(key)
+        expect(field(tab)).to_have_value(text)
+
+
 def test_the_shortcuts_are_listed_beside_what_people_do(tab: Page) -> None:
     button = tab.get_by_role("button", name="Keyboard shortcuts")
     button.click()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.chatting import answers, chat_of, committed, messages, said, write
@@ -26,10 +27,14 @@ def opened(tab: Page, person: Person, chat: str) -> None:
     tab.reload()
 
 
-def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(tab: Page, person: Person) -> None:
+def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(
+    tab: Page, person: Person
+) -> None:
     chat = long_chat(person, 10_000)
     read: list[str] = []
-    tab.on("request", lambda request: read.append(request.url) if f"/api/chats/{chat}" in request.url else None)
+    tab.on(
+        "request", lambda request: read.append(request.url) if f"/api/chats/{chat}" in request.url else None
+    )
     opened(tab, person, chat)
     expect(messages(tab).last).to_be_in_viewport()
     expect(messages(tab).last).to_have_text("Question 10000")
@@ -37,7 +42,9 @@ def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(tab:
     assert len([url for url in read if "limit=" in url]) <= 3
 
 
-def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_place(tab: Page, person: Person) -> None:
+def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_place(
+    tab: Page, person: Person
+) -> None:
     opened(tab, person, long_chat(person, 200, "Answer {}. " * 20))
     expect(messages(tab).last).to_be_in_viewport()
     before = committed(tab).count()
@@ -69,7 +76,9 @@ def test_the_very_beginning_can_be_reached(tab: Page, person: Person) -> None:
     expect(messages(tab)).to_have_text([f"Question {number}" for number in range(1, 131)])
 
 
-def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_up(tab: Page, person: Person) -> None:
+def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_up(
+    tab: Page, person: Person
+) -> None:
     opened(tab, person, long_chat(person, 30))
     gates = [Gate(), Gate()]
     lines = "".join(f"Line {number}\n\n" for number in range(60))
@@ -97,16 +106,28 @@ def test_nothing_moves_when_an_answer_is_committed(tab: Page, person: Person) ->
     opened(tab, person, long_chat(person, 30))
     write(tab, "Tell me")
     expect(answers(tab).last).to_have_text("Some words")
-    place = "document.querySelector('.turn:last-of-type .message.assistant').getBoundingClientRect().top"
+    place = """(() => {
+      const [asked, answered] = document.querySelectorAll(".turn:last-of-type .message");
+      const [row] = document.querySelectorAll(".turn:last-of-type");
+      return [answered.getBoundingClientRect().top - asked.getBoundingClientRect().top, row.offsetHeight];
+    })()"""
     before = tab.evaluate(place)
     person.house.model.release(gate)
     expect(answers(tab).last).to_have_text("Some words and a few more.")
     expect(tab.locator("[data-state]")).to_have_count(0)
-    assert abs(tab.evaluate(place) - before) < 3
+    assert tab.evaluate(place) == pytest.approx(before, abs=3)
 
 
 def test_a_long_message_is_folded(tab: Page, person: Person) -> None:
-    chat = chat_of(person, [{"input": [said("\n".join(f"Line {n}" for n in range(100)))], "output": [said("Much.", "assistant")]}])
+    chat = chat_of(
+        person,
+        [
+            {
+                "input": [said("\n".join(f"Line {n}" for n in range(100)))],
+                "output": [said("Much.", "assistant")],
+            }
+        ],
+    )
     opened(tab, person, chat)
     expect(messages(tab)).to_contain_text("Line 10")
     expect(messages(tab)).not_to_contain_text("Line 99")

@@ -177,12 +177,36 @@ def test_the_list_can_be_put_away_and_stays_so(person: Person, profile: Profile)
     page = opened(profile, person)
     page.get_by_role("button", name="Hide the chats").click()
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
+    assert page.get_by_role("main").evaluate("main => main.clientWidth") == 1280
     expect(page.get_by_role("button", name="Show the chats")).to_be_focused()
     page.reload()
     expect(page.get_by_role("textbox", name="Message")).to_be_visible()
     expect(page.get_by_role("navigation", name="Chats")).to_have_count(0)
     page.get_by_role("button", name="Show the chats").click()
     expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+
+
+def test_a_search_shows_the_list_that_was_put_away(person: Person, profile: Profile) -> None:
+    for width in (1280, 390):
+        page = opened(profile, person, width)
+        if width == 1280:
+            page.get_by_role("button", name="Hide the chats").click()
+        page.get_by_role("button", name="Show the chats").focus()
+        page.keyboard.press("/")
+        expect(page.get_by_role("searchbox")).to_be_focused()
+        expect(page.get_by_role("searchbox")).to_have_value("")
+
+
+def test_a_reader_has_the_whole_page(person: Person, profile: Profile) -> None:
+    chat = person.say("To be read")["chat"]["id"]
+    link = person.ask("POST", "/api/shares", {"chat": chat})
+    page = profile(viewport=ViewportSize(width=1280, height=800)).new_page()
+    page.goto(person.house.url + link["path"])
+    expect(page.get_by_role("log")).to_contain_text("To be read")
+    assert page.get_by_role("main").evaluate("main => main.clientWidth") == 1280
+    page.get_by_role("button", name="Colours").click()
+    page.get_by_role("menuitemradio", name="Dark").click()
+    assert is_dark(page)
 
 
 def test_the_keyboard_of_a_phone_leaves_the_field_in_sight(person: Person, profile: Profile) -> None:

@@ -51,7 +51,7 @@ def test_what_comes_bit_by_bit_ends_as_what_came_at_once(profile: Profile, perso
     whole = f"{TEXT}\n{END}"
     person.house.model.says(*(whole[at : at + 5] for at in range(0, len(whole), 5)), "\n\n", gate, "More.")
     ask(watched.page, person)
-    coming = watched.page.locator(".running .markdown").filter(has_text=END)
+    coming = watched.page.locator("[data-state=running] .markdown").filter(has_text=END)
     expect(coming.locator(".code-keyword").first).to_be_visible()
     expect(coming.get_by_role("link", name="one")).to_be_visible()
     then = coming.inner_html()
@@ -67,16 +67,18 @@ def test_what_cannot_change_any_more_is_not_made_anew(profile: Profile, person: 
     first, second = Gate(), Gate()
     person.house.model.says("One.\n\nTwo.\n\n```\ncode", first, "\nmore\n```\n\nThree.\n\nFour", second, ".")
     ask(page, person)
-    coming = page.locator(".running .markdown")
+    coming = page.locator("[data-state=running] .markdown")
     expect(coming.locator("pre")).to_have_text("code")
     marked = "place => [...place.querySelectorAll('p, pre')].forEach(each => { each.marked = true; })"
-    coming.locator("pre").locator("xpath=../..").evaluate(marked)
+    coming.evaluate(marked)
     person.house.model.release(first)
     expect(coming.get_by_text("Four")).to_be_visible()
     kept = "place => [...place.querySelectorAll('p, pre')].map(each => each.marked === true)"
     assert coming.filter(has_text="Four").evaluate(kept) == [True, True, True, False, False]
     person.house.model.release(second)
-    expect(page.locator("[data-turn]")).to_have_count(1)
+    shown = page.locator("[data-turn] .markdown")
+    expect(shown).to_contain_text("Four.")
+    assert shown.evaluate(kept) == [True, True, True, False, False]
 
 
 def test_code_has_a_language_colours_and_its_own_scrolling(profile: Profile, person: Person) -> None:
@@ -86,7 +88,10 @@ def test_code_has_a_language_colours_and_its_own_scrolling(profile: Profile, per
     person.house.model.says(f"{watched_text}\n\n{END}")
     person.say("Tell me")
     page.goto(person.house.url)
-    python, ts = page.get_by_role("group", name="Python code"), page.get_by_role("group", name="TypeScript code")
+    python, ts = (
+        page.get_by_role("group", name="Python code"),
+        page.get_by_role("group", name="TypeScript code"),
+    )
     expect(python.locator(".code-string")).to_be_visible()
     expect(ts.locator(".code-keyword")).to_have_text("const")
     python.focus()
@@ -110,7 +115,9 @@ def test_code_is_copied_as_it_was_written(profile: Profile, person: Person) -> N
 
 def test_where_nothing_may_be_copied_it_is_selected(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
-    refuse = "navigator.clipboard.writeText = () => Promise.reject(new DOMException('No.', 'NotAllowedError'))"
+    refuse = (
+        "navigator.clipboard.writeText = () => Promise.reject(new DOMException('No.', 'NotAllowedError'))"
+    )
     watched.page.add_init_script(refuse)
     shown = watched.shows("```\none\n\ntwo\n```\n\nOther")
     shown.get_by_role("button", name="Copy").click()

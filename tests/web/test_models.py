@@ -11,6 +11,8 @@ from playwright.sync_api import BrowserContext, Locator, Page, expect
 from tests.web.composing import field, open_new, send, shows
 from tests.web.house import House, Person, housed
 
+Profile = Callable[..., BrowserContext]
+
 
 def picker(tab: Page) -> Locator:
     return tab.get_by_role("button", name="Model: ")
@@ -54,7 +56,7 @@ def test_a_click_elsewhere_closes_the_list(tab: Page) -> None:
     expect(tab.get_by_role("listbox")).to_have_count(0)
 
 
-def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Callable[..., BrowserContext]) -> None:
+def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Profile) -> None:
     chat = person.say("Here")["chat"]["id"]
     tab = profile(person).new_page()
     open_new(tab, person)
@@ -67,7 +69,7 @@ def test_each_chat_goes_on_with_who_answered_last(person: Person, profile: Calla
     expect(picker(tab)).to_have_accessible_name("Model: other")
 
 
-def test_one_that_is_gone_is_replaced_with_a_word(house: House, profile: Callable[..., BrowserContext]) -> None:
+def test_one_that_is_gone_is_replaced_with_a_word(house: House, profile: Profile) -> None:
     person = house.person()
     context = profile(person)
     tab = context.new_page()
@@ -80,11 +82,16 @@ def test_one_that_is_gone_is_replaced_with_a_word(house: House, profile: Callabl
     tab.reload()
     open_new(tab, person)
     expect(tab.get_by_text("former is not there any more.")).to_be_visible()
-    choose(tab, "other")
+    send(tab, "Go on")
+    shows(tab, 1)
+    expect(tab.get_by_text("former")).to_have_count(0)
+    open_new(tab, person)
+    tab.reload()
+    expect(picker(tab)).to_have_accessible_name("Model: scripted")
     expect(tab.get_by_text("former")).to_have_count(0)
 
 
-def test_a_single_one_is_only_told(house: House, profile: Callable[..., BrowserContext]) -> None:
+def test_a_single_one_is_only_told(house: House, profile: Profile) -> None:
     person = house.person(models=("other",))
     tab = profile(person).new_page()
     open_new(tab, person)
@@ -101,7 +108,7 @@ def with_many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         yield house
 
 
-def test_among_many_one_is_found_by_its_name(with_many: House, profile: Callable[..., BrowserContext]) -> None:
+def test_among_many_one_is_found_by_its_name(with_many: House, profile: Profile) -> None:
     person = with_many.person()
     tab = profile(person).new_page()
     open_new(tab, person)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
+from urllib.request import Request, urlopen
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.web.chatting import answers, committed, messages, write
-from tests.web.house import Person
+from tests.web.house import PATIENCE, Person
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
@@ -95,6 +97,7 @@ def test_edit_regenerate_and_switch_are_seen_in_the_other_tab(tab: Page, other: 
         expect(answers(page)).to_have_text(["And to you."])
         expect(page.locator(".siblings")).to_have_text("3/3")
     tab.get_by_role("button", name="Previous version").click()
+    expect(tab.locator(".siblings")).to_have_text("2/3")
     tab.get_by_role("button", name="Previous version").click()
     for page in (tab, other):
         expect(messages(page)).to_have_text(["Good morning"])
@@ -106,7 +109,7 @@ def test_what_a_program_elsewhere_asks_is_shown_as_it_comes(tab: Page, other: Pa
     gate = Gate()
     person.house.model.says("Half of ", gate, "it.")
     [chat] = person.chats()
-    elsewhere = threading.Thread(target=person.say, args=("Tell me", chat["id"]))
+    elsewhere = threading.Thread(target=_ask, args=(person, "Tell me", chat["id"]))
     elsewhere.start()
     try:
         expect(answers(tab).nth(1)).to_have_text("Half of")
@@ -117,3 +120,11 @@ def test_what_a_program_elsewhere_asks_is_shown_as_it_comes(tab: Page, other: Pa
     for page in (tab, other):
         expect(committed(page)).to_have_count(2)
         expect(answers(page)).to_have_text(["Hello.", "Half of it."])
+
+
+def _ask(person: Person, text: str, chat: str) -> None:
+    """Ask as a program does that reads the answer as it comes."""
+    body = json.dumps({"model": "scripted", "input": text, "chat": chat, "stream": True}).encode()
+    headers = {"Authorization": f"Bearer {person.token}", "Content-Type": "application/json"}
+    with urlopen(Request(person.house.url + "/api/turns", body, headers), timeout=PATIENCE) as answer:
+        answer.read()

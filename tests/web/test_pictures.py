@@ -23,7 +23,12 @@ def png(width: int, height: int) -> bytes:
 
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     rows = (b"\0" + b"\xff\0\0" * width) * height
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def in_text(width: int, height: int) -> str:
@@ -50,7 +55,9 @@ def test_an_image_that_is_none_says_so(profile: Profile, person: Person) -> None
     expect(shown.get_by_role("img")).to_have_count(0)
 
 
-def test_a_large_image_that_comes_bit_by_bit_is_said_to_be_on_its_way(profile: Profile, person: Person) -> None:
+def test_a_large_image_that_comes_bit_by_bit_is_said_to_be_on_its_way(
+    profile: Profile, person: Person
+) -> None:
     gate = Gate()
     line = f"![Red]({in_text(300, 200)})"
     watched = Watched(profile, person)

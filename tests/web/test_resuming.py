@@ -129,7 +129,9 @@ def test_a_message_that_never_left_is_sent_after_a_reload_once(tab: Page, person
     assert person.turns(chat["id"]) == [("Good morning", "Hello."), ("Are you there?", "I am.")]
 
 
-def test_a_first_message_whose_chat_was_never_made_is_sent_after_a_reload_once(tab: Page, person: Person) -> None:
+def test_a_first_message_whose_chat_was_never_made_is_sent_after_a_reload_once(
+    tab: Page, person: Person
+) -> None:
     def refuse(route: object) -> None:
         if route.request.method == "POST":  # type: ignore[attr-defined]
             route.abort()  # type: ignore[attr-defined]

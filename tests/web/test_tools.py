@@ -34,7 +34,11 @@ def step(tab: Page, name: str) -> Locator:
 
 
 def test_a_tool_is_a_step_that_unfolds_to_what_it_was_given_and_gave_back(tab: Page, person: Person) -> None:
-    output = [call("find_order", "c1", number=42), result("c1", '{"state": "shipped"}'), said("It is on its way.", "assistant")]
+    output = [
+        call("find_order", "c1", number=42),
+        result("c1", '{"state": "shipped"}'),
+        said("It is on its way.", "assistant"),
+    ]
     shown(tab, person, {"input": [said("Where is it?")], "output": output})
     found = step(tab, "find_order")
     expect(found).to_contain_text("Done")
@@ -94,7 +98,9 @@ def test_an_interrupted_turn_says_of_each_tool_what_is_known_of_it(tab: Page, pe
 def test_a_settled_turn_says_that_it_failed_and_shows_what_its_tools_did(tab: Page, person: Person) -> None:
     async def fail(ledger: Ledger) -> str:
         chat = await ledger.conversation(owner=person.owner)
-        model = ScriptedModel([Tool("pay", result="paid 40"), RuntimeError("the model broke")], ["Anything else?"])
+        model = ScriptedModel(
+            [Tool("pay", result="paid 40"), RuntimeError("the model broke")], ["Anything else?"]
+        )
         try:
             await chat.run(model, "Pay my bill")
         except RuntimeError:
@@ -125,7 +131,11 @@ def test_thoughts_are_folded(tab: Page, person: Person) -> None:
 
 def test_pictures_are_shown_in_questions_and_results(tab: Page, person: Person) -> None:
     picture = {"type": "input_image", "image_url": DOT}
-    asked = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What is this?"}, picture]}
+    asked = {
+        "type": "message",
+        "role": "user",
+        "content": [{"type": "input_text", "text": "What is this?"}, picture],
+    }
     output = [call("draw", "c1"), result("c1", [picture]), said("A dot.", "assistant")]
     shown(tab, person, {"input": [asked], "output": output})
     expect(tab.locator(".asked img")).to_have_count(1)
@@ -145,4 +155,3 @@ def test_what_is_hidden_is_not_shown_and_what_is_unknown_is_a_step(tab: Page, pe
     expect(answers(tab)).to_have_text(["For you."])
     expect(tab.locator(".step").first).to_contain_text("future_thing")
     expect(step(tab, "web search")).to_contain_text("Done")
-

@@ -10,7 +10,9 @@ from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
 
 
-def test_a_failed_turn_is_gone_its_reason_is_told_and_a_retry_makes_it_happen(tab: Page, person: Person) -> None:
+def test_a_failed_turn_is_gone_its_reason_is_told_and_a_retry_makes_it_happen(
+    tab: Page, person: Person
+) -> None:
     model = person.house.model
     model.says("Hello.")
     write(tab, "Good morning")
@@ -53,13 +55,17 @@ def test_a_stopped_turn_is_kept_as_far_as_it_got_and_says_so(tab: Page, person: 
     write(tab, "How far?")
     expect(answers(tab)).to_have_text("As far as")
     tab.get_by_role("button", name="Stop").first.click()
-    expect(tab.locator('[data-kind="interrupted"]')).to_contain_text("Interrupted. It is kept as far as it got.")
+    expect(tab.locator('[data-kind="interrupted"]')).to_contain_text(
+        "Interrupted. It is kept as far as it got."
+    )
     person.house.model.release(gate)
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("How far?", "As far as ")]
 
 
-def test_the_same_element_shows_a_turn_while_it_runs_and_when_it_is_committed(tab: Page, person: Person) -> None:
+def test_the_same_element_shows_a_turn_while_it_runs_and_when_it_is_committed(
+    tab: Page, person: Person
+) -> None:
     gate = Gate()
     person.house.model.says("Half of ", gate, "it.")
     write(tab, "Tell me")
@@ -114,7 +120,9 @@ def test_what_waits_in_line_can_be_taken_back_and_never_runs(tab: Page, person: 
     assert person.turns(chat["id"]) == [("First", "One.")]
 
 
-def test_who_does_not_see_it_hears_that_an_answer_began_and_that_it_is_there(tab: Page, person: Person) -> None:
+def test_who_does_not_see_it_hears_that_an_answer_began_and_that_it_is_there(
+    tab: Page, person: Person
+) -> None:
     gate = Gate()
     person.house.model.says("Half of ", gate, "it.")
     write(tab, "Tell me")

@@ -21,7 +21,7 @@ def busy(tab: Page, person: Person) -> Gate:
 
 
 def choose(tab: Page, policy: str) -> None:
-    tab.get_by_role("radio", name=policy).check(force=True)
+    tab.get_by_role("radio", name=policy).check()
 
 
 def test_there_is_a_choice_while_something_runs_and_none_otherwise(

@@ -29,7 +29,9 @@ def say(page: Page, text: str) -> None:
 
 def left_by(page: Page, house: House) -> str:
     """All that is left of what was said: in the browser, in the address, and in the files of the store."""
-    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.length])")
+    kept = page.evaluate(
+        "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.length])"
+    )
     files = (each.read_bytes() for each in Path(house.serving.folder).glob("served.db*") if each.is_file())
     return str(kept) + page.title() + b"".join(files).decode("latin-1")
 

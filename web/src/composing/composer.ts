@@ -95,7 +95,7 @@ export class Composer {
     this.#put(text);
   }
 
-  /** Send what is written. Whoever sends it writes it down first; if that fails, or anything else, it comes back. Returns
+  /** Send what is written. Whoever sends it writes it down first; if that or anything else fails, it comes back. Returns
    * whether there was something to send. */
   send(): boolean {
     // Blank lines around it say nothing; what the first line begins with may be meant.
@@ -106,6 +106,7 @@ export class Composer {
     if (message.onBusy === "rollback" && running) this.#replaced.add(running.name);
     this.#putBack = null;
     this.#recalled = null;
+    this.model.accept();
     if (this.#session.areModelsKnown.peek()) void this.#deliver(message);
     else this.#wait(message);
     this.#put("");
@@ -200,7 +201,8 @@ export class Composer {
       const { drafts } = this.#composing;
       untracked(() => {
         if (former === NEW && id !== null) {
-          drafts.keep(NEW, "");
+          // Another new chat may be written by now.
+          if (drafts.read(NEW) === this.#draft()) drafts.keep(NEW, "");
           this.#keep();
         }
         former = placeOf(thread);

@@ -48,6 +48,11 @@ export class Composing {
     return composer;
   }
 
+  /** Who is asked in a chat, unless somebody says otherwise; null: nobody knows. */
+  modelOf(thread: ShownThread): string | null {
+    return this.of(thread).model.name.peek();
+  }
+
   /** Resolves when it is known which models there are. */
   modelsAreKnown(): Promise<void> {
     return new Promise((resolve) => {

@@ -30,6 +30,12 @@ export class ModelChoice {
     });
   }
 
+  /** Go on with who answers instead of one that is gone: there is nothing more to say of that. */
+  accept(): void {
+    const name = this.name.peek();
+    if (this.gone.peek() !== null && name !== null) this.choose(name);
+  }
+
   /** Have this one answer from now on, here and in new chats. */
   choose(name: string): void {
     this.#picked.value = name;

@@ -3,8 +3,9 @@
 import { copyButton } from "./copying";
 import { button, element } from "./element";
 import { seenCode } from "./harmless";
-import { highlightedAs, shownAs } from "./languages";
 import { marksOf, type Marks } from "./highlighting";
+import { highlightedAs, shownAs } from "./languages";
+import { endOfPart } from "./parts";
 
 /** Longer code is not highlighted. */
 const LONGEST_HIGHLIGHTED = 20_000;
@@ -30,10 +31,11 @@ export class CodeBlock {
 
   constructor(text: string, language: string, isOpen = false) {
     this.#language = language;
-    const label = shownAs(language);
-    const pre = element("pre", { tabindex: "0", role: "group", "aria-label": language === "" ? "Code" : `${label} code` }, this.#code);
-    const name = element("span", { class: "code-language" }, seenCode(label));
-    const head = element("div", { class: "code-head" }, name, this.#wrapping(pre), copyButton(() => this.#text, () => this.#code));
+    const name = seenCode(shownAs(language));
+    const called = language === "" ? "code" : `${name} code`;
+    const pre = element("pre", { tabindex: "0", role: "group", "aria-label": called }, this.#code);
+    const copy = copyButton(called, () => this.#text, () => this.#code);
+    const head = element("div", { class: "code-head" }, element("span", { class: "code-language" }, name), wrapButton(called, pre), copy);
     this.#all = button("show-all", "", () => this.#showAll());
     this.element = element("div", { class: "code-block", dir: "ltr" }, head, pre, this.#all);
     this.show(text, isOpen);
@@ -51,7 +53,7 @@ export class CodeBlock {
     const limit = this.#isWhole ? Infinity : LONGEST_SHOWN;
     this.#all.hidden = text.length <= limit;
     if (text.length > limit) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
-    this.#write(seenCode(text.slice(0, limit)));
+    this.#write(seenCode(text.slice(0, endOfPart(text, limit))));
     this.#highlight();
   }
 
@@ -85,15 +87,6 @@ export class CodeBlock {
       if (last instanceof Text) last.appendData(now);
       else part.append(now);
     }
-  }
-
-  #wrapping(pre: HTMLElement): HTMLElement {
-    const wrap = button("code-button", "Wrap", (pressed) => {
-      const isWrapped = pre.classList.toggle("wrapped");
-      pressed.setAttribute("aria-pressed", String(isWrapped));
-    });
-    wrap.setAttribute("aria-pressed", "false");
-    return wrap;
   }
 
   /** Ask for colours: at once where it has ended, from time to time where it grows. */
@@ -140,6 +133,16 @@ export class CodeBlock {
       replaceFrom(part, nodes);
     }
   }
+}
+
+/** A button that breaks long lines, or does not. */
+function wrapButton(called: string, pre: HTMLElement): HTMLElement {
+  const wrap = button("code-button", "Wrap", () => {
+    wrap.setAttribute("aria-pressed", String(pre.classList.toggle("wrapped")));
+  });
+  wrap.setAttribute("aria-label", `Wrap ${called}`);
+  wrap.setAttribute("aria-pressed", "false");
+  return wrap;
 }
 
 /** Put nodes into a part, but leave those at its start that are the same. */

@@ -4,9 +4,9 @@ import { button, element } from "./element";
 
 const SAID_FOR = 2_000;
 
-/** A button that copies what is given when it is pressed. Where that is forbidden, as in frames, `selected` is
+/** A button that copies what is given when it is pressed, `called` as in "Copy code". Where that is forbidden, as in frames, `selected` is
  * selected instead, for whoever then copies it by hand. */
-export function copyButton(text: () => string, selected: () => Node): HTMLElement {
+export function copyButton(called: string, text: () => string, selected: () => Node): HTMLElement {
   const said = element("span", { class: "copied", role: "status" });
   let timer: ReturnType<typeof setTimeout> | undefined;
   const say = (words: string): void => {
@@ -20,6 +20,7 @@ export function copyButton(text: () => string, selected: () => Node): HTMLElemen
       say(isCopied ? "Copied" : "Selected: copy it with your keyboard or menu");
     });
   });
+  copy.setAttribute("aria-label", `Copy ${called}`);
   return element("span", { class: "copying" }, said, copy);
 }
 

@@ -1,46 +1,20 @@
 /** Which stretches of code are what. */
 
-import type { HLJSApi, Language } from "highlight.js";
 import hljs from "highlight.js/lib/core";
 import bash from "highlight.js/lib/languages/bash";
-import cpp from "highlight.js/lib/languages/cpp";
-import csharp from "highlight.js/lib/languages/csharp";
 import diff from "highlight.js/lib/languages/diff";
 import dockerfile from "highlight.js/lib/languages/dockerfile";
-import go from "highlight.js/lib/languages/go";
 import ini from "highlight.js/lib/languages/ini";
-import java from "highlight.js/lib/languages/java";
 import json from "highlight.js/lib/languages/json";
-import kotlin from "highlight.js/lib/languages/kotlin";
 import makefile from "highlight.js/lib/languages/makefile";
 import markdown from "highlight.js/lib/languages/markdown";
 import python from "highlight.js/lib/languages/python";
-import ruby from "highlight.js/lib/languages/ruby";
-import rust from "highlight.js/lib/languages/rust";
 import shell from "highlight.js/lib/languages/shell";
-import sql from "highlight.js/lib/languages/sql";
-import typescript from "highlight.js/lib/languages/typescript";
 import xml from "highlight.js/lib/languages/xml";
 import yaml from "highlight.js/lib/languages/yaml";
+import * as grammars from "./grammars";
 
-/** That of highlight.js knows each property by name, and is as large as three other languages. */
-const css = ({ C_BLOCK_COMMENT_MODE, APOS_STRING_MODE, QUOTE_STRING_MODE }: HLJSApi): Language => ({
-  name: "CSS",
-  contains: [
-    C_BLOCK_COMMENT_MODE,
-    APOS_STRING_MODE,
-    QUOTE_STRING_MODE,
-    { scope: "keyword", begin: /@[\w-]+|!important\b/ },
-    { scope: "attribute", begin: /(?<=[{;/][ \t\n]{0,100})[\w-]+(?=[ \t]{0,100}:)/ },
-    { scope: "number", begin: /#[\da-fA-F]{3,8}\b(?=[^{]{0,100};)|\b\d+(?:\.\d+)?(?:%|[a-z]+)?/ },
-    { scope: "selector-class", begin: /[.#:][\w-]+(?=[^;}]{0,200}\{)/ },
-  ],
-});
-
-const LANGUAGES = {
-  bash, cpp, csharp, css, diff, dockerfile, go, ini, java, json, kotlin,
-  makefile, markdown, python, ruby, rust, shell, sql, typescript, xml, yaml,
-};
+const LANGUAGES = { bash, diff, dockerfile, ini, json, makefile, markdown, python, shell, xml, yaml, ...grammars };
 
 for (const [name, language] of Object.entries(LANGUAGES)) hljs.registerLanguage(name, language);
 

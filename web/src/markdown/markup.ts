@@ -1,6 +1,6 @@
 /** Markdown to HTML. What comes out is not to be trusted: it has to be sanitised. */
 
-import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type Tokens } from "marked";
+import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToken, type Tokens } from "marked";
 
 /** Where names in brackets lead to. The first who defines one is right. */
 export type Definitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
@@ -74,13 +74,36 @@ class TextRenderer extends Renderer {
 
 const OPTIONS: MarkedOptions = { gfm: true, breaks: true, tokenizer: new TextTokenizer(), renderer: new TextRenderer() };
 
+/** The HTML of a block: of one that grows by the item, each of them by itself, and what is around them. */
+export interface Markup {
+  readonly start: string;
+  readonly items: readonly string[];
+  readonly end: string;
+}
+
 /** The HTML of each block of some Markdown that stands for itself, but for what is defined elsewhere. */
-export function blockMarkups(source: string, definitions: Definitions): readonly string[] {
+export function blockMarkups(source: string, definitions: Definitions): readonly Markup[] {
   const lexer = new Lexer(OPTIONS);
   const { links } = lexer.tokens;
   for (const [name, { href, title }] of definitions) links[name] = { href, title };
-  const blocks = lexer.lex(source).map((token) => Parser.parse([token], OPTIONS));
-  return blocks.filter((html) => html.trim() !== "");
+  const tokens = lexer.lex(source) as MarkedToken[];
+  return tokens.map(markupOf).filter(({ start, items }) => start !== "" || items.some((html) => html.trim() !== ""));
+}
+
+function markupOf(token: MarkedToken): Markup {
+  const parser = new Parser(OPTIONS);
+  const { renderer } = parser;
+  if (token.type === "list") {
+    const kind = token.ordered ? "ol" : "ul";
+    const start = token.ordered && token.start !== 1 ? ` start="${token.start}"` : "";
+    return { start: `<${kind}${start}>`, items: token.items.map((item) => renderer.listitem(item).trim()), end: `</${kind}>` };
+  }
+  if (token.type === "table") {
+    const row = (cells: Tokens.TableCell[]): string => renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim();
+    const head = `<table><thead>${row(token.header)}</thead><tbody>`;
+    return { start: head, items: token.rows.map(row), end: "</tbody></table>" };
+  }
+  return { start: "", items: [parser.parse([token])], end: "" };
 }
 
 /** What is defined in some Markdown, by name. */

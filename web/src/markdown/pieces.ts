@@ -1,19 +1,12 @@
 /** What is shown of one part of a text. */
 
+import { Block } from "./block";
 import { CodeBlock } from "./code-block";
-import { decorated } from "./decorating";
-import { button, element } from "./element";
-import { harmlessProse } from "./harmless";
+import { element } from "./element";
 import { blockMarkups, type Definitions } from "./markup";
 import { comingPicture, picture } from "./pictures";
-import { sanitised } from "./sanitising";
+import { PlainBlock } from "./plain-block";
 import type { Segment } from "./segments";
-
-/** Of a longer text without a structure only so much is shown unless somebody wants all of it. */
-const LONGEST_PLAIN = 20_000;
-const SHOWN_OF_PLAIN = 5_000;
-/** So much is laid out as one: to break a word of a million letters into lines takes the square of it. */
-const PLAIN_PART = 5_000;
 
 export interface Piece {
   readonly nodes: readonly ChildNode[];
@@ -29,14 +22,11 @@ export function pieceOf(segment: Segment, definitions: Definitions): Piece {
       return new ProsePiece(segment.source, definitions);
     case "code":
       return new CodePiece(segment);
-    default:
-      return new FixedPiece(segment);
+    case "picture":
+      return new PicturePiece(segment);
+    case "plain":
+      return new PlainPiece(segment.source);
   }
-}
-
-interface Block {
-  readonly html: string;
-  readonly nodes: readonly ChildNode[];
 }
 
 class ProsePiece implements Piece {
@@ -45,7 +35,7 @@ class ProsePiece implements Piece {
 
   constructor(source: string, definitions: Definitions) {
     this.#source = source;
-    this.#blocks = blockMarkups(source, definitions).map(blockOf);
+    this.#blocks = blockMarkups(source, definitions).map((markup) => new Block(markup));
   }
 
   get nodes(): readonly ChildNode[] {
@@ -59,22 +49,18 @@ class ProsePiece implements Piece {
   become(segment: Segment, definitions: Definitions): boolean {
     if (segment.kind !== "prose") return false;
     if (segment.source === this.#source && !this.mayRefer) return true;
-    const htmls = blockMarkups(segment.source, definitions);
-    const differing = htmls.findIndex((html, index) => html !== this.#blocks[index]?.html);
-    const kept = this.#blocks.slice(0, differing < 0 ? htmls.length : differing);
+    const markups = blockMarkups(segment.source, definitions);
+    const differing = markups.findIndex((markup, index) => !this.#blocks[index]?.become(markup));
+    const kept = this.#blocks.slice(0, differing < 0 ? markups.length : differing);
     const last = kept.flatMap(({ nodes }) => nodes).at(-1);
     if (last === undefined) return false;
     for (const { nodes } of this.#blocks.slice(kept.length)) for (const node of nodes) node.remove();
-    const added = htmls.slice(kept.length).map(blockOf);
+    const added = markups.slice(kept.length).map((markup) => new Block(markup));
     last.after(...added.flatMap(({ nodes }) => nodes));
     this.#blocks = [...kept, ...added];
     this.#source = segment.source;
     return true;
   }
-}
-
-function blockOf(html: string): Block {
-  return { html, nodes: decorated(sanitised(html)) };
 }
 
 class CodePiece implements Piece {
@@ -96,39 +82,44 @@ class CodePiece implements Piece {
   }
 }
 
-/** What is made anew when it changes. */
-class FixedPiece implements Piece {
-  readonly #segment: Segment;
-  readonly nodes: readonly ChildNode[];
+class PlainPiece implements Piece {
+  readonly #block: PlainBlock;
+  #source: string;
   readonly mayRefer = false;
 
-  constructor(segment: Segment) {
-    this.#segment = segment;
-    this.nodes = [segment.kind === "picture" ? pictured(segment) : plain(segment.source)];
+  constructor(source: string) {
+    this.#source = source;
+    this.#block = new PlainBlock(withoutEnd(source));
+  }
+
+  get nodes(): readonly ChildNode[] {
+    return [this.#block.element];
   }
 
   become({ kind, source }: Segment): boolean {
-    return kind === this.#segment.kind && source === this.#segment.source;
+    if (kind !== "plain" || !source.startsWith(this.#source)) return false;
+    if (source.length > this.#source.length) this.#block.show(withoutEnd(source));
+    this.#source = source;
+    return true;
   }
 }
 
-function pictured({ address, alt }: Segment & { kind: "picture" }): HTMLElement {
-  return element("p", { dir: "auto" }, address === null ? comingPicture(alt) : picture(address, alt));
-}
+class PicturePiece implements Piece {
+  readonly #segment: Segment & { kind: "picture" };
+  readonly nodes: readonly ChildNode[];
+  readonly mayRefer = false;
 
-function plain(source: string): HTMLElement {
-  const text = harmlessProse(source.replace(/\n+$/, ""));
-  if (text.length <= LONGEST_PLAIN) return element("div", { class: "plain", dir: "auto" }, ...partsOf(text));
-  const place = element("div", { class: "plain", dir: "auto" }, ...partsOf(`${text.slice(0, SHOWN_OF_PLAIN)}…`));
-  const all = `Show all ${text.length.toLocaleString("en")} characters`;
-  place.append(button("show-all", all, () => place.replaceChildren(...partsOf(text))));
-  return place;
-}
-
-function partsOf(text: string): Node[] {
-  const parts: Node[] = [];
-  for (let at = 0; at < text.length; at += PLAIN_PART) {
-    parts.push(element("span", {}, text.slice(at, at + PLAIN_PART)));
+  constructor(segment: Segment & { kind: "picture" }) {
+    const { address, alt } = segment;
+    this.#segment = segment;
+    this.nodes = [element("p", { dir: "auto" }, address === null ? comingPicture(alt) : picture(address, alt))];
   }
-  return parts;
+
+  become(segment: Segment): boolean {
+    return segment.kind === "picture" && segment.alt === this.#segment.alt && segment.address === this.#segment.address;
+  }
+}
+
+function withoutEnd(source: string): string {
+  return source.replace(/\n+$/, "");
 }

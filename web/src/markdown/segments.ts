@@ -90,6 +90,9 @@ export class Segments {
     if (line.length > LONGEST_LINE) return [...this.#prose(this.#scanned), { kind: "plain", source: line }];
     const opening = line.length < 100 ? FENCE.exec(line) : null;
     if (opening) return [...this.#prose(this.#scanned), this.#code(this.#opened(opening, this.#text.length), this.#text.length, true)];
+    if (line !== "" && this.#isNew(line, MARKER.test(line), this.#scanned)) {
+      return [...this.#prose(this.#scanned), { kind: isTwisted(line) || emphasesOf(line) > MOST_EMPHASES ? "plain" : "prose", source: line }];
+    }
     return this.#prose(this.#text.length, isTwisted(line) || this.#emphases + emphasesOf(line) > this.#mostEmphases);
   }
 

@@ -3,22 +3,28 @@
 import { defined, type Definitions } from "./markup";
 import { pieceOf, type Piece } from "./pieces";
 import { Segments, type Segment } from "./segments";
+import { withoutHalves } from "./unfinished";
 
 /** For so long a text is worked at before others get their turn, in milliseconds. */
 const PATIENCE = 40;
+/** A text that takes longer to be shown each time is shown less often, so that it takes a quarter of the time at most. */
+const QUICK = 6;
+const PAUSE = 3;
 
 export class ShownText {
   readonly #place: HTMLElement;
   #text = "";
   #segments = new Segments();
   #definitions: Definitions = new Map();
-  /** Pieces that are settled, and the number of them that are shown for parts which are not. */
+  /** What is shown: first for the parts that are settled, then for those that are not. */
   #pieces: Piece[] = [];
   #kept: Segment[] = [];
-  #unsettled = 0;
   /** Settled parts that are not shown yet. */
   #waiting: Segment[] = [];
   #frame: number | null = null;
+  #pause: ReturnType<typeof setTimeout> | undefined;
+  /** Not to be shown before. */
+  #next = 0;
   #isGrowing = true;
 
   constructor(place: HTMLElement) {
@@ -34,38 +40,51 @@ export class ShownText {
     this.#take(added);
     this.#isGrowing = isGrowing;
     if (isFirst || !isGrowing) this.draw();
-    else this.#frame ??= requestAnimationFrame(() => this.draw());
+    else this.#soon();
   }
 
   /** Show what has come, and all of it if there is time without end. */
   draw(patience = PATIENCE): void {
-    if (this.#frame !== null) cancelAnimationFrame(this.#frame);
-    this.#frame = null;
-    const until = performance.now() + patience;
+    this.close();
+    const start = performance.now();
     while (this.#waiting.length > 0) {
-      if (performance.now() > until) {
-        this.#frame = requestAnimationFrame(() => this.draw());
-        return;
-      }
+      if (performance.now() > start + patience) return this.#soon();
       const segment = this.#waiting.shift() as Segment;
       this.#put(this.#kept.length, segment);
       this.#kept.push(segment);
-      this.#unsettled = Math.max(0, this.#unsettled - 1);
     }
     this.#drawRest();
+    const end = performance.now();
+    this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
   }
 
+  /** Show nothing more. */
   close(): void {
     if (this.#frame !== null) cancelAnimationFrame(this.#frame);
     this.#frame = null;
+    clearTimeout(this.#pause);
+    this.#pause = undefined;
+  }
+
+  #soon(): void {
+    if (this.#frame !== null || this.#pause !== undefined) return;
+    const pause = this.#next - performance.now();
+    if (pause <= 0) {
+      this.#frame = requestAnimationFrame(() => this.draw());
+      return;
+    }
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.#next = 0;
+      this.#soon();
+    }, pause);
   }
 
   #drawRest(): void {
-    const rest = this.#segments.rest;
+    const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
     if (!this.#isGrowing) for (const { source } of rest) this.#define(source);
     rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
     for (const piece of this.#pieces.splice(this.#kept.length + rest.length)) for (const node of piece.nodes) node.remove();
-    this.#unsettled = rest.length;
   }
 
   #take(added: string): void {
@@ -105,8 +124,11 @@ export class ShownText {
     this.#definitions = new Map();
     this.#pieces = [];
     this.#kept = [];
-    this.#unsettled = 0;
     this.#waiting = [];
     this.#place.replaceChildren();
   }
+}
+
+function unfinished(segment: Segment): Segment {
+  return segment.kind === "prose" ? { ...segment, source: withoutHalves(segment.source) } : segment;
 }

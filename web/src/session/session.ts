@@ -23,6 +23,9 @@ export interface Ways {
   signOut(): void;
 }
 
+/** Milliseconds before the models are asked for again. */
+const PAUSE = 5_000;
+
 const NO_WAYS: Ways = { apiKey: () => "", signOut: () => {} };
 
 export class Session {
@@ -134,11 +137,16 @@ export class Session {
   }
 
   async #askModels(): Promise<void> {
-    try {
-      this.models.value = await this.client.models();
-      this.#areModelsKnown.value = true;
-    } catch (problem) {
-      this.notices.problem(problem, { action: { label: "Try again", run: () => void this.#askModels() } });
+    while (!this.realm.isClosed && !this.#areModelsKnown.peek()) {
+      try {
+        this.models.value = await this.client.models();
+        this.#areModelsKnown.value = true;
+      } catch (problem) {
+        // What is sent waits for them: who lost the server asks until it is back.
+        const isLost = problem instanceof TurnledgerError && problem.isRetryable;
+        if (!isLost) return void this.notices.problem(problem);
+        await new Promise((resolve) => setTimeout(resolve, PAUSE));
+      }
     }
   }
 }

@@ -62,6 +62,7 @@ export function failureOf(asked: Asked, problem: unknown): Failed {
 export class Failures {
   readonly #realm: Realm;
   readonly #last = signal<Failed | null>(null);
+  #known: ReadonlySet<string | null> = new Set();
 
   constructor(realm: Realm) {
     this.#realm = realm;
@@ -71,8 +72,10 @@ export class Failures {
     return this.#last;
   }
 
-  put(failure: Failed): void {
+  /** `known`: the turns that were there or on their way by then. Any other that is the last one came after it. */
+  put(failure: Failed, known: readonly (string | null)[]): void {
     this.#last.value = failure;
+    this.#known = new Set(known);
   }
 
   /** Something came after it. */
@@ -87,13 +90,16 @@ export class Failures {
     this.clear();
   }
 
-  /** Tell of the last attempt that failed, if nothing came after it: what was read of a chat says so. */
+  /** Tell of the last attempt that failed, if nothing came after it, and of none if something did: what was read of a
+   * chat says so. */
   find(turns: readonly Turn[], attempts: readonly Attempt[]): void {
+    const head = turns.at(-1)?.id ?? null;
+    if (this.#last.peek() && !this.#known.has(head)) this.clear();
     if (this.#last.peek()) return;
     const last = lastFailed(turns, attempts);
     if (!last?.failure || this.#dismissed().includes(last.id)) return;
     const asked = { name: last.id, input: last.input, replaces: null, isHere: false, attempt: last.id };
-    this.put(failed(asked, last.failure.code, last.failure.message));
+    this.put(failed(asked, last.failure.code, last.failure.message), [head]);
   }
 
   #dismissed(): string[] {

@@ -272,7 +272,7 @@ export class Thread implements ShownThread {
   /** Write it down, so that it is not lost with this tab, and ask for it. */
   #write(said: Written["said"], options: SendOptions): Promise<void> {
     const { idempotencyKey: name = freshName(), ...rest } = options;
-    const model = rest.model ?? this.#session.model.peek() ?? undefined;
+    const model = rest.model ?? this.#session.composing.modelOf(this) ?? undefined;
     const given = Object.entries({ ...rest, model }).filter(([, value]) => value !== undefined);
     const { name: chatName, facts } = this.#made;
     const chat = { id: this.id.peek(), name: chatName, facts };
@@ -302,7 +302,7 @@ export class Thread implements ShownThread {
     if (outcome.kind === "failed") {
       const asked = { name, replaces, isHere, input: running.input.peek(), attempt };
       batch(() => {
-        this.#failures.put(failureOf(asked, outcome.problem));
+        this.#failures.put(failureOf(asked, outcome.problem), this.#turnsByNow());
         this.#way.leave(running);
       });
       if (attempt !== null) void this.load(); // what its tools did may be in the history
@@ -453,7 +453,13 @@ export class Thread implements ShownThread {
   #tooOld(name: string, input: readonly Item[]): void {
     this.#session.outbox.forget(name);
     this.#session.threads.unsent.erase(name);
-    this.#failures.put(failed({ name, input, replaces: null, isHere: false, attempt: null }, "outcome_unknown", ""));
+    const asked = { name, input, replaces: null, isHere: false, attempt: null };
+    this.#failures.put(failed(asked, "outcome_unknown", ""), this.#turnsByNow());
+  }
+
+  /** The last turn, and those on their way. */
+  #turnsByNow(): readonly (string | null)[] {
+    return [this.turns.peek().at(-1)?.id ?? null, ...this.#way.all.peek().map(({ turnId }) => turnId.peek())];
   }
 
   #told(problem: unknown): void {

@@ -150,7 +150,7 @@ export class UnkeptThread implements ShownThread {
     const before = this.#before(running);
     const input = messagesOf(running.input.peek());
     const chat = this.#chat();
-    const { model = this.#session.model.peek() ?? undefined, instructions, settings } = options;
+    const { model = this.#session.composing.modelOf(this) ?? undefined, instructions, settings } = options;
     const asked = { model, instructions, settings, onStop: "keep", signal: ending } as const;
     const startedAt = Date.now();
     try {

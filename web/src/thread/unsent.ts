@@ -2,14 +2,15 @@
 
 import type { Input, NewChat, Unsent } from "turnledger";
 import type { Outbox } from "turnledger/outbox";
+import { withLock } from "../session/locks";
 import type { Realm } from "../session/realm";
 import type { SendOptions } from "./shown-thread";
 
 /** Milliseconds after which no server may know a message again: sent again, it could happen twice. */
 const SAFE = 23 * 3_600_000;
+/** Milliseconds before it is looked who sends what another tab has written down. */
+const LATER = 1_000;
 const WRITTEN = "message ";
-/** Milliseconds after which a message that another tab wrote is taken for one that nobody sends, if nobody does. */
-const SOON = 1_500;
 
 /** A message that was not asked for yet: its chat is not made, or another one goes before it. */
 export interface Written {
@@ -55,8 +56,8 @@ export class UnsentMessages {
   /** Do it while no other tab sends the message of this name. */
   async holding(name: string, work: () => Promise<void>): Promise<void> {
     this.#seen.add(name);
-    if (this.#held.has(name) || !("locks" in navigator)) return work();
-    await navigator.locks.request(this.#lock(name), work);
+    if (this.#held.has(name)) return work();
+    await withLock(this.#lock(name), {}, work);
   }
 
   /** Write a message down before anything of it is asked for. */
@@ -73,11 +74,20 @@ export class UnsentMessages {
 
   /** Find what nobody sends, now and whenever a tab has gone. */
   watch(found: Found): void {
-    const look = (): void => this.#look(found);
-    look();
-    // Whoever writes one down has its lock a moment later: who hears of it first shall not be quicker.
-    const lookSoon = (): void => void setTimeout(() => this.#ending.aborted || look(), SOON);
-    addEventListener("storage", lookSoon, { signal: this.#ending });
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    // Whoever writes one down is about to hold it, and shall not find that another tab was faster.
+    const look = (): void => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        this.#look(found);
+      }, LATER);
+    };
+    this.#look(found);
+    addEventListener("storage", look);
+    this.#ending.addEventListener("abort", () => {
+      removeEventListener("storage", look);
+      clearTimeout(timer);
+    });
   }
 
   #look(found: Found): void {
@@ -130,13 +140,12 @@ export class UnsentMessages {
     first: (lock: Lock | null) => Promise<void> | void,
     second: () => Promise<void>,
   ): Promise<void> {
-    if (!("locks" in navigator)) return first({ name, mode: "exclusive" });
     let isFree = false;
-    await navigator.locks.request(this.#lock(name), { ifAvailable: true }, (lock) => {
+    await withLock(this.#lock(name), { ifAvailable: true }, (lock) => {
       isFree = lock !== null;
       return first(lock);
     });
-    if (!isFree) await navigator.locks.request(this.#lock(name), { signal: this.#ending }, second);
+    if (!isFree) await withLock(this.#lock(name), { signal: this.#ending }, second);
   }
 
   #lock(name: string): string {

@@ -4,6 +4,9 @@ import { computed, signal, type ReadonlySignal, type Signal } from "@preact/sign
 import type { Realm } from "../session/realm";
 import { isNarrow } from "./window";
 
+/** Where the focus goes: to the first of the list, to its search, or to the button that opens it. */
+export type FocusPlace = "chats" | "search" | "button";
+
 export class Drawer {
   readonly #realm: Realm;
   readonly #isOpen = signal(false);
@@ -13,7 +16,7 @@ export class Drawer {
   /** Whether it is over the chat, which waits behind it. */
   readonly isOver: ReadonlySignal<boolean>;
   readonly isShown: ReadonlySignal<boolean>;
-  #next: "chats" | "button" | null = null;
+  #next: FocusPlace | null = null;
 
   constructor(realm: Realm, isEmbedded: boolean) {
     this.#realm = realm;
@@ -24,8 +27,8 @@ export class Drawer {
   }
 
   /** Show it, and go there. */
-  open(): void {
-    this.#next = "chats";
+  open(to: FocusPlace = "chats"): void {
+    this.#next = to;
     if (this.isNarrow.value) this.#isOpen.value = true;
     else this.#beside(true);
   }
@@ -38,7 +41,7 @@ export class Drawer {
   }
 
   /** Whether the focus goes here now that it is drawn; once each time. */
-  takesFocus(where: "chats" | "button"): boolean {
+  takesFocus(where: FocusPlace): boolean {
     if (this.#next !== where) return false;
     this.#next = null;
     return true;

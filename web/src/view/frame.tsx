@@ -1,6 +1,7 @@
 /** The frame around the chats and the chat: what is beside what, and what is over what where there is no room. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { isShortcut, isWriting } from "../composing/shortcuts";
 import { Experiments } from "../first-run/experiments";
 import type { Session } from "../session/session";
 import { asked } from "./asked";
@@ -27,6 +28,7 @@ export function FrameView({ session, theme }: { session: Session; theme: Theme }
   const isOver = hasSide && drawer.isOver.value;
   useBeginning(session);
   useDocumentTitle(session);
+  useSearchKey(hasSide ? drawer : null);
   // Whoever has chosen a chat wants to see it.
   useEffect(() => session.place.where.subscribe(() => drawer.leave()), [session]);
   return (
@@ -54,7 +56,10 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
   const isOver = drawer.isOver.value;
   const isShown = drawer.isShown.value;
   useEffect(() => {
-    if (isShown && drawer.takesFocus("chats")) side.current?.querySelector<HTMLElement>("button, a, input")?.focus();
+    if (!isShown) return;
+    const first = (which: string): void => side.current?.querySelector<HTMLElement>(which)?.focus();
+    if (drawer.takesFocus("search")) first("[type=search]");
+    else if (drawer.takesFocus("chats")) first("button, a, input");
   }, [isShown]);
   return (
     <div
@@ -101,6 +106,22 @@ function ChatView({ session }: { session: Session }) {
       )}
     </>
   );
+}
+
+/** Whoever searches sees the chats, also those who had put them away. */
+function useSearchKey(drawer: Drawer | null): void {
+  useEffect(() => {
+    if (!drawer) return undefined;
+    const find = (event: KeyboardEvent): void => {
+      if (drawer.isShown.peek() || event.defaultPrevented) return;
+      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
+      if (isLetter || !isShortcut("search", event)) return;
+      event.preventDefault();
+      drawer.open("search");
+    };
+    addEventListener("keydown", find);
+    return () => removeEventListener("keydown", find);
+  }, [drawer]);
 }
 
 /** Open the most recent chat once, at the start, and only where the address names none. */

@@ -39,14 +39,16 @@ export function Menu({ label, entries, children, class: style = "quiet-button ic
   const button = useRef<HTMLButtonElement>(null);
   const isOpen = useSignal<"first" | "last" | null>(null);
   const name = useId();
-  const open = (which: "first" | "last" | null): void => {
+  const open = (which: "first" | "last" | null, run?: () => void): void => {
     if (isOpen.value === which) return;
     isOpen.value = which;
+    // Whoever is told that it has closed knows by then what was chosen.
+    run?.();
     onToggle?.(which !== null);
   };
-  const close = (): void => {
+  const close = (run?: () => void): void => {
     button.current?.focus();
-    open(null);
+    open(null, run);
   };
   return (
     <>
@@ -89,8 +91,8 @@ interface ListProps {
   readonly entries: readonly MenuEntry[];
   readonly button: HTMLElement;
   readonly begin: "first" | "last";
-  /** Close it, and go back to the button. */
-  readonly close: () => void;
+  /** Close it, go back to the button, and do what was chosen. */
+  readonly close: (run?: () => void) => void;
   /** Close it: somebody went elsewhere. */
   readonly leave: () => void;
 }
@@ -142,7 +144,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
   );
 }
 
-function Item({ item, close }: { item: MenuItem; close: () => void }) {
+function Item({ item, close }: { item: MenuItem; close: (run: () => void) => void }) {
   const isChoice = item.isChecked !== undefined;
   return (
     <button
@@ -155,8 +157,8 @@ function Item({ item, close }: { item: MenuItem; close: () => void }) {
       onClick={() => {
         if (item.isDisabled) return;
         // The button has the focus again before anything happens that may want it.
-        if (!item.staysOpen) close();
-        item.run();
+        if (item.staysOpen) item.run();
+        else close(() => item.run());
       }}
       onPointerEnter={(event) => event.currentTarget.focus({ preventScroll: true })}
     >

@@ -52,20 +52,15 @@ function SignInView({ arriving, arrival }: { arriving: Arriving; arrival: Out })
   const names = { field: useId(), hint: useId(), problem: useId() };
   const isBusy = arrival.kind === "signing in";
   const { why = null, hasEnded = false, problem = null } = arrival.kind === "out" ? arrival : {};
+  const signIn = (): void => void arriving.signIn(field.current?.value ?? "");
   useEffect(() => {
     // Whoever shows the page in a frame decides where the focus is.
     if (!isBusy && window.top === window) field.current?.focus();
   }, [isBusy]);
   return (
     <main class="arrival">
-      <form
-        class="arrival-card"
-        aria-busy={isBusy}
-        onSubmit={(event) => {
-          event.preventDefault();
-          void arriving.signIn(field.current?.value ?? "");
-        }}
-      >
+      {/* No form is sent: a frame may be denied them. */}
+      <form class="arrival-card" aria-busy={isBusy} onSubmit={(event) => event.preventDefault()}>
         <h1>{hasEnded ? "Your access has ended" : "Sign in"}</h1>
         {why !== null && <p role="alert">{why}</p>}
         <label for={names.field}>Token</label>
@@ -79,6 +74,11 @@ function SignInView({ arriving, arrival }: { arriving: Arriving; arrival: Out })
           spellcheck={false}
           placeholder="tlt_…"
           disabled={isBusy}
+          onKeyDown={(event) => {
+            if (event.key !== "Enter" || event.isComposing) return;
+            event.preventDefault();
+            signIn();
+          }}
           aria-invalid={problem !== null}
           aria-describedby={problem === null ? names.hint : names.problem}
         />
@@ -91,7 +91,7 @@ function SignInView({ arriving, arrival }: { arriving: Arriving; arrival: Out })
           Whoever runs this server gives you one: <code>turnledger tokens create</code>. It stays in this browser.
         </p>
         <div class="arrival-steps">
-          <button type="submit" class="button primary" disabled={isBusy}>
+          <button type="button" class="button primary" disabled={isBusy} onClick={signIn}>
             {isBusy ? "One moment" : "Sign in"}
           </button>
           {hasEnded && (

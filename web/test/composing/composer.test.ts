@@ -200,6 +200,16 @@ describe("drafts of a composer", () => {
     expect(session.composing.drafts.read("new")).toBe("");
   });
 
+  it("of another new chat stay when one is made", () => {
+    const { session, thread, composer } = writer(null);
+    send(composer, "first");
+    const next = writer(null, session);
+    next.composer.write("in the next one");
+    thread.id.value = "conv_9";
+    expect(session.composing.drafts.read("new")).toBe("in the next one");
+    expect(session.composing.drafts.read("conv_9")).toBe("");
+  });
+
   it("are not kept of a chat that is not", () => {
     const session = new MadeUpSession();
     const thread = new MadeUpThread();

@@ -48,6 +48,15 @@ describe("the model of a chat", () => {
     expect(choice.gone.value).toBeNull();
   });
 
+  it("says no more of it once that was accepted", () => {
+    const { session, choice } = choosing("former");
+    choice.accept();
+    expect([choice.gone.value, session.chosen]).toEqual([null, ["one"]]);
+    const { session: other, choice: usual } = choosing("two");
+    usual.accept();
+    expect(other.chosen).toEqual([]);
+  });
+
   it("says nothing of one that is there, nor while nobody knows", () => {
     expect(choosing("two").choice.gone.value).toBeNull();
     const { session, choice } = choosing("former");

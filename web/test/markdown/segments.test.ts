@@ -3,6 +3,12 @@ import { blockMarkups, defined, type Definitions } from "../../src/markdown/mark
 import { Segments, type Segment } from "../../src/markdown/segments";
 import { TEXTS } from "./texts";
 
+function htmlOf(source: string, definitions: Definitions = new Map()): string {
+  return blockMarkups(source, definitions)
+    .map(({ start, items, end }) => start + items.join("") + end)
+    .join("");
+}
+
 function segmentsOf(text: string): readonly Segment[] {
   const segments = new Segments();
   return [...segments.take(text), ...segments.rest];
@@ -15,7 +21,7 @@ function inParts(text: string): string {
     if (kind !== "prose") continue;
     for (const [name, value] of defined(source)) if (!definitions.has(name)) definitions.set(name, value);
   }
-  return segments.flatMap(({ source }) => blockMarkups(source, definitions)).join("");
+  return segments.map(({ source }) => htmlOf(source, definitions)).join("");
 }
 
 /** Texts that are cut where Markdown goes on, and why. */
@@ -24,7 +30,7 @@ const ALIKE = Object.entries(TEXTS).filter(([name]) => !OTHERWISE.has(name));
 
 describe("segments", () => {
   it.each(ALIKE)("mean together what the whole text means: %s", (_, text) => {
-    expect(inParts(text)).toBe(blockMarkups(text, new Map()).join(""));
+    expect(inParts(text)).toBe(htmlOf(text));
   });
 
   it("are settled when nothing can change them any more, and not before", () => {
@@ -32,7 +38,7 @@ describe("segments", () => {
     expect(segments.take("- a\n\n1")).toEqual([]);
     expect(segments.take("2\n\n")).toEqual([{ kind: "prose", source: "- a\n\n" }]);
     expect(segments.take("b")).toEqual([]);
-    expect(segments.rest).toEqual([{ kind: "prose", source: "12\n\nb" }]);
+    expect(segments.rest).toEqual([{ kind: "prose", source: "12\n\n" }, { kind: "prose", source: "b" }]);
     expect(segments.take("\n```js\n1")).toMatchObject([{ source: "12\n\n" }, { source: "b\n" }]);
     expect(segments.rest).toMatchObject([{ kind: "code", text: "1", language: "js", isOpen: true }]);
     expect(segments.take("\n```\n")).toMatchObject([{ kind: "code", text: "1", isOpen: false }]);

@@ -36,7 +36,7 @@ function cuts(text: string): number[] {
   return Array.from({ length: Math.ceil(text.length / step) }, (_, index) => index * step);
 }
 
-describe("a text that comes bit by bit", () => {
+describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
   it.each(ALL)("ends as if it had come at once, wherever it is cut: %s", (_, text) => {
     const whole = shown(text);
     for (const at of cuts(text)) expect(shown(text.slice(0, at), text), `cut at ${at}`).toBe(whole);

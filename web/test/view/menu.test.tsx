@@ -85,6 +85,15 @@ describe("a menu", () => {
     expect(chosen.mock.calls).toEqual([["once"], ["twice"]]);
   });
 
+  it("tells that it has closed when what was chosen is done", () => {
+    const told: string[] = [];
+    const entries = [{ label: "Delete", run: () => told.push("chosen") }];
+    act(() => render(<Menu label="More" entries={entries} onToggle={(isOpen) => told.push(String(isOpen))}>…</Menu>, home));
+    click(home.querySelector("button")!);
+    click(document.activeElement!);
+    expect(told).toEqual(["true", "chosen", "false"]);
+  });
+
   it("does nothing of what is disabled", () => {
     click(shown({ label: "Pin", isDisabled: true, run: () => chosen("Pin") }));
     click(document.activeElement!);

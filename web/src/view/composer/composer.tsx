@@ -16,7 +16,8 @@ import { Writing } from "./writing";
 
 export function ComposerView({ session, thread }: { session: Session; thread: ShownThread }) {
   // One for each chat: what is undone in one shall not appear in another.
-  return <ComposerForm key={session.composing.of(thread).number} session={session} composer={session.composing.of(thread)} />;
+  const composer = session.composing.of(thread);
+  return <ComposerForm key={composer.number} session={session} composer={composer} />;
 }
 
 function ComposerForm({ session, composer }: { session: Session; composer: Composer }) {
@@ -27,14 +28,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   const isBusy = composer.isBusy.value;
   const canSend = composer.text.value.trim() !== "" && composer.hindrance.value === null;
   return (
-    <form
-      class="composer"
-      aria-label="Your message"
-      onSubmit={(event) => {
-        event.preventDefault();
-        composer.send();
-      }}
-    >
+    <form class="composer" aria-label="Your message" onSubmit={(event) => event.preventDefault()}>
       {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
       <OfferedView composer={composer} taken={goThere} />
       {/* Above the box: what comes and goes there moves no button away from under a finger. */}
@@ -50,7 +44,9 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
           <span class="composer-gap" />
           {isBusy && <StopView composer={composer} stopped={goThere} />}
           <button
-            type="submit"
+            // No form is sent: a frame may be denied them.
+            type="button"
+            onClick={() => composer.send()}
             class="button primary icon-only composer-send"
             aria-label="Send"
             title="Send"
@@ -72,7 +68,8 @@ function SaidOf({ composer }: { composer: Composer }) {
   const hindrance = composer.hindrance.value;
   if (hindrance !== null) return <span class="bad-text">{hindrance}</span>;
   const waiting = composer.waiting.value.length;
-  if (waiting > 0) return <>{waiting === 1 ? "Your message waits" : `${waiting} messages wait`} for the models to be known.</>;
+  if (waiting === 1) return <>Your message waits for the models to be known.</>;
+  if (waiting > 1) return <>{waiting} messages wait for the models to be known.</>;
   const gone = composer.model.gone.value;
   if (gone !== null) return <>{`${gone} is not there any more. ${composer.model.name.value} answers now.`}</>;
   return composer.isTooLong.value ? <>Too long to be kept as a draft. It can be sent.</> : null;

@@ -64,7 +64,9 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
   const found = names.filter((each) => each.toLowerCase().includes(sought.value.trim().toLowerCase()));
   const at = useSignal(Math.max(0, names.indexOf(choice.name.value ?? "")));
   const here = useRef<HTMLElement>(null);
+  const areMany = names.length > MANY;
   useLeaving(box, isOpen);
+  // Before the next key comes.
   useLayoutEffect(() => here.current?.focus(), []);
   useEffect(() => document.getElementById(`${id}-${at.value}`)?.scrollIntoView({ block: "nearest" }), [at.value]);
   const take = (name: string | undefined): void => {
@@ -75,13 +77,9 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
   };
   const press = (event: TargetedKeyboardEvent<HTMLElement>): void => {
     const { key } = event;
-    const last = found.length - 1;
-    if (key === "ArrowDown") at.value = Math.min(at.value + 1, last);
-    else if (key === "ArrowUp") at.value = Math.max(at.value - 1, 0);
-    else if (key === "Home" && names.length <= MANY) at.value = 0;
-    else if (key === "End" && names.length <= MANY) at.value = last;
-    else if (key === "Enter") take(found[at.value]);
-    else if (key === " " && names.length <= MANY) take(found[at.value]);
+    const next = areMany && /^(Home|End)$/.test(key) ? undefined : walked(key, at.value, found.length);
+    if (next !== undefined) at.value = next;
+    else if (key === "Enter" || (key === " " && !areMany)) take(found[at.value]);
     else if (key === "Escape" || key === "Tab") {
       isOpen.value = false;
       box.current?.querySelector("button")?.focus();
@@ -91,51 +89,89 @@ function Choices({ id, choice, chosen, isOpen, box }: ChoicesProps) {
     event.stopPropagation();
   };
   const active = found.length > 0 ? `${id}-${at.value}` : undefined;
+  const seek = (text: string): void => {
+    sought.value = text;
+    at.value = 0;
+  };
   return (
     <div class="model-choices" onKeyDown={press}>
-      {names.length > MANY && (
-        <input
-          ref={here as RefObject<HTMLInputElement>}
-          class="field"
-          role="combobox"
-          aria-label="Find a model"
-          placeholder="Find a model"
-          aria-expanded="true"
-          aria-controls={id}
+      {areMany && <Finding field={here as RefObject<HTMLInputElement>} list={id} active={active} seek={seek} />}
+      {found.length > 0 ? (
+        <ul
+          ref={areMany ? undefined : (here as RefObject<HTMLUListElement>)}
+          id={id}
+          role="listbox"
+          aria-label="Model"
+          tabIndex={0}
           aria-activedescendant={active}
-          autocomplete="off"
-          onInput={(event) => {
-            sought.value = event.currentTarget.value;
-            at.value = 0;
-          }}
-        />
+        >
+          {found.map((name, place) => (
+            <Choice key={name} id={`${id}-${place}`} name={name} place={place} at={at} choice={choice} take={take} />
+          ))}
+        </ul>
+      ) : (
+        <p class="quiet-text">None is called so.</p>
       )}
-      <ul
-        ref={names.length > MANY ? undefined : (here as RefObject<HTMLUListElement>)}
-        id={id}
-        role="listbox"
-        aria-label="Model"
-        tabIndex={0}
-        aria-activedescendant={active}
-      >
-        {found.map((name, place) => (
-          <li
-            key={name}
-            id={`${id}-${place}`}
-            role="option"
-            class={place === at.value ? "active" : undefined}
-            aria-selected={name === choice.name.value}
-            onPointerMove={() => (at.value = place)}
-            onClick={() => take(name)}
-          >
-            <span class="menu-icon">{name === choice.name.value && <CheckIcon size={16} />}</span>
-            <span dir="auto">{name}</span>
-          </li>
-        ))}
-      </ul>
-      {found.length === 0 && <p class="quiet-text">None is called so.</p>}
     </div>
   );
+}
+
+interface FindingProps {
+  readonly field: RefObject<HTMLInputElement>;
+  readonly list: string;
+  readonly active: string | undefined;
+  readonly seek: (text: string) => void;
+}
+
+function Finding({ field, list, active, seek }: FindingProps) {
+  return (
+    <input
+      ref={field}
+      class="field"
+      role="combobox"
+      aria-label="Find a model"
+      placeholder="Find a model"
+      aria-expanded="true"
+      aria-controls={active === undefined ? undefined : list}
+      aria-activedescendant={active}
+      autocomplete="off"
+      onInput={(event) => seek(event.currentTarget.value)}
+    />
+  );
+}
+
+interface ChoiceProps {
+  readonly id: string;
+  readonly name: string;
+  readonly place: number;
+  readonly at: Signal<number>;
+  readonly choice: ModelChoice;
+  readonly take: (name: string) => void;
+}
+
+function Choice({ id, name, place, at, choice, take }: ChoiceProps) {
+  const isChosen = name === choice.name.value;
+  return (
+    <li
+      id={id}
+      role="option"
+      class={place === at.value ? "active" : undefined}
+      aria-selected={isChosen}
+      onPointerMove={() => (at.value = place)}
+      onClick={() => take(name)}
+    >
+      <span class="menu-icon">{isChosen && <CheckIcon size={16} />}</span>
+      <span dir="auto">{name}</span>
+    </li>
+  );
+}
+
+/** Where a key leads in a list of so many; undefined: it leads nowhere. */
+function walked(key: string, at: number, count: number): number | undefined {
+  if (key === "ArrowDown") return Math.min(at + 1, Math.max(0, count - 1));
+  if (key === "ArrowUp") return Math.max(at - 1, 0);
+  if (key === "Home") return 0;
+  return key === "End" ? Math.max(0, count - 1) : undefined;
 }
 
 /** Close it for whoever goes elsewhere. */

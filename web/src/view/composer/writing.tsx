@@ -61,10 +61,11 @@ function didPress(event: TargetedKeyboardEvent<HTMLTextAreaElement>, composer: C
     composer.stop(event.shiftKey ? "discard" : "keep");
     return true;
   }
-  if (event.key === "ArrowUp" || event.key === "ArrowDown") {
-    const { shiftKey, ctrlKey, metaKey } = event;
-    return !shiftKey && !ctrlKey && !metaKey && composer.recall(event.key === "ArrowUp" ? 1 : -1);
-  }
+  if (event.shiftKey || event.ctrlKey || event.metaKey) return false;
+  // Between the lines of a text, arrows lead from line to line.
+  const { value, selectionStart, selectionEnd } = event.currentTarget;
+  if (event.key === "ArrowUp") return !value.slice(0, selectionStart).includes("\n") && composer.recall(1);
+  if (event.key === "ArrowDown") return !value.slice(selectionEnd).includes("\n") && composer.recall(-1);
   return false;
 }
 

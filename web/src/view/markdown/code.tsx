@@ -20,5 +20,5 @@ export function CodeView({ text, language = "" }: Given) {
       place.current?.replaceChildren(block.current.element);
     }
   }, [text, language]);
-  return <div class="markdown" ref={place} />;
+  return <div class="markdown code-view" ref={place} />;
 }

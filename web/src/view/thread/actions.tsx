@@ -22,9 +22,16 @@ interface Given {
   readonly parts: readonly Part[];
 }
 
-export function MessageActions({ session, thread, parts, edit }: Omit<Given, "turn"> & { readonly edit: () => void }) {
+interface OfMessage extends Omit<Given, "turn"> {
+  /** Null while it runs: then there is room for them, so that nothing moves when they are there. */
+  readonly turn: Turn | null;
+  readonly edit: () => void;
+}
+
+export function MessageActions({ session, thread, turn, parts, edit }: OfMessage) {
   const text = markdownOf(parts);
   if (!text) return null;
+  if (!turn) return <div class="turn-actions of-message" />;
   return (
     <div class="turn-actions of-message">
       <CopyButton session={session} label="Copy message" text={text} />

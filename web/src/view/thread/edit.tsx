@@ -35,13 +35,7 @@ export function EditView({ thread, turn, close }: Given) {
     void thread.edit(turn, edited(turn, text.value));
   };
   return (
-    <form
-      class="edit"
-      onSubmit={(event) => {
-        event.preventDefault();
-        send();
-      }}
-    >
+    <form class="edit" onSubmit={(event) => event.preventDefault()}>
       <textarea
         ref={field}
         class="field"
@@ -66,7 +60,7 @@ export function EditView({ thread, turn, close }: Given) {
         <button type="button" class="quiet-button" onClick={close}>
           Cancel
         </button>
-        <button type="submit" class="button primary" aria-disabled={isSame}>
+        <button type="button" class="button primary" aria-disabled={isSame} onClick={send}>
           Send
         </button>
       </div>

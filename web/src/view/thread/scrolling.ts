@@ -9,17 +9,19 @@ const AHEAD = 900;
 
 /** A row, and how far below the upper edge it is. */
 interface Anchor {
-  readonly name: string;
+  readonly row: string;
   readonly offset: number;
 }
 
+/** Browsers hold what is read by themselves, but not all of them, and not at the very beginning: this does so for all. */
 export class Scrolling {
   readonly #isAtEnd = signal(true);
   readonly #hasNews = signal(false);
   readonly #wantsMore: () => void;
   #box: HTMLElement | null = null;
-  #observer: ResizeObserver | null = null;
   #top = 0;
+  /** What is at the upper edge, and what is around it, for when that is gone. */
+  #anchors: readonly Anchor[] = [];
 
   /** `wantsMore`: called when the beginning of what is there comes near. */
   constructor(wantsMore: () => void) {
@@ -40,43 +42,33 @@ export class Scrolling {
     this.#box = box;
     const scrolled = (): void => this.#scrolled();
     box.addEventListener("scroll", scrolled, { passive: true });
-    this.#observer = new ResizeObserver(() => this.#follow());
-    this.#observer.observe(content);
-    this.#observer.observe(box);
-    this.#follow();
+    // Before anything is painted: what is out of sight has an estimated height until it comes near.
+    const observer = new ResizeObserver(() => this.keep());
+    observer.observe(content);
+    observer.observe(box);
+    this.keep();
     return () => {
       box.removeEventListener("scroll", scrolled);
-      this.#observer?.disconnect();
+      observer.disconnect();
+      this.#box = null;
     };
   }
 
   toEnd(): void {
     this.#isAtEnd.value = true;
     this.#hasNews.value = false;
-    this.#follow();
+    this.keep();
   }
 
-  /** What is at the upper edge, to be held there while the rows change; null at the end. */
-  anchor(): Anchor | null {
+  /** Keep what is read where it is: the end, or what is at the upper edge. `isOther`: what was the last is gone, so that
+   * there is another end now, which nobody was at. */
+  keep(isOther = false): void {
     const box = this.#box;
-    if (!box || this.#isAtEnd.peek()) return null;
-    const edge = box.getBoundingClientRect().top;
-    for (const row of box.querySelectorAll<HTMLElement>("[data-row]")) {
-      const { top, bottom } = row.getBoundingClientRect();
-      if (bottom > edge) return { name: row.dataset["row"] as string, offset: top - edge };
-    }
-    return null;
-  }
-
-  /** Have it where it was. */
-  hold(anchor: Anchor | null): void {
-    const box = this.#box;
-    if (!box || !anchor) return this.#follow();
-    const row = box.querySelector<HTMLElement>(`[data-row="${CSS.escape(anchor.name)}"]`);
-    if (!row) return;
-    const moved = row.getBoundingClientRect().top - box.getBoundingClientRect().top - anchor.offset;
-    if (Math.abs(moved) >= 1) box.scrollTop += moved;
+    if (!box) return;
+    if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
+    else this.#hold(box);
     this.#top = box.scrollTop;
+    if (isOther) this.#look(box);
   }
 
   /** More came at the end. */
@@ -85,29 +77,54 @@ export class Scrolling {
   }
 
   /** Read more, if the beginning of what is there is near. */
-  look(): void {
+  more(): void {
     if (this.#box && this.#box.scrollTop < AHEAD) this.#wantsMore();
   }
 
   #scrolled(): void {
     const box = this.#box;
     if (!box) return;
-    const left = box.scrollHeight - box.scrollTop - box.clientHeight;
-    if (left <= NEAR) {
-      this.#isAtEnd.value = true;
-      this.#hasNews.value = false;
-    } else if (box.scrollTop < this.#top - 1) {
-      // Only who goes up has left the end: it also moves away by itself, when more comes.
-      this.#isAtEnd.value = false;
-    }
+    // Only who goes up leaves the end: it also moves away by itself, when more comes.
+    if (leftOf(box) <= NEAR || box.scrollTop < this.#top - 1) this.#look(box);
     this.#top = box.scrollTop;
-    this.look();
+    this.#anchors = anchorsIn(box);
+    this.more();
   }
 
-  #follow(): void {
-    const box = this.#box;
-    if (!box || !this.#isAtEnd.peek()) return;
-    box.scrollTop = box.scrollHeight;
-    this.#top = box.scrollTop;
+  #look(box: HTMLElement): void {
+    this.#isAtEnd.value = leftOf(box) <= NEAR;
+    if (this.#isAtEnd.peek()) this.#hasNews.value = false;
+    this.#anchors = anchorsIn(box);
   }
+
+  #hold(box: HTMLElement): void {
+    const edge = box.getBoundingClientRect().top;
+    for (const { row, offset } of this.#anchors) {
+      const there = box.querySelector<HTMLElement>(`[data-row="${CSS.escape(row)}"]`);
+      if (!there) continue;
+      const moved = there.getBoundingClientRect().top - edge - offset;
+      if (Math.abs(moved) >= 1) box.scrollTop += moved;
+      return;
+    }
+  }
+}
+
+function leftOf({ scrollHeight, scrollTop, clientHeight }: HTMLElement): number {
+  return scrollHeight - scrollTop - clientHeight;
+}
+
+/** The first row that can be seen, then the one before it and those behind it. */
+function anchorsIn(box: HTMLElement): Anchor[] {
+  const rows = [...box.querySelectorAll<HTMLElement>("[data-row]")];
+  const edge = box.getBoundingClientRect().top;
+  let [low, high] = [0, rows.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((rows[middle] as HTMLElement).getBoundingClientRect().bottom <= edge) low = middle + 1;
+    else high = middle;
+  }
+  return [low, low - 1, low + 1, low + 2].flatMap((place) => {
+    const row = rows[place];
+    return row ? [{ row: row.dataset["row"] as string, offset: row.getBoundingClientRect().top - edge }] : [];
+  });
 }

@@ -30,12 +30,12 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
   const rows = useComputed(() => rowsOf(thread.turns.value, thread.running.value, (turn) => thread.nameOf(turn)));
   const failed = thread.failed.value;
   const problem = thread.problem.value;
-  // Where it was, before these rows are there.
-  const anchor = scrolling.anchor();
+  const end = useRef<string | undefined>(undefined);
   useLayoutEffect(() => scrolling.watch(box.current as HTMLElement, content.current as HTMLElement), []);
   useLayoutEffect(() => {
-    scrolling.hold(anchor);
-    scrolling.look();
+    scrolling.keep(end.current !== undefined && !rows.value.some(({ name }) => name === end.current));
+    scrolling.more();
+    end.current = rows.value.at(-1)?.name;
   }, [rows.value, failed]);
   useEffect(() => scrolling.grew(), [rows.value.at(-1)?.name, failed]);
   useFollowingOwn(thread, scrolling);

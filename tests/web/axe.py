@@ -1,0 +1,41 @@
+"""What axe finds wrong with a page. It is a tool of tests: read from where npm put it, and never served."""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page
+
+SOURCE = Path(__file__).parents[2] / "web" / "node_modules" / "axe-core" / "axe.min.js"
+MISSING = "axe-core is not installed. Run `npm ci` in web/."
+TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice")
+# The evaluated text of the tool runs beside the page's own policy, which forbids it to the page itself.
+RUN = """async tags => {
+  const isEndless = (each) => each.effect.getComputedTiming().iterations === Infinity;
+  const moving = document.getAnimations().filter((each) => !isEndless(each));
+  await Promise.all(moving.map((each) => each.finished.catch(() => {})));
+  const { violations } = await axe.run(document, { runOnly: tags });
+  const why = ({ any, all, none }) => [...any, ...all, ...none].map((each) => each.message).join(" ");
+  return violations.flatMap(({ id, help, nodes }) =>
+    nodes.map((node) => `${id} (${help}): ${node.target.join(" ")}: ${why(node)}`));
+}"""
+
+
+@cache
+def source() -> str:
+    """The tool. Without it the test is skipped, but where changes are judged it fails."""
+    if not SOURCE.is_file():
+        if os.environ.get("CI") == "true":
+            pytest.fail(MISSING)
+        pytest.skip(MISSING)
+    return SOURCE.read_text()
+
+
+def violations(page: Page) -> list[str]:
+    """What is wrong in the page as it is, each with the rule, the element and why."""
+    page.evaluate(source())
+    found: list[str] = page.evaluate(RUN, list(TAGS))
+    return found

@@ -1,0 +1,261 @@
+"""The main states of the page, each as a scene for tests to look at: how it is reached, when it is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+from tests.web.chatting import chat_of, said
+from tests.web.house import Person
+from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import CUT
+
+GUIDE = """\
+A **turn** is a message and its answer. It is kept as a whole, or it never happened.
+
+1. `begin` claims the place in the history.
+2. Steps are saved as they happen.
+3. `commit` makes all of it visible, *at once*.
+
+```python
+async with chat.turn("Book a table for two") as turn:
+    answer = await model(turn.messages)
+    await turn.commit(answer)   # or nothing of it is there
+```
+
+| What happens | What is kept |
+| --- | --- |
+| the answer is complete | all of it |
+| somebody presses Stop | as far as it got |
+| the model breaks down | nothing, and your text is back |
+
+> A history that is half a turn ahead of the world is worse than none.
+"""
+
+
+CALL = {
+    "type": "function_call",
+    "call_id": "call_1",
+    "name": "find_table",
+    "arguments": '{"guests": 2, "at": "19:30"}',
+}
+RESULT = {"type": "function_call_output", "call_id": "call_1", "output": '{"table": 7, "by": "the window"}'}
+TURNS: list[dict[str, Any]] = [
+    {
+        "input": [said("Tell me about the house")],
+        "output": [said("It was built in 1904, and for a long time it was", "assistant")],
+        "kind": "interrupted",
+    },
+    {
+        "input": [said("Book a table for two, tonight at half past seven")],
+        "output": [CALL, RESULT, said("Done: **table 7**, by the window, at 19:30.", "assistant")],
+    },
+    {"input": [said("And what is a turn?")], "output": [said(GUIDE, "assistant")]},
+]
+
+
+DINNER = TURNS[:2]
+
+
+@dataclass
+class Scene:
+    """A state of the page, while a test looks at it."""
+
+    page: Page
+    person: Person
+    gates: list[Gate] = field(default_factory=list)
+
+    def hold(self, *script: Any) -> None:
+        """Have the model say this the next time, and then wait."""
+        gate = Gate()
+        self.gates.append(gate)
+        self.person.house.model.says(*script, gate, " And so on.")
+
+    def end(self) -> None:
+        for gate in self.gates:
+            self.person.house.model.release(gate)
+
+    def chat(self, turns: Sequence[Mapping[str, Any]] = TURNS, title: str = "What a turn is") -> None:
+        """Open a chat with these turns; by default, with all kinds of things in it."""
+        self.open(chat_of(self.person, turns, title))
+        expect(self.page.locator("[data-turn]")).to_have_count(len(turns))
+
+    def ask(self, text: str) -> None:
+        """Say something, with what works everywhere: a key does not, where fingers type."""
+        self.page.get_by_role("textbox", name="Message", exact=True).fill(text)
+        self.page.get_by_role("button", name="Send", exact=True).click()
+
+    def open(self, chat: str) -> None:
+        self.page.goto(f"{self.person.house.url}/#{chat}")
+
+    @property
+    def is_narrow(self) -> bool:
+        size = self.page.viewport_size
+        return size is not None and size["width"] < 832
+
+    def show_chats(self) -> None:
+        if self.is_narrow:
+            self.page.get_by_role("button", name="Show the chats").click()
+        expect(self.page.get_by_role("navigation", name="Chats")).to_be_visible()
+
+
+def welcome(scene: Scene) -> None:
+    """With the demo model only."""
+    scene.page.goto(scene.person.house.url)
+    expect(scene.page.get_by_role("button", name="See a failed turn vanish")).to_be_visible()
+
+
+def vanished(scene: Scene) -> None:
+    """With the demo model only."""
+    welcome(scene)
+    scene.page.get_by_role("button", name="See a failed turn vanish").click()
+    expect(scene.page.get_by_role("complementary")).to_contain_text("the turn never happened")
+
+
+def sign_in(scene: Scene) -> None:
+    scene.page.goto(scene.person.house.url)
+    scene.page.evaluate("localStorage.clear()")
+    scene.page.reload()
+    expect(scene.page.get_by_role("heading", name="Sign in")).to_be_visible()
+
+
+def reader(scene: Scene) -> None:
+    chat = chat_of(scene.person, TURNS, "What a turn is")
+    link = scene.person.ask("POST", "/api/shares", {"chat": chat})
+    scene.page.goto(scene.person.house.url + link["path"])
+    expect(scene.page.locator("[data-turn]")).to_have_count(len(TURNS))
+
+
+def empty(scene: Scene) -> None:
+    scene.page.goto(scene.person.house.url)
+    expect(scene.page.get_by_text("What would you like to talk about?")).to_be_visible()
+
+
+def thread(scene: Scene) -> None:
+    scene.chat()
+
+
+def steps(scene: Scene) -> None:
+    scene.chat()
+    scene.page.locator("details > summary").first.click()
+    expect(scene.page.locator("details[open]").first).to_be_visible()
+
+
+def running(scene: Scene) -> None:
+    scene.chat(DINNER, "Dinner tonight")
+    scene.hold("It is on its way, and so far it says **this much**")
+    scene.ask("And while it runs?")
+    expect(scene.page.get_by_text("It is on its way")).to_be_visible()
+
+
+def queued(scene: Scene) -> None:
+    running(scene)
+    scene.ask("One more thing, when you are done")
+    expect(scene.page.locator("[data-state=queued]")).to_be_visible()
+
+
+def failed(scene: Scene) -> None:
+    scene.chat(DINNER, "Dinner tonight")
+    scene.person.house.model.says("The terrace is ", CUT)
+    scene.ask("Is the terrace open?")
+    expect(scene.page.locator("[data-failed]")).to_be_visible()
+
+
+def branches(scene: Scene) -> None:
+    scene.page.goto(scene.person.house.url)
+    scene.person.house.model.says("Soup, bread and a glass of wine.")
+    scene.ask("What shall we eat?")
+    expect(scene.page.locator("[data-turn]")).to_have_count(1)
+    scene.person.house.model.says("Fish, if there is some today.")
+    scene.page.get_by_role("button", name="Answer again").click()
+    expect(scene.page.get_by_text("2/2")).to_be_visible()
+
+
+def chats(scene: Scene) -> None:
+    for number, title in enumerate(("Dinner on Friday", "Packing list", "A name for the boat", "Tax letter")):
+        chat_of(scene.person, TURNS[: number % 2 + 1], title)
+    scene.chat()
+    scene.show_chats()
+    expect(scene.page.get_by_role("navigation").get_by_text("Packing list")).to_be_visible()
+
+
+def search(scene: Scene) -> None:
+    chats(scene)
+    scene.page.get_by_role("searchbox").fill("table")
+    expect(scene.page.locator(".hit").first).to_be_visible()
+
+
+def menu(scene: Scene) -> None:
+    chats(scene)
+    scene.page.get_by_role("link", name="Packing list").hover()
+    scene.page.get_by_role("button", name="More about “Packing list”").click()
+    expect(scene.page.get_by_role("menu")).to_be_visible()
+
+
+def rename(scene: Scene) -> None:
+    menu(scene)
+    scene.page.get_by_role("menuitem", name="Rename").click()
+    expect(scene.page.get_by_role("textbox", name="Name of the chat")).to_be_focused()
+
+
+def deleted(scene: Scene) -> None:
+    menu(scene)
+    scene.page.get_by_role("menuitem", name="Delete").click()
+    scene.page.get_by_role("menuitem", name="Delete?").click()
+    expect(scene.page.get_by_role("button", name="Undo")).to_be_visible()
+
+
+def edit(scene: Scene) -> None:
+    scene.chat()
+    scene.page.locator("[data-turn]").last.get_by_role("button", name="Edit").click()
+    expect(scene.page.get_by_role("textbox", name="Edit")).to_be_focused()
+
+
+def shortcuts(scene: Scene) -> None:
+    empty(scene)
+    scene.page.get_by_role("button", name="Keyboard shortcuts").click()
+    expect(scene.page.get_by_role("region", name="Keyboard shortcuts")).to_be_visible()
+
+
+def embedded(scene: Scene) -> None:
+    chat = chat_of(scene.person, TURNS, "What a turn is")
+    scene.page.goto(f"{scene.person.house.url}/?embed=1#{chat}")
+    expect(scene.page.locator("[data-turn]")).to_have_count(len(TURNS))
+
+
+def temporary(scene: Scene) -> None:
+    scene.page.goto(f"{scene.person.house.url}/?keep=no")
+    expect(scene.page.get_by_role("heading", name="Temporary chat")).to_be_visible()
+
+
+def offline(scene: Scene) -> None:
+    scene.chat()
+    scene.page.context.set_offline(True)
+    expect(scene.page.get_by_text("No connection").first).to_be_visible()
+
+
+SCENES: dict[str, Callable[[Scene], None]] = {
+    each.__name__: each
+    for each in (
+        empty, thread, steps, running, queued, failed, branches, chats, search, menu, rename, deleted, edit,
+        shortcuts, embedded, temporary, offline, sign_in, reader, welcome, vanished,
+    )
+}  # fmt: skip
+WITH_DEMO = {"welcome", "vanished"}
+"""Those that are seen with the demo model."""
+
+
+@contextmanager
+def staged(name: str, page: Page, person: Person) -> Iterator[Scene]:
+    """Have a scene for a while."""
+    scene = Scene(page, person)
+    try:
+        SCENES[name](scene)
+        yield scene
+    finally:
+        page.context.set_offline(False)
+        scene.end()

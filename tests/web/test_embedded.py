@@ -1,0 +1,204 @@
+"""The page within an operator's own, on another origin: with a storage that is its own there, or that it is denied; and
+where nobody may open a dialog."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Page, expect
+
+from tests.browser.chromium import installed
+from tests.browser.site import site
+from tests.web.house import PATIENCE, House, Person, housed
+
+Profile = Callable[..., BrowserContext]
+BARE = "allow-scripts allow-same-origin allow-downloads"
+"""What a frame needs for the page to work: no forms, dialogs or windows. Files can be saved where it may have them."""
+NO_DIALOGS = """
+    for (const name of ["alert", "confirm", "prompt", "print"]) window[name] = () => { throw new Error(name); };
+    HTMLDialogElement.prototype.showModal = () => { throw new Error("showModal"); };
+"""
+
+
+@pytest.fixture(scope="module")
+def operator() -> Iterator[str]:
+    """The origin of somebody's pages, on another site than the server's."""
+    with site() as port:
+        yield f"http://localhost:{port}"
+
+
+@pytest.fixture(scope="module")
+def framed(operator: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A server that may be shown there."""
+    settings = f'[server]\nframe_ancestors = ["{operator}"]'
+    with housed(tmp_path_factory.mktemp("framed"), settings) as house:
+        yield house
+
+
+@pytest.fixture
+def person(framed: House) -> Person:
+    return framed.person()
+
+
+@pytest.fixture
+def denying(browser: Browser, tmp_path: Path) -> Iterator[BrowserContext]:
+    """A browser that gives no storage, and no locks, to frames of other sites."""
+    (tmp_path / "Default").mkdir()
+    wanted = {"profile": {"block_third_party_cookies": True, "cookie_controls_mode": 1}}
+    (tmp_path / "Default" / "Preferences").write_text(json.dumps(wanted))
+    context = browser.browser_type.launch_persistent_context(
+        tmp_path, executable_path=installed(), chromium_sandbox=False, args=["--disable-dev-shm-usage"]
+    )
+    context.set_default_timeout(PATIENCE * 1000)
+    wrong: list[str] = []
+    context.on("weberror", lambda error: wrong.append(str(error.error)))
+    yield context
+    context.close()
+    assert wrong == []
+
+
+def embedded(
+    context: BrowserContext, operator: str, url: str, **attributes: str
+) -> tuple[Page, FrameLocator]:
+    """A page of the operator's with the chat page in it, and that."""
+    page = context.new_page()
+    said = " ".join(f'{name}="{value}"' for name, value in attributes.items())
+    html = f'<!doctype html><title>Shop</title><input id=own autofocus><iframe src="{url}" {said}></iframe>'
+    page.goto(f"{operator}/?html={quote(html)}")
+    return page, page.frame_locator("iframe")
+
+
+def inner(page: Page) -> Frame:
+    return page.frames[1]
+
+
+def message(within: FrameLocator) -> Any:
+    return within.get_by_role("textbox", name="Message")
+
+
+def sign_in(within: FrameLocator, who: Person) -> None:
+    within.get_by_label("Token").fill(who.token)
+    within.get_by_role("button", name="Sign in").click()
+    expect(message(within)).to_be_visible()
+
+
+def test_people_sign_in_and_chat_there(
+    framed: House, operator: str, person: Person, profile: Profile
+) -> None:
+    page, within = embedded(profile(), operator, framed.url)
+    expect(within.get_by_label("Token")).to_be_visible()
+    expect(page.locator("#own")).to_be_focused()  # nobody takes the focus from the operator's page
+    sign_in(within, person)
+    message(within).fill("From within")
+    message(within).press("Enter")
+    expect(within.locator("[data-turn]")).to_have_count(1)
+    page.reload()
+    expect(within.get_by_role("log").get_by_text("From within")).to_be_visible()
+    assert person.token not in page.content() + page.url
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("From within", "Well.")]
+
+
+def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
+    framed: House, operator: str, person: Person, denying: BrowserContext
+) -> None:
+    page, within = embedded(denying, operator, framed.url, width="1000", height="700")
+    expect(within.get_by_label("Token")).to_be_visible()
+    told = inner(page).evaluate(
+        "() => { try { return localStorage.length } catch (problem) { return problem.name } }"
+    )
+    assert told == "SecurityError"
+    sign_in(within, person)
+    for number, text in enumerate(("First", "Second"), 1):
+        message(within).fill(text)
+        message(within).press("Enter")
+        expect(within.locator("[data-turn]")).to_have_count(number)
+    # What others do is seen here, too.
+    person.say("From elsewhere")
+    expect(within.get_by_role("navigation").get_by_text("From elsewhere")).to_be_visible()
+    within.get_by_role("button", name="Signed in as").click()
+    within.get_by_role("menuitem", name="Sign out").click()
+    expect(within.get_by_label("Token")).to_be_visible()
+    sign_in(within, person)
+    page.reload()
+    expect(within.get_by_label("Token")).to_be_visible()
+
+
+@pytest.mark.parametrize("storage", ["its own", "none"])
+def test_a_link_lets_the_operators_visitors_in(
+    storage: str,
+    framed: House,
+    operator: str,
+    person: Person,
+    profile: Profile,
+    request: pytest.FixtureRequest,
+) -> None:
+    context = profile() if storage == "its own" else request.getfixturevalue("denying")
+    link = person.ask("POST", "/api/shares", {"scope": "shop", "name": "The shop"})
+    page, within = embedded(context, operator, framed.url + link["path"])
+    expect(within.get_by_role("note", name="Your visit")).to_contain_text("a guest of The shop")
+    assert link["code"] not in inner(page).evaluate("location.href")
+    message(within).fill("Where is my order?")
+    message(within).press("Enter")
+    expect(within.locator("[data-turn]")).to_have_count(1)
+
+
+def test_nothing_needs_a_dialog_a_form_or_a_window(
+    framed: House, operator: str, person: Person, profile: Profile
+) -> None:
+    context = profile()
+    context.add_init_script(NO_DIALOGS)
+    opened: list[str] = []
+    context.on("dialog", lambda dialog: (opened.append(dialog.message), dialog.dismiss()))
+    person.say("To be deleted")
+    page, within = embedded(context, operator, framed.url, sandbox=BARE, width="1000", height="700")
+    within.get_by_label("Token").fill(person.token)
+    within.get_by_label("Token").press("Enter")
+    expect(within.get_by_role("log").get_by_text("To be deleted")).to_be_visible()
+    chats = within.get_by_role("navigation", name="Chats")
+
+    within.get_by_role("button", name="New chat").first.click()
+    message(within).fill("To be renamed")
+    within.get_by_role("button", name="Send").click()
+    expect(within.locator("[data-turn]")).to_have_count(1)
+
+    chats.get_by_role("link", name="To be renamed").hover()
+    chats.get_by_role("button", name="More about “To be renamed”").click()
+    within.get_by_role("menuitem", name="Rename").click()
+    name = chats.get_by_role("textbox", name="Name")
+    name.fill("Renamed")
+    name.press("Enter")
+    expect(chats.get_by_role("link", name="Renamed")).to_be_visible()
+
+    chats.get_by_role("link", name="To be deleted").hover()
+    chats.get_by_role("button", name="Delete “To be deleted”").click()
+    chats.get_by_role("button", name="Delete “To be deleted”").click()
+    expect(chats.get_by_role("link", name="To be deleted")).to_have_count(0)
+    within.get_by_role("button", name="Undo").click()
+    expect(chats.get_by_role("link", name="To be deleted")).to_be_visible()
+
+    within.get_by_role("button", name="About this chat").click()
+    with page.expect_download() as saved:
+        within.get_by_role("menuitem", name="Save as text").click()
+    assert "To be renamed" in Path(saved.value.path()).read_text()
+    within.get_by_role("button", name="Signed in as").click()
+    within.get_by_role("menuitem", name="Sign out").click()
+    expect(within.get_by_label("Token")).to_be_visible()
+    assert opened == []
+
+
+def test_where_there_is_little_room_the_chats_are_shown_on_demand(
+    framed: House, operator: str, person: Person, profile: Profile
+) -> None:
+    person.say("Something to find")
+    page, within = embedded(profile(), operator, f"{framed.url}/?embed=1", width="1000", height="600")
+    sign_in(within, person)
+    row = within.get_by_role("link", name="Something to find")
+    expect(row).to_be_hidden()
+    within.get_by_role("button", name="Show the chats").click()
+    expect(row).to_be_visible()

@@ -1,0 +1,42 @@
+/** What is shown of one block: of a list or a table that grows, only the items that have changed are made anew. */
+
+import { decorated } from "./decorating";
+import type { Markup } from "./markup";
+import { sanitised } from "./sanitising";
+
+export class Block {
+  readonly nodes: readonly ChildNode[];
+  #markup: Markup;
+
+  constructor(markup: Markup) {
+    this.#markup = markup;
+    this.nodes = made(markup, markup.items);
+  }
+
+  /** Show this instead, where it is the same block that has grown. False if it cannot, and has changed nothing. */
+  become(markup: Markup): boolean {
+    const { start, items } = this.#markup;
+    const differing = markup.items.findIndex((item, index) => item !== items[index]);
+    const kept = differing < 0 ? markup.items.length : differing;
+    if (markup.start !== start || kept === 0) return false;
+    if (kept === items.length && kept === markup.items.length) return true;
+    const place = holding(this.nodes);
+    if (place === null || place.children.length !== items.length) return false;
+    for (const old of [...place.children].slice(kept)) old.remove();
+    const added = holding(made(markup, markup.items.slice(kept)));
+    if (added !== null) place.append(...added.children);
+    this.#markup = markup;
+    return true;
+  }
+}
+
+function made({ start, end }: Markup, items: readonly string[]): readonly ChildNode[] {
+  return decorated(sanitised(`${start}${items.join("")}${end}`));
+}
+
+/** The element that the items are in. */
+function holding(nodes: readonly ChildNode[]): Element | null {
+  const [outer] = nodes;
+  if (!(outer instanceof Element)) return null;
+  return outer.matches("ul, ol") ? outer : outer.querySelector("tbody");
+}

@@ -1,0 +1,58 @@
+/** Text without any structure: all of it, or the start of it and a button. It may grow. */
+
+import { button, element } from "./element";
+import { harmlessProse } from "./harmless";
+import { endOfPart } from "./parts";
+
+/** Of a longer text only so much is shown unless somebody wants all of it. */
+const LONGEST = 20_000;
+const SHOWN = 5_000;
+/** So much is laid out as one: to break a word of a million letters into lines takes the square of it. */
+const PART = 5_000;
+
+export class PlainBlock {
+  readonly element: HTMLElement;
+  readonly #parts = element("div");
+  readonly #all: HTMLButtonElement;
+  #text = "";
+  #isWhole = false;
+  /** Where the parts end. */
+  #ends: number[] = [];
+
+  constructor(text: string) {
+    this.#all = button("show-all", "", () => this.#showAll());
+    this.element = element("div", { class: "plain", dir: "auto" }, this.#parts, this.#all);
+    this.show(text);
+  }
+
+  /** Show this text, of which what is shown is the start. */
+  show(text: string): void {
+    this.#text = text;
+    const isLong = text.length > LONGEST && !this.#isWhole;
+    this.#all.hidden = !isLong;
+    if (isLong) this.#all.textContent = `Show all ${text.length.toLocaleString("en")} characters`;
+    this.#write(isLong ? `${text.slice(0, endOfPart(text, SHOWN))}…` : text);
+  }
+
+  #showAll(): void {
+    this.#isWhole = true;
+    this.show(this.#text);
+  }
+
+  /** Only the last part can have changed, and those behind it. */
+  #write(text: string): void {
+    while (this.#ends.length > 1 && (this.#ends.at(-2) as number) >= text.length) this.#drop();
+    if (this.#ends.length > 0) this.#drop();
+    for (let at = this.#ends.at(-1) ?? 0; at < text.length; ) {
+      const end = endOfPart(text, at + PART);
+      this.#parts.append(element("span", {}, harmlessProse(text.slice(at, end))));
+      this.#ends.push(end);
+      at = end;
+    }
+  }
+
+  #drop(): void {
+    this.#ends.pop();
+    this.#parts.lastChild?.remove();
+  }
+}

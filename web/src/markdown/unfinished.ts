@@ -1,0 +1,33 @@
+/** Markdown whose last line is not there yet, shown as what it most likely becomes: signs that wait for their other
+ * half would be seen for a moment, and a line of dashes would make a heading of what stands above it. */
+
+/** The start of something of which nothing can be seen yet. */
+const NOTHING_YET = /^[ \t>]*(?:-+|=+|[-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\|[ \t|:-]*)[ \t]*$/;
+const HALF_LINK = /(!?)\[([^[\]]*)\]\([^()]*$/;
+const CODE = /(`+)(?!`)[^`]*\1(?!`)/g;
+
+/** The same without what is only half there. */
+export function withoutHalves(source: string): string {
+  const start = source.lastIndexOf("\n") + 1;
+  const line = source.slice(start);
+  if (line === "") return source;
+  if (NOTHING_YET.test(line) && !isTableRow(source, start)) return source.slice(0, start);
+  const linked = line.replace(HALF_LINK, (_, isPicture: string, words: string) => (isPicture === "!" ? "" : words));
+  return source.slice(0, start) + closed(linked);
+}
+
+/** A row of dashes below a row of names is one of a table, and not the end of a paragraph. */
+function isTableRow(source: string, start: number): boolean {
+  return /\|[^\n]*\n$/.test(source.slice(0, start));
+}
+
+/** End what was opened in this line: code, or strong words. */
+function closed(line: string): string {
+  const outside = line.replace(CODE, "");
+  const open = /(?<!\\)`+/.exec(outside);
+  if (open) return outside.endsWith(open[0]) ? line.slice(0, -open[0].length) : line + open[0];
+  const isOdd = (outside.split("**").length - 1) % 2 === 1;
+  if (!isOdd) return line;
+  const words = line.trimEnd().replace(/\*$/, (star) => (line.endsWith("**") ? star : ""));
+  return words.endsWith("**") ? words.slice(0, -2) : `${words}**`;
+}

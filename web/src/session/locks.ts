@@ -1,0 +1,21 @@
+/** Locks that tabs share, where there are any: pages that came by plain http have none, and a frame may be denied them. */
+
+/** As `navigator.locks.request`; where there are no locks, everybody gets what he asks for. */
+export async function withLock(
+  name: string,
+  options: LockOptions,
+  work: (lock: Lock | null) => Promise<void> | void,
+): Promise<void> {
+  if (!("locks" in navigator)) return work({ name, mode: "exclusive" });
+  let hasBegun = false;
+  try {
+    await navigator.locks.request(name, options, (lock) => {
+      hasBegun = true;
+      return work(lock);
+    });
+  } catch (problem) {
+    const isDenied = problem instanceof DOMException && problem.name === "SecurityError";
+    if (hasBegun || !isDenied) throw problem;
+    await work({ name, mode: "exclusive" });
+  }
+}

@@ -1,0 +1,117 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { Credential } from "../../src/session/credential";
+
+const [ONE, OTHER] = ["tlt_one-111111", "tlt_two-222222"];
+const TOKEN = "turnledger page:own:token";
+
+let made: Credential[] = [];
+const credential = (changed = (): void => {}, place = "own"): Credential => {
+  const each = new Credential(place, changed, localStorage);
+  made.push(each);
+  return each;
+};
+/** What a storage tells its other tabs. */
+const told = (key: string | null): boolean =>
+  dispatchEvent(Object.assign(new Event("storage"), { key, storageArea: localStorage }));
+
+beforeEach(() => localStorage.clear());
+afterEach(() => {
+  for (const each of made) each.close();
+  made = [];
+});
+
+describe("a token that replaces another", () => {
+  it("leaves nothing of the former, and nothing else alone", () => {
+    localStorage.setItem("somebody else's", "stays");
+    localStorage.setItem("turnledger page:link-abc.def:model", "stays");
+    const here = credential();
+    here.replace(ONE);
+    here.realm().set("draft", "Dear");
+    sessionStorage.setItem(`turnledger page:${here.realm().name}:seen`, "1");
+    here.replace(OTHER);
+    expect(here.token).toBe(OTHER);
+    expect(Object.keys(localStorage).sort()).toEqual([TOKEN, "turnledger page:link-abc.def:model", "somebody else's"].sort());
+    expect(sessionStorage.length).toBe(0);
+    here.replace(null);
+    expect([here.token, localStorage.getItem(TOKEN)]).toEqual([null, null]);
+  });
+
+  it("has a realm of its own", () => {
+    const here = credential();
+    here.replace(ONE);
+    const former = here.realm();
+    here.replace(OTHER);
+    former.set("draft", "written late");
+    expect(here.realm().get("draft")).toBe(null);
+  });
+
+  it("is told to other tabs by the storage", () => {
+    localStorage.setItem(TOKEN, ONE);
+    const changed = vi.fn();
+    const there = credential(changed);
+    there.realm().set("draft", "Dear");
+    localStorage.setItem(TOKEN, OTHER);
+    told(TOKEN);
+    expect(changed).toHaveBeenCalledTimes(1);
+    expect(Object.keys(localStorage)).toEqual([TOKEN]);
+    told(TOKEN);
+    expect(changed).toHaveBeenCalledTimes(1);
+    localStorage.clear();
+    told(null);
+    expect(changed).toHaveBeenCalledTimes(2);
+  });
+
+  it("is told to other tabs by a channel, which never has it", async () => {
+    localStorage.setItem(TOKEN, ONE);
+    const heard: unknown[] = [];
+    const channel = new BroadcastChannel("turnledger credential own");
+    const hears = new Promise<void>((resolve) => {
+      channel.onmessage = (event) => {
+        heard.push(event.data);
+        resolve();
+      };
+    });
+    credential().replace(OTHER);
+    await hears;
+    expect(heard).toEqual([{ mark: "222222" }]);
+    channel.close();
+  });
+
+  it("is found by a page that was put aside", () => {
+    localStorage.setItem(TOKEN, ONE);
+    const changed = vi.fn();
+    credential(changed);
+    localStorage.setItem(TOKEN, OTHER);
+    dispatchEvent(new Event("pageshow"));
+    expect(changed).toHaveBeenCalledTimes(1);
+  });
+
+  it("does not bear what a tab writes that has not heard yet", () => {
+    localStorage.setItem(TOKEN, ONE);
+    const here = credential();
+    const former = here.realm();
+    here.replace(OTHER);
+    former.set("draft", "written late");
+    told(`turnledger page:${former.name}:draft`);
+    expect(Object.keys(localStorage)).toEqual([TOKEN]);
+  });
+
+  it("is good for this page where there is no room for it", () => {
+    localStorage.setItem(TOKEN, ONE);
+    const full = {
+      get length() {
+        return localStorage.length;
+      },
+      key: (place: number) => localStorage.key(place),
+      getItem: (name: string) => localStorage.getItem(name),
+      removeItem: (name: string) => localStorage.removeItem(name),
+      setItem: () => {
+        throw new Error("full");
+      },
+    };
+    const here = new Credential("own", () => {}, full);
+    made.push(here);
+    here.replace(OTHER);
+    expect([here.token, localStorage.getItem(TOKEN)]).toEqual([OTHER, null]);
+  });
+});

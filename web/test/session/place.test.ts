@@ -1,0 +1,62 @@
+import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { Place } from "../../src/session/place";
+
+const ONE = "conv_1";
+let place: Place;
+
+beforeEach(() => {
+  history.replaceState(null, "", "/?embed=1");
+  place = new Place(null);
+});
+afterEach(() => place.close());
+
+describe("what is shown", () => {
+  it("is named by the address, and names it", () => {
+    expect(place.where.value).toBe(null);
+    place.begin(ONE);
+    expect([place.where.value, location.hash, location.search]).toEqual([{ kind: "chat", id: ONE }, `#${ONE}`, "?embed=1"]);
+    place.openNew();
+    expect([place.where.value?.kind, location.hash]).toEqual(["new", "#new"]);
+    const first = place.where.value;
+    place.openNew();
+    expect(place.where.value).not.toEqual(first);
+  });
+
+  it("is the one chat of who came by a link to it, whatever the address says", () => {
+    history.replaceState(null, "", "#conv_2");
+    const reader = new Place(ONE);
+    expect(reader.where.value).toEqual({ kind: "chat", id: ONE });
+    reader.close();
+  });
+
+  it("has no address where it is not kept", () => {
+    place.begin(ONE);
+    place.openUnkept();
+    expect([place.where.value?.kind, location.hash, location.search]).toEqual(["unkept", "", "?embed=1"]);
+    const forgetful = new Place(null, false);
+    forgetful.begin(null);
+    expect(forgetful.where.value?.kind).toBe("unkept");
+    forgetful.openNew();
+    expect([forgetful.where.value?.kind, location.hash]).toEqual(["unkept", ""]);
+    forgetful.close();
+  });
+
+  it("is not left for another while it would be lost by it, unless somebody says so", () => {
+    let isHeld = true;
+    place.openUnkept();
+    const here = place.where.value;
+    place.isHeld = () => isHeld;
+    place.open(ONE);
+    expect([place.where.value, place.leaving.value]).toEqual([here, { kind: "chat", id: ONE }]);
+    place.stay();
+    expect([place.where.value, place.leaving.value]).toEqual([here, null]);
+    place.leave();
+    expect(place.where.value).toEqual(here);
+    place.open(ONE);
+    place.leave();
+    expect([place.where.value, place.leaving.value, location.hash]).toEqual([{ kind: "chat", id: ONE }, null, `#${ONE}`]);
+    isHeld = false;
+    place.openNew();
+    expect(place.where.value?.kind).toBe("new");
+  });
+});
