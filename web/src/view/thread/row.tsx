@@ -36,7 +36,7 @@ export function RowView({ session, thread, row, before, after, isLast }: RowProp
       ) : (
         <>
           <MessageView parts={asked} />
-          <MessageActions {...{ session, thread, turn, parts: asked, edit: () => (isEditing.value = true) }} />
+          <MessageActions {...{ session, turn, parts: asked, edit: () => (isEditing.value = true) }} />
         </>
       )}
       <div class="answer">

@@ -15,6 +15,8 @@ export function SiblingsView({ session, thread, turn }: Given) {
   const siblings = thread.siblings(turn).value;
   if (!siblings) return null;
   const { at, branches } = siblings;
+  // While something is on its way, nothing can be switched.
+  const isFree = session.mayWrite && thread.running.value.length === 0;
   const step = (by: -1 | 1, label: string, Icon: typeof LeftIcon) => {
     const branch = branches[at + by];
     return (
@@ -23,9 +25,9 @@ export function SiblingsView({ session, thread, turn }: Given) {
         class="quiet-button icon-only small"
         aria-label={label}
         title={label}
-        aria-disabled={branch === undefined || !session.mayWrite}
+        aria-disabled={branch === undefined || !isFree}
         onClick={() => {
-          if (branch !== undefined && session.mayWrite) void thread.switch(branch, turn.number);
+          if (branch !== undefined && isFree) void thread.switch(branch, turn.number);
         }}
       >
         <Icon size={16} />

@@ -53,6 +53,12 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
             Show earlier messages
           </button>
         )}
+        {!thread.isLoaded.value && problem === null && (
+          <p class="loading">
+            <span class="spinner" aria-hidden="true" />
+            Loading…
+          </p>
+        )}
         {views}
         {failed && <FailureView session={session} thread={thread} failed={failed} />}
         {problem !== null && (
