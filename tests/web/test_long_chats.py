@@ -1,4 +1,4 @@
-"""Long chats: only the end is read, older messages come when somebody goes there, and nothing moves meanwhile."""
+"""Long chats: only the end is read, what is older when somebody goes there, and nothing moves meanwhile."""
 
 from __future__ import annotations
 

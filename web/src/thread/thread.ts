@@ -194,7 +194,8 @@ export class Thread implements ShownThread {
     if (isHereOnly && this.#sending.withdraw(running)) return; // no server has it, as far as is known
     running.state.value = "stopping";
     try {
-      const known = (): string | null => running.turnId.value ?? running.guess.value;
+      const guess = (): string | null => (running.isDoubtful ? null : running.guess.value);
+      const known = (): string | null => running.turnId.value ?? guess();
       await settled(() => known() !== null || !this.#way.all.value.includes(running));
       const turn = known();
       if (turn !== null) await this.#made.chat.stop({ turn, ...(policy && { policy }) });
@@ -418,6 +419,7 @@ export class Thread implements ShownThread {
     }
     if (this.#history.has(turn) || this.#way.isGuessed(turn) || this.#session.isReader) return;
     const own = this.#way.unknown;
+    if (type === "turn.queued") this.#way.doubt();
     if (!own && type === "turn.queued") this.#stranger(turn, { state: "queued" });
     else if (!own) void this.load();
     else if (type === "turn.running") this.#unclear.add(turn);

@@ -36,7 +36,14 @@ export function MessageActions({ session, turn, parts, edit }: OfMessage) {
     <div class="turn-actions of-message">
       <CopyButton session={session} label="Copy message" text={text} />
       {session.mayRun && (
-        <button type="button" class="quiet-button icon-only small" aria-label="Edit message" title="Edit message" onClick={edit}>
+        <button
+          type="button"
+          class="quiet-button icon-only small"
+          data-edit=""
+          aria-label="Edit message"
+          title="Edit message"
+          onClick={edit}
+        >
           <EditIcon size={16} />
         </button>
       )}
