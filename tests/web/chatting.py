@@ -21,6 +21,12 @@ def write(tab: Page, text: str) -> None:
     field.press("Enter")
 
 
+def show(tab: Page, person: Person, chat: str) -> None:
+    """Open the page at a chat."""
+    tab.goto("about:blank")  # another fragment alone would not load it
+    tab.goto(f"{person.house.url}/#{chat}")
+
+
 def messages(tab: Page) -> Locator:
     """What was asked, each."""
     return tab.locator(".message.user")
