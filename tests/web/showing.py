@@ -64,9 +64,11 @@ class Watched:
 
     def is_untouched(self) -> None:
         """Nothing ran, nothing was asked for elsewhere, and the text is made of nothing else than it may be."""
-        assert self.page.evaluate(STRANGE) == []
-        assert self.ran == []
-        assert foreign(self.asked, self.person.house.url) == []
+        strange = self.page.evaluate(STRANGE)
+        assert strange == [], strange
+        assert self.ran == [], self.ran
+        elsewhere = foreign(self.asked, self.person.house.url)
+        assert elsewhere == [], elsewhere
         # And it still does what it is asked to.
         self.page.get_by_role("textbox", name="Message").fill("Still here")
         expect(self.page.get_by_role("textbox", name="Message")).to_have_value("Still here")

@@ -1,5 +1,6 @@
 /** What is shown of one block: of a list or a table that grows, only the items that have changed are made anew. */
 
+import { codeBlocksIn, type CodeBlock } from "./code-block";
 import { decorated } from "./decorating";
 import type { Markup } from "./markup";
 import { sanitised } from "./sanitising";
@@ -8,9 +9,10 @@ export class Block {
   readonly nodes: readonly ChildNode[];
   #markup: Markup;
 
-  constructor(markup: Markup) {
+  /** `former`: code that was shown there before, of which it takes what it can. */
+  constructor(markup: Markup, former: CodeBlock[]) {
     this.#markup = markup;
-    this.nodes = made(markup, markup.items);
+    this.nodes = made(markup, markup.items, former);
   }
 
   /** Show this instead, where it is the same block that has grown. False if it cannot, and has changed nothing. */
@@ -22,16 +24,17 @@ export class Block {
     if (kept === items.length && kept === markup.items.length) return true;
     const place = holding(this.nodes);
     if (place === null || place.children.length !== items.length) return false;
-    for (const old of [...place.children].slice(kept)) old.remove();
-    const added = holding(made(markup, markup.items.slice(kept)));
+    const former = [...place.children].slice(kept);
+    const added = holding(made(markup, markup.items.slice(kept), codeBlocksIn(former)));
+    for (const old of former) old.remove();
     if (added !== null) place.append(...added.children);
     this.#markup = markup;
     return true;
   }
 }
 
-function made({ start, end }: Markup, items: readonly string[]): readonly ChildNode[] {
-  return decorated(sanitised(`${start}${items.join("")}${end}`));
+function made({ start, end }: Markup, items: readonly string[], former: CodeBlock[]): readonly ChildNode[] {
+  return decorated(sanitised(`${start}${items.join("")}${end}`), former);
 }
 
 /** The element that the items are in. */

@@ -16,6 +16,17 @@ const PART = 4_000;
 /** A block that grows is highlighted so often, in milliseconds. */
 const RHYTHM = 300;
 
+const blocks = new WeakMap<Element, CodeBlock>();
+
+/** The blocks of code among these nodes, and in them. */
+export function codeBlocksIn(nodes: readonly ChildNode[]): CodeBlock[] {
+  const elements = nodes.flatMap((node) => {
+    if (!(node instanceof Element)) return [];
+    return node.matches(".code-block") ? [node] : [...node.querySelectorAll(".code-block")];
+  });
+  return elements.flatMap((each) => blocks.get(each) ?? []);
+}
+
 export class CodeBlock {
   readonly element: HTMLElement;
   readonly #code = element("code");
@@ -38,7 +49,13 @@ export class CodeBlock {
     const head = element("div", { class: "code-head" }, element("span", { class: "code-language" }, name), wrapButton(called, pre), copy);
     this.#all = button("show-all", "", () => this.#showAll());
     this.element = element("div", { class: "code-block", dir: "ltr" }, head, pre, this.#all);
+    blocks.set(this.element, this);
     this.show(text, isOpen);
+  }
+
+  /** Whether this may be the same block, after it has grown. */
+  mayBecome(text: string, language: string): boolean {
+    return language === this.#language && text.startsWith(this.#text);
   }
 
   get language(): string {

@@ -7,13 +7,13 @@ import { element } from "./element";
 import { harmless, harmlessProse, seenCode } from "./harmless";
 import { picture } from "./pictures";
 
-/** Make it fit to be shown. The nodes are moved into the document of the page. */
-export function decorated(fragment: DocumentFragment): readonly ChildNode[] {
+/** Make it fit to be shown. Blocks of code that grew out of `former` ones take these, with their colours. */
+export function decorated(fragment: DocumentFragment, former: CodeBlock[] = []): readonly ChildNode[] {
   for (const place of fragment.querySelectorAll<HTMLElement>("[data-picture]")) decoratePicture(place);
   for (const link of fragment.querySelectorAll("a")) decorateLink(link);
   for (const task of fragment.querySelectorAll<HTMLElement>("[data-task]")) decorateTask(task);
   for (const pre of fragment.querySelectorAll("pre")) {
-    pre.replaceWith(new CodeBlock(pre.textContent ?? "", pre.getAttribute("data-language") ?? "").element);
+    pre.replaceWith(coded(pre.textContent ?? "", pre.getAttribute("data-language") ?? "", former).element);
   }
   for (const table of fragment.querySelectorAll("table")) {
     const scrolling = element("div", { class: "table-scroll", tabindex: "0", role: "group", "aria-label": "Table" });
@@ -24,6 +24,13 @@ export function decorated(fragment: DocumentFragment): readonly ChildNode[] {
   cleanWords(fragment);
   // Spaces between blocks are those of the HTML, not of the text.
   return [...fragment.childNodes].filter((node) => node instanceof Element || node.textContent?.trim() !== "");
+}
+
+function coded(text: string, language: string, former: CodeBlock[]): CodeBlock {
+  const same = former.shift();
+  if (!same?.mayBecome(text, language)) return new CodeBlock(text, language);
+  same.show(text, true);
+  return same;
 }
 
 function decorateLink(link: HTMLAnchorElement): void {

@@ -59,7 +59,7 @@ class Highlighting {
   #started(): Worker | null {
     if (this.#worker !== null || this.#failures > MOST_FAILURES) return this.#worker;
     try {
-      const worker = new Worker(trusted(script), { type: "module" });
+      const worker = new Worker((policy?.createScriptURL(script) ?? script) as string, { type: "module" });
       worker.addEventListener("message", ({ data }: MessageEvent<{ number: number; marks: Marks | null }>) => {
         if (data.number === this.#questions[0]?.number) this.#answered(data.marks);
       });
@@ -74,16 +74,12 @@ class Highlighting {
 }
 
 /** The one script that this page may start by its address is its own. */
-function trusted(address: string): string {
-  const types = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes;
-  const policy = types?.createPolicy("turnledger", {
-    createScriptURL: (url) => {
-      if (url !== script) throw new TypeError("This is no script of the page.");
-      return url;
-    },
-  });
-  return (policy?.createScriptURL(address) as string | undefined) ?? address;
-}
+const policy = (globalThis as { trustedTypes?: TrustedTypes }).trustedTypes?.createPolicy("turnledger", {
+  createScriptURL: (url) => {
+    if (url !== script) throw new TypeError("This is no script of the page.");
+    return url;
+  },
+});
 
 interface TrustedTypes {
   createPolicy(name: string, rules: { createScriptURL: (url: string) => string }): { createScriptURL(url: string): unknown };

@@ -1,7 +1,7 @@
 /** What is shown of one part of a text. */
 
 import { Block } from "./block";
-import { CodeBlock } from "./code-block";
+import { CodeBlock, codeBlocksIn } from "./code-block";
 import { element } from "./element";
 import { blockMarkups, type Definitions } from "./markup";
 import { comingPicture, picture } from "./pictures";
@@ -16,10 +16,11 @@ export interface Piece {
   become(segment: Segment, definitions: Definitions): boolean;
 }
 
-export function pieceOf(segment: Segment, definitions: Definitions): Piece {
+/** `former`: what was shown there before. */
+export function pieceOf(segment: Segment, definitions: Definitions, former: readonly ChildNode[] = []): Piece {
   switch (segment.kind) {
     case "prose":
-      return new ProsePiece(segment.source, definitions);
+      return new ProsePiece(segment.source, definitions, former);
     case "code":
       return new CodePiece(segment);
     case "picture":
@@ -33,9 +34,10 @@ class ProsePiece implements Piece {
   #source: string;
   #blocks: readonly Block[];
 
-  constructor(source: string, definitions: Definitions) {
+  constructor(source: string, definitions: Definitions, former: readonly ChildNode[] = []) {
     this.#source = source;
-    this.#blocks = blockMarkups(source, definitions).map((markup) => new Block(markup));
+    const codes = codeBlocksIn(former);
+    this.#blocks = blockMarkups(source, definitions).map((markup) => new Block(markup, codes));
   }
 
   get nodes(): readonly ChildNode[] {
@@ -54,8 +56,10 @@ class ProsePiece implements Piece {
     const kept = this.#blocks.slice(0, differing < 0 ? markups.length : differing);
     const last = kept.flatMap(({ nodes }) => nodes).at(-1);
     if (last === undefined) return false;
-    for (const { nodes } of this.#blocks.slice(kept.length)) for (const node of nodes) node.remove();
-    const added = markups.slice(kept.length).map((markup) => new Block(markup));
+    const former = this.#blocks.slice(kept.length).flatMap(({ nodes }) => nodes);
+    const codes = codeBlocksIn(former);
+    const added = markups.slice(kept.length).map((markup) => new Block(markup, codes));
+    for (const node of former) if (!added.some(({ nodes }) => nodes.includes(node))) node.remove();
     last.after(...added.flatMap(({ nodes }) => nodes));
     this.#blocks = [...kept, ...added];
     this.#source = segment.source;

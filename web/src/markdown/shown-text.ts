@@ -6,7 +6,7 @@ import { Segments, type Segment } from "./segments";
 import { withoutHalves } from "./unfinished";
 
 /** For so long a text is worked at before others get their turn, in milliseconds. */
-const PATIENCE = 40;
+const PATIENCE = 24;
 /** A text that takes longer to be shown each time is shown less often, so that it takes a quarter of the time at most. */
 const QUICK = 6;
 const PAUSE = 3;
@@ -111,8 +111,9 @@ export class ShownText {
   #put(index: number, segment: Segment): void {
     const there = this.#pieces[index];
     if (there?.become(segment, this.#definitions)) return;
-    const piece = pieceOf(segment, this.#definitions);
-    for (const node of there?.nodes ?? []) node.remove();
+    const former = there?.nodes ?? [];
+    const piece = pieceOf(segment, this.#definitions, former);
+    for (const node of former) if (!piece.nodes.includes(node)) node.remove();
     this.#pieces[index] = piece;
     const next = this.#pieces.slice(index + 1).find(({ nodes }) => nodes.length > 0)?.nodes[0] ?? null;
     for (const node of piece.nodes) this.#place.insertBefore(node, next);

@@ -73,6 +73,23 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
     expect(before[2]?.querySelector("code")?.textContent).toBe("a\nb");
   });
 
+  it("keeps code in a list while it grows", () => {
+    const place = document.createElement("div");
+    const text = new ShownText(place);
+    const list = "1. one\n\n   ```js\n   a";
+    text.show(list, true);
+    const block = place.querySelector(".code-block");
+    text.show(`${list} = 1\n   b`, true);
+    text.draw();
+    expect(place.querySelector(".code-block")).toBe(block);
+    expect(block?.querySelector("code")?.textContent).toBe("a = 1\nb");
+  });
+
+  it("shows each block of code once, also where they are alike", () => {
+    const text = "    a\n\n   x\n\n    a";
+    expect(shown("    a", text)).toBe(shown(text));
+  });
+
   it("is forgotten when another one takes its place", () => {
     expect(shown("One.\n\nTwo.", "Other")).toBe(shown("Other"));
   });
