@@ -14,9 +14,9 @@ END = "This is the end of it."
 """The last paragraph of each text: when it is there, all of it is."""
 
 STRANGE = """() => {
-  const tags = new Set(("P H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE EM STRONG DEL BR HR TABLE THEAD TBODY TR TH TD A "
+  const tags = new Set(("P H2 H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE EM STRONG DEL BR HR TABLE THEAD TBODY TR TH TD A "
     + "SPAN DIV BDI BUTTON IMG IFRAME").split(" "));
-  const attributes = new Set(("class dir role tabindex aria-label aria-pressed type title start align scope href "
+  const attributes = new Set(("class dir role tabindex aria-label aria-level aria-pressed type title start align scope href "
     + "target rel src alt decoding sandbox referrerpolicy data-fits hidden").split(" "));
   const strange = [];
   for (const each of document.querySelectorAll(".markdown *")) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
+from tests.web.axe import violations
 from tests.web.house import Person
 from tests.web.showing import END, Profile, Watched
 from turnledger.testing.gates import Gate
@@ -139,10 +140,11 @@ def test_a_wide_table_scrolls_by_itself_and_names_its_columns(profile: Profile, 
     assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_headings_are_below_those_of_the_page(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows("# One\n\n## Two\n\n###### Six")
-    levels = [each.evaluate("heading => heading.tagName") for each in shown.get_by_role("heading").all()]
-    assert levels == ["H3", "H4", "H6"]
+def test_headings_are_below_that_of_the_page_and_leave_no_level_out(profile: Profile, person: Person) -> None:
+    shown = Watched(profile, person).shows("### A\n\n# B\n\n## C\n\n###### D\n\n# E")
+    level = "heading => [heading.innerText, +(heading.ariaLevel ?? heading.tagName[1])]"
+    levels = [each.evaluate(level) for each in shown.get_by_role("heading").all()]
+    assert levels == [["A", 2], ["B", 2], ["C", 3], ["D", 4], ["E", 2]]
 
 
 def test_each_paragraph_runs_its_own_way(profile: Profile, person: Person) -> None:
@@ -157,3 +159,41 @@ def test_tasks_say_whether_they_are_done(profile: Profile, person: Person) -> No
     shown = Watched(profile, person).shows("- [x] this\n- [ ] that")
     expect(shown.get_by_role("listitem").first.get_by_role("img", name="Done")).to_be_visible()
     expect(shown.get_by_role("listitem").last.get_by_role("img", name="To do")).to_be_visible()
+
+
+LINES = "a line of code\n" * 4_000
+EVERYTHING = f"""{TEXT}
+> A [link](https://a.example), `code` and **strong** words in a quotation.
+
+![From elsewhere](https://pictures.example/a.png) and ![none](data:image/svg+xml;base64,AAAA)
+
+[https://bank.example](https://thief.example) and <kbd>no HTML</kbd>.
+
+שלום עולם
+
+```diff
++ added
+- removed
+```
+
+```ts
+// A comment
+@mark class A<T> {{ x: string = `y`; f() {{ return 1 }} }}
+```
+
+{"x" * 21_000}
+
+```
+{LINES}
+```
+"""
+
+
+def test_nothing_in_a_text_keeps_anybody_from_reading_it(profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    shown = watched.shows(EVERYTHING)
+    expect(shown.locator(".code-type").first).to_be_visible()
+    for theme in ("light", "dark"):
+        watched.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        found = violations(watched.page)
+        assert found == [], found

@@ -6,7 +6,7 @@ import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToke
 export type Definitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
 
 /** The headings of the page itself are above those of any text. */
-const HIGHEST = 3;
+const HIGHEST = 2;
 const LINE_BREAK = /^<br *\/?>/i;
 
 class TextTokenizer extends Tokenizer {

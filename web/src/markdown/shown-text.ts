@@ -1,5 +1,6 @@
 /** Markdown shown in an element, as it stands or as it comes. */
 
+import { levelHeadings } from "./headings";
 import { defined, type Definitions } from "./markup";
 import { pieceOf, type Piece } from "./pieces";
 import { Segments, type Segment } from "./segments";
@@ -54,6 +55,7 @@ export class ShownText {
       this.#kept.push(segment);
     }
     this.#drawRest();
+    levelHeadings(this.#place);
     const end = performance.now();
     this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
   }

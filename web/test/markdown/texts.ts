@@ -3,6 +3,7 @@
 export const TEXTS: Readonly<Record<string, string>> = {
   paragraphs: "One.\nStill one.\n\nTwo **bold _both_** `code` ~~gone~~.\n\n\n\nThree\r\nwith\rreturns.\r\n\r\nFour",
   headings: "# A\ntext\n## B #\nSetext\n===\n\nOther\nline\n---\n\n#no\n####### no\n\n###### Six",
+  "headings of all levels": "#### deep\n\n## higher\n\n> # quoted\n\n###### deepest\n\ntext\n===\n\n- ### in a list",
   lists: "- a\n- b\n\n  more of b\n- c\n\nnot c\n\n1. one\n2. two\n\n2\n\n3. three\n   - deep\n     1. deeper\n\n     still\n\n* other",
   "lists that go on": "1. a\n\n2. b\n\n10) c\n\n- [x] done\n- [ ] open\n\n-\n\n- x\n+ y\n* * *\n- z",
   lazy: "> quoted\nlazily\n\n> again\n> - list\nlazy\n\n- item\nlazy\n\n    code?\n\nend",
