@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from typing import Literal
+
+from playwright.sync_api import Page, ViewportSize, expect
 
 from tests.web.axe import violations
 from tests.web.house import Person
@@ -37,7 +39,8 @@ def answer(question: str) -> int:
 
 [one]: https://one.example "The one"
 """
-NARROW = {"width": 390, "height": 844}
+NARROW = ViewportSize(width=390, height=844)
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 def ask(page: Page, person: Person) -> None:
@@ -84,7 +87,7 @@ def test_what_cannot_change_any_more_is_not_made_anew(profile: Profile, person: 
 
 def test_code_has_a_language_colours_and_its_own_scrolling(profile: Profile, person: Person) -> None:
     page = Watched(profile, person).page
-    page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    page.set_viewport_size(NARROW)
     watched_text = "```python\nx = '" + "long " * 100 + "'\n```\n\n- nested:\n\n  ```ts\n  const a = 1\n  ```"
     person.house.model.says(f"{watched_text}\n\n{END}")
     person.say("Tell me")
@@ -128,7 +131,7 @@ def test_where_nothing_may_be_copied_it_is_selected(profile: Profile, person: Pe
 
 def test_a_wide_table_scrolls_by_itself_and_names_its_columns(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
-    watched.page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    watched.page.set_viewport_size(NARROW)
     names = [f"Column{number}" for number in range(12)]
     table = f"|{'|'.join(names)}|\n|{'-|' * 12}\n|{'|'.join(names)}|"
     shown = watched.shows(table)
@@ -193,7 +196,7 @@ def test_nothing_in_a_text_keeps_anybody_from_reading_it(profile: Profile, perso
     watched = Watched(profile, person)
     shown = watched.shows(EVERYTHING)
     expect(shown.locator(".code-type").first).to_be_visible()
-    for theme in ("light", "dark"):
-        watched.page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    for theme in THEMES:
+        watched.page.emulate_media(color_scheme=theme)
         found = violations(watched.page)
         assert found == [], found

@@ -72,7 +72,12 @@ class TextRenderer extends Renderer {
   }
 }
 
-const OPTIONS: MarkedOptions = { gfm: true, breaks: true, tokenizer: new TextTokenizer(), renderer: new TextRenderer() };
+const OPTIONS: MarkedOptions = {
+  gfm: true,
+  breaks: true,
+  tokenizer: new TextTokenizer(),
+  renderer: new TextRenderer(),
+};
 
 /** The HTML of a block: of one that grows by the item, each of them by itself, and what is around them. */
 export interface Markup {
@@ -96,10 +101,15 @@ function markupOf(token: MarkedToken): Markup {
   if (token.type === "list") {
     const kind = token.ordered ? "ol" : "ul";
     const start = token.ordered && token.start !== 1 ? ` start="${token.start}"` : "";
-    return { start: `<${kind}${start}>`, items: token.items.map((item) => renderer.listitem(item).trim()), end: `</${kind}>` };
+    return {
+      start: `<${kind}${start}>`,
+      items: token.items.map((item) => renderer.listitem(item).trim()),
+      end: `</${kind}>`,
+    };
   }
   if (token.type === "table") {
-    const row = (cells: Tokens.TableCell[]): string => renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim();
+    const row = (cells: Tokens.TableCell[]): string =>
+      renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim();
     const head = `<table><thead>${row(token.header)}</thead><tbody>`;
     return { start: head, items: token.rows.map(row), end: "</tbody></table>" };
   }

@@ -9,7 +9,13 @@ export type Segment =
   /** Markdown. */
   | { readonly kind: "prose"; readonly source: string }
   /** A fenced block. `isOpen`: its end has not come. */
-  | { readonly kind: "code"; readonly source: string; readonly text: string; readonly language: string; readonly isOpen: boolean }
+  | {
+      readonly kind: "code";
+      readonly source: string;
+      readonly text: string;
+      readonly language: string;
+      readonly isOpen: boolean;
+    }
   /** An image that is in the text itself; `address` is null while it is on its way. */
   | { readonly kind: "picture"; readonly source: string; readonly alt: string; readonly address: string | null }
   /** What is too long, too deep or too twisted to be taken for Markdown. */
@@ -89,9 +95,16 @@ export class Segments {
     }
     if (line.length > LONGEST_LINE) return [...this.#prose(this.#scanned), { kind: "plain", source: line }];
     const opening = line.length < 100 ? FENCE.exec(line) : null;
-    if (opening) return [...this.#prose(this.#scanned), this.#code(this.#opened(opening, this.#text.length), this.#text.length, true)];
+    if (opening)
+      return [
+        ...this.#prose(this.#scanned),
+        this.#code(this.#opened(opening, this.#text.length), this.#text.length, true),
+      ];
     if (line !== "" && this.#isNew(line, MARKER.test(line), this.#scanned)) {
-      return [...this.#prose(this.#scanned), { kind: isTwisted(line) || emphasesOf(line) > MOST_EMPHASES ? "plain" : "prose", source: line }];
+      return [
+        ...this.#prose(this.#scanned),
+        { kind: isTwisted(line) || emphasesOf(line) > MOST_EMPHASES ? "plain" : "prose", source: line },
+      ];
     }
     return this.#prose(this.#text.length, isTwisted(line) || this.#emphases + emphasesOf(line) > this.#mostEmphases);
   }
@@ -101,7 +114,9 @@ export class Segments {
     if (added === "") return added;
     const whole = this.#endsInReturn && added.startsWith("\n") ? added.slice(1) : added;
     this.#endsInReturn = added.endsWith("\r");
-    return whole.includes("\r") || whole.includes("\0") ? whole.replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd") : whole;
+    return whole.includes("\r") || whole.includes("\0")
+      ? whole.replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd")
+      : whole;
   }
 
   #taken(): readonly Segment[] {
@@ -135,7 +150,8 @@ export class Segments {
   #longLine(line: string, from: number, to: number): void {
     const picture = PICTURE.exec(line);
     this.#cut(from);
-    if (picture) this.#put({ kind: "picture", source: line, alt: picture[1] as string, address: picture[2] as string }, to + 1);
+    if (picture)
+      this.#put({ kind: "picture", source: line, alt: picture[1] as string, address: picture[2] as string }, to + 1);
     else this.#put({ kind: "plain", source: line }, to + 1);
   }
 
@@ -184,7 +200,13 @@ export class Segments {
     const source = this.#text.slice(this.#start, to);
     const text = this.#text.slice(fence.from, to);
     // The end of the last line is no part of it.
-    return { kind: "code", source, text: text.endsWith("\n") ? text.slice(0, -1) : text, language: fence.language, isOpen };
+    return {
+      kind: "code",
+      source,
+      text: text.endsWith("\n") ? text.slice(0, -1) : text,
+      language: fence.language,
+      isOpen,
+    };
   }
 
   #prose(to: number, isPlain = false): readonly Segment[] {
@@ -212,7 +234,11 @@ export class Segments {
 function isEndOf(fence: Fence, line: string): boolean {
   if (line.length > LONGEST_LINE) return false;
   const mark = line.trim();
-  return mark.length >= fence.mark.length && !/^(?: {4}|\s*\t)/.test(line) && mark === (fence.mark[0] as string).repeat(mark.length);
+  return (
+    mark.length >= fence.mark.length &&
+    !/^(?: {4}|\s*\t)/.test(line) &&
+    mark === (fence.mark[0] as string).repeat(mark.length)
+  );
 }
 
 /** Whether a line is deeper in quotations and lists than anybody writes. */
