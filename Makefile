@@ -19,7 +19,7 @@ COMPILE = $(UV) pip compile pyproject.toml --quiet --universal --python-version 
 	--no-header --no-annotate --no-emit-index-url $(LOCK_ARGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint format types layers page serve bench simulate reference lock clean
+.PHONY: help screenshots setup test lint format types layers page serve bench simulate reference lock clean
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## /\1	/p' Makefile
@@ -53,6 +53,9 @@ page: ## Build the chat page, which needs Node 20.19 or newer
 serve: setup ## Run the server (ARGS=)
 	@$(BIN)/python -m tools.page --if-possible
 	$(BIN)/turnledger serve $(ARGS)
+
+screenshots: setup ## Make the pictures of the page anew, for the documentation
+	SCREENSHOTS=docs/images $(BIN)/python -m pytest -q -n0 tests/web/test_screenshots.py
 
 bench: setup ## Run the benchmarks (ARGS=)
 	$(BIN)/python -m bench $(ARGS)

@@ -1,15 +1,16 @@
-"""Another credential in the place of a former one: nothing of that is left, in any tab, in what is stored, or in what
-comes late."""
+"""Another credential in the place of a former one: nothing of that is left, in any tab, in what is stored, or
+in what comes late."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.web.house import STORED, House, Person
+from tests.web.chatting import write
+from tests.web.coming_in import field, is_in, opened, replace_elsewhere, sign_in, sign_out
+from tests.web.house import House, Person
 from turnledger.testing.gates import Gate
 
 Profile = Callable[..., BrowserContext]
@@ -44,40 +45,6 @@ LATE = """
 """
 
 
-def message(page: Page) -> Any:
-    return page.get_by_role("textbox", name="Message")
-
-
-def say(page: Page, text: str) -> None:
-    message(page).fill(text)
-    page.keyboard.press("Enter")
-
-
-def sign_in(page: Page, who: Person) -> None:
-    page.get_by_label("Token").fill(who.token)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("button", name=f"Signed in as {who.owner}")).to_be_visible()
-
-
-def sign_out(page: Page) -> None:
-    page.get_by_role("button", name="Signed in as").click()
-    page.get_by_role("menuitem", name="Sign out").click()
-    expect(page.get_by_label("Token")).to_be_visible()
-
-
-def opened(context: BrowserContext, url: str) -> Page:
-    page = context.new_page()
-    page.goto(url)
-    return page
-
-
-def replace_elsewhere(context: BrowserContext, who: Person) -> None:
-    """Another tab has his token from now on, and tells nobody but the storage."""
-    page = opened(context, f"{who.house.url}/favicon.svg")
-    page.evaluate("([name, token]) => localStorage.setItem(name, token)", [STORED, who.token])
-    page.close()
-
-
 @pytest.fixture
 def other(house: House) -> Person:
     """Somebody else, who has a chat."""
@@ -104,14 +71,14 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
     first, second = tabs
     # A message whose fate nobody knows, a draft, and a turn that runs.
     second.route("**/api/turns", lambda route: route.abort())
-    say(second, UNSENT)
+    write(second, UNSENT)
     expect(second.get_by_role("log").get_by_text(UNSENT)).to_be_visible()
     second.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
     gate = Gate()
     person.house.model.says("Half of ", gate, ANSWER)
-    say(first, RUNNING)
+    write(first, RUNNING)
     expect(first.get_by_role("log").get_by_text("Half of")).to_be_visible()
-    message(first).fill(DRAFT)
+    field(first).fill(DRAFT)
     first.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
     assert len(traces(first, person, chat)) > 5
 
@@ -123,20 +90,20 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
         ]  # its name, that is in the page itself
         assert tab.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
     sign_in(first, other)
-    expect(second.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+    is_in(second, other)
     person.house.model.release(gate)
     second.unroute_all()
     for tab in tabs:
         expect(tab.get_by_text("Good morning").first).to_be_visible()
         tab.get_by_role("button", name="New chat").click()
-        expect(message(tab)).to_have_value("")
+        expect(field(tab)).to_have_value("")
         assert traces(tab, person, chat) == []
-    say(second, "Mine")
+    write(second, "Mine")
     expect(first.get_by_role("navigation").get_by_text("Mine")).to_be_visible()
     for tab in tabs:
         assert traces(tab, person, chat) == []
         tab.reload()
-        expect(tab.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+        is_in(tab, other)
         assert traces(tab, person, chat) == []
     assert sorted(text for each in other.chats() for text, _ in other.turns(each["id"])) == [
         "Good morning",
@@ -152,17 +119,17 @@ def test_an_answer_to_the_former_that_comes_late_is_shown_nowhere(
     page = context.new_page()
     page.add_init_script(LATE)
     page.goto(f"{person.house.url}/#{chat}")
-    expect(page.get_by_role("button", name=f"Signed in as {person.owner}")).to_be_visible()
+    is_in(page, person)
     wanted = ["/api/chats?", "/api/chats/", "/v1/models"]
     page.wait_for_function("wanted => wanted.every(each => String(late.urls).includes(each))", arg=wanted)
     page.evaluate("late.isHolding = false")
     replace_elsewhere(context, other)
-    expect(page.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+    is_in(page, other)
     expect(page.get_by_text("Good morning").first).to_be_visible()
     page.evaluate("late.release()")
     assert traces(page, person, chat) == []
     page.get_by_role("button", name="New chat").click()
-    expect(message(page)).to_be_visible()
+    expect(field(page)).to_be_visible()
     assert traces(page, person, chat) == []
 
 
@@ -171,15 +138,15 @@ def test_what_is_sent_while_another_tab_signs_in_is_not_said_in_the_name_of_the_
 ) -> None:
     context = profile(person)
     page = opened(context, person.house.url)
-    expect(message(page)).to_be_visible()
+    expect(field(page)).to_be_visible()
     held: list[Route] = []
     page.route(
         "**/api/*s", lambda route: held.append(route) if route.request.method == "POST" else route.continue_()
     )
-    say(page, UNSENT)
+    write(page, UNSENT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=UNSENT)
     replace_elsewhere(context, other)
-    expect(page.get_by_role("button", name=f"Signed in as {other.owner}")).to_be_visible()
+    is_in(page, other)
     assert {each.request.header_value("authorization") for each in held} == {f"Bearer {person.token}"}
     for route in held:
         route.continue_()
@@ -195,8 +162,8 @@ def test_what_a_tab_writes_down_that_has_not_heard_yet_is_removed(
 ) -> None:
     context = profile(person)
     page = opened(context, person.house.url)
-    expect(message(page)).to_be_visible()
-    message(page).fill(DRAFT)
+    expect(field(page)).to_be_visible()
+    field(page).fill(DRAFT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
     names = page.evaluate(
         "text => Object.keys(localStorage).filter(each => localStorage[each].includes(text))", DRAFT
@@ -218,9 +185,9 @@ def test_what_a_tab_writes_down_that_has_not_heard_yet_is_removed(
 def test_the_same_token_again_is_the_same_corner(person: Person, profile: Profile) -> None:
     context = profile(person)
     page = opened(context, person.house.url)
-    expect(message(page)).to_be_visible()
-    message(page).fill(DRAFT)
+    expect(field(page)).to_be_visible()
+    field(page).fill(DRAFT)
     page.wait_for_function("text => JSON.stringify({...localStorage}).includes(text)", arg=DRAFT)
     replace_elsewhere(context, person)
     page.reload()
-    expect(message(page)).to_have_value(DRAFT)
+    expect(field(page)).to_have_value(DRAFT)

@@ -1,12 +1,11 @@
-"""The page within an operator's own, on another origin: with a storage that is its own there, or that it is denied; and
-where nobody may open a dialog."""
+"""The page within an operator's own, on another origin: with a storage that is its own there, or that it is
+denied; and where nobody may open a dialog."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -14,13 +13,14 @@ from playwright.sync_api import Browser, BrowserContext, Frame, FrameLocator, Pa
 
 from tests.browser.chromium import installed
 from tests.browser.site import site
+from tests.web.coming_in import field, shared, sign_in, sign_out, visit
 from tests.web.house import PATIENCE, House, Person, housed
 
 Profile = Callable[..., BrowserContext]
 BARE = "allow-scripts allow-same-origin allow-downloads"
-"""What a frame needs for the page to work: no forms, dialogs or windows. Files can be saved where it may have them."""
+"""What a frame needs for the page to work: no forms, dialogs or windows. It saves files where it may."""
 NO_DIALOGS = """
-    for (const name of ["alert", "confirm", "prompt", "print"]) window[name] = () => { throw new Error(name); };
+    for (const name of ["alert", "confirm", "prompt"]) window[name] = () => { throw new Error(name); };
     HTMLDialogElement.prototype.showModal = () => { throw new Error("showModal"); };
 """
 
@@ -77,16 +77,6 @@ def inner(page: Page) -> Frame:
     return page.frames[1]
 
 
-def message(within: FrameLocator) -> Any:
-    return within.get_by_role("textbox", name="Message")
-
-
-def sign_in(within: FrameLocator, who: Person) -> None:
-    within.get_by_label("Token").fill(who.token)
-    within.get_by_role("button", name="Sign in").click()
-    expect(message(within)).to_be_visible()
-
-
 def test_people_sign_in_and_chat_there(
     framed: House, operator: str, person: Person, profile: Profile
 ) -> None:
@@ -94,8 +84,8 @@ def test_people_sign_in_and_chat_there(
     expect(within.get_by_label("Token")).to_be_visible()
     expect(page.locator("#own")).to_be_focused()  # nobody takes the focus from the operator's page
     sign_in(within, person)
-    message(within).fill("From within")
-    message(within).press("Enter")
+    field(within).fill("From within")
+    field(within).press("Enter")
     expect(within.locator("[data-turn]")).to_have_count(1)
     page.reload()
     expect(within.get_by_role("log").get_by_text("From within")).to_be_visible()
@@ -115,15 +105,13 @@ def test_a_frame_that_is_denied_its_storage_works_for_as_long_as_it_is_there(
     assert told == "SecurityError"
     sign_in(within, person)
     for number, text in enumerate(("First", "Second"), 1):
-        message(within).fill(text)
-        message(within).press("Enter")
+        field(within).fill(text)
+        field(within).press("Enter")
         expect(within.locator("[data-turn]")).to_have_count(number)
     # What others do is seen here, too.
     person.say("From elsewhere")
     expect(within.get_by_role("navigation").get_by_text("From elsewhere")).to_be_visible()
-    within.get_by_role("button", name="Signed in as").click()
-    within.get_by_role("menuitem", name="Sign out").click()
-    expect(within.get_by_label("Token")).to_be_visible()
+    sign_out(within)
     sign_in(within, person)
     page.reload()
     expect(within.get_by_label("Token")).to_be_visible()
@@ -139,12 +127,12 @@ def test_a_link_lets_the_operators_visitors_in(
     request: pytest.FixtureRequest,
 ) -> None:
     context = profile() if storage == "its own" else request.getfixturevalue("denying")
-    link = person.ask("POST", "/api/shares", {"scope": "shop", "name": "The shop"})
-    page, within = embedded(context, operator, framed.url + link["path"])
-    expect(within.get_by_role("note", name="Your visit")).to_contain_text("a guest of The shop")
+    link = shared(person, scope="shop", name="The shop")
+    page, within = embedded(context, operator, link["url"])
+    expect(visit(within)).to_contain_text("a guest of The shop")
     assert link["code"] not in inner(page).evaluate("location.href")
-    message(within).fill("Where is my order?")
-    message(within).press("Enter")
+    field(within).fill("Where is my order?")
+    field(within).press("Enter")
     expect(within.locator("[data-turn]")).to_have_count(1)
 
 
@@ -163,7 +151,7 @@ def test_nothing_needs_a_dialog_a_form_or_a_window(
     chats = within.get_by_role("navigation", name="Chats")
 
     within.get_by_role("button", name="New chat").first.click()
-    message(within).fill("To be renamed")
+    field(within).fill("To be renamed")
     within.get_by_role("button", name="Send").click()
     expect(within.locator("[data-turn]")).to_have_count(1)
 
@@ -186,9 +174,7 @@ def test_nothing_needs_a_dialog_a_form_or_a_window(
     with page.expect_download() as saved:
         within.get_by_role("menuitem", name="Save as text").click()
     assert "To be renamed" in Path(saved.value.path()).read_text()
-    within.get_by_role("button", name="Signed in as").click()
-    within.get_by_role("menuitem", name="Sign out").click()
-    expect(within.get_by_label("Token")).to_be_visible()
+    sign_out(within)
     assert opened == []
 
 
@@ -196,7 +182,7 @@ def test_where_there_is_little_room_the_chats_are_shown_on_demand(
     framed: House, operator: str, person: Person, profile: Profile
 ) -> None:
     person.say("Something to find")
-    page, within = embedded(profile(), operator, f"{framed.url}/?embed=1", width="1000", height="600")
+    _, within = embedded(profile(), operator, f"{framed.url}/?embed=1", width="1000", height="600")
     sign_in(within, person)
     row = within.get_by_role("link", name="Something to find")
     expect(row).to_be_hidden()

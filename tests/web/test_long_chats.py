@@ -16,7 +16,7 @@ BOX = 'document.querySelector(".thread")'
 
 def long_chat(person: Person, length: int, text: str = "Answer {}.") -> str:
     turns: list[dict[str, Any]] = [
-        {"input": [said(f"Question {number}")], "output": [said(text.format(number), "assistant")]}
+        {"input": [said(f"Question {number}")], "output": [said(text.replace("{}", str(number)), "assistant")]}
         for number in range(1, length + 1)
     ]
     return chat_of(person, turns)

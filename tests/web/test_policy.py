@@ -21,6 +21,7 @@ LARGEST = 130_000
 ASKING = re.compile(
     r"\bfetch\s*\(|\bXMLHttpRequest\b|\bEventSource\b|\bWebSocket\b|\bsendBeacon\b|\bimportScripts\b"
 )
+SECURE = re.compile(r"crypto\.(?:randomUUID|subtle)\b")
 MODAL = re.compile(
     r"(?<![.\w])(?:alert|confirm|prompt)\s*\(|window\.(?:alert|confirm|prompt)\b|\bshowModal\b"
 )
@@ -39,6 +40,7 @@ def sources(kinds: tuple[str, ...] = (".ts", ".tsx")) -> Iterator[tuple[str, str
     ("forbidden", "why"),
     [
         pytest.param(ASKING, "the client asks the server, and nothing else does", id="asking"),
+        pytest.param(SECURE, "pages that come by plain http have none", id="secure"),
         pytest.param(MODAL, "a webview may forbid it, and then nothing can be confirmed", id="modal"),
     ],
 )
@@ -50,6 +52,7 @@ def test_the_sources_have_nothing_that_is_forbidden(forbidden: re.Pattern[str], 
 def test_what_is_forbidden_would_be_found() -> None:
     for text in ('await fetch("/")', "new EventSource(url)", "navigator.sendBeacon(url)"):
         assert ASKING.search(text)
+    assert SECURE.search("crypto.randomUUID()")
     for text in ('if (confirm("Sure?"))', "window.alert", "dialog.showModal()"):
         assert MODAL.search(text)
     for text in ("this.confirm()", "prefetch", "refetch(", "onConfirm("):

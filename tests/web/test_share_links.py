@@ -1,5 +1,5 @@
-"""Who follows a link: the code is gone from the address before anything is asked, one visit is one however often it
-is asked for, a reader reads and a guest chats, until it is over."""
+"""Who follows a link: the code is gone from the address before anything is asked, one visit is one however
+often it is asked for, a reader reads and a guest chats, until it is over."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from tests.web.axe import violations
+from tests.web.coming_in import field, kept, shared, visit
 from tests.web.house import House, Person
 
 Profile = Callable[..., BrowserContext]
 EXCHANGE = "**/api/shares/exchange"
 SECRET = "Nightingale marmalade"
-
-
-def shared(person: Person, **wish: Any) -> dict[str, Any]:
-    """A link, and where it leads."""
-    made = person.ask("POST", "/api/shares", wish)
-    return {**made, "url": person.house.url + made["path"]}
 
 
 def uses(person: Person, link: dict[str, Any]) -> int:
@@ -34,11 +30,6 @@ def follow(profile: Profile, link: dict[str, Any]) -> Page:
     page = profile().new_page()
     page.goto(link["url"])
     return page
-
-
-def visit(page: Page) -> Any:
-    """What he is told of his visit."""
-    return page.get_by_role("note", name="Your visit")
 
 
 def test_the_code_is_gone_before_it_is_exchanged(person: Person, profile: Profile) -> None:
@@ -59,8 +50,7 @@ def test_the_code_is_gone_before_it_is_exchanged(person: Person, profile: Profil
     assert page.evaluate("location.href") == f"{person.house.url}/share"
     assert not [each for each in asked if link["code"] in each.partition("#")[0]]
     assert link["code"] not in page.content() + page.title()
-    kept = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
-    assert link["code"] not in kept
+    assert link["code"] not in kept(page)
     page.go_back()
     page.go_forward()
     assert link["code"] not in page.evaluate("location.href")
@@ -105,7 +95,8 @@ def test_a_link_for_one_is_for_one_browser(person: Person, profile: Profile) -> 
     elsewhere = follow(profile, link)
     expect(elsewhere.get_by_role("heading", name="This link does not work")).to_be_visible()
     assert SECRET not in elsewhere.content()
-    assert elsewhere.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"
+    assert violations(elsewhere) == []
+    assert kept(elsewhere) == "[{},{}]"
     assert uses(person, link) == 1
 
 
@@ -136,7 +127,7 @@ def test_another_link_in_the_same_tab_leaves_nothing_of_the_first(person: Person
     page = follow(profile, first)
     expect(visit(page)).to_contain_text("guest_")
     guest = page.evaluate("JSON.stringify(localStorage)")
-    page.get_by_role("textbox", name="Message").fill(SECRET)
+    field(page).fill(SECRET)
     page.keyboard.press("Enter")
     expect(page.locator("[data-turn]")).to_have_count(1)
     seen: list[str] = []
@@ -147,7 +138,7 @@ def test_another_link_in_the_same_tab_leaves_nothing_of_the_first(person: Person
     assert page.url == f"{person.house.url}/share"
     assert seen == [page.url]
     assert SECRET not in page.content()
-    left = page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    left = kept(page)
     assert first["code"][-6:] in guest
     assert first["code"][-6:] not in left
     assert SECRET not in left
@@ -161,7 +152,8 @@ def test_a_guest_is_told_who_he_is_and_chats_with_the_models_that_are_there_for_
     expect(visit(page)).to_contain_text("You are guest_")
     expect(visit(page)).to_contain_text("a guest of The fair until")
     expect(visit(page)).to_contain_text("You may ask other.")
-    page.get_by_role("textbox", name="Message").fill("A guest's question")
+    assert violations(page) == []
+    field(page).fill("A guest's question")
     page.keyboard.press("Enter")
     expect(page.locator("[data-turn]")).to_have_count(1)
     assert person.house.model.asked_models[-1] == "other"
@@ -198,7 +190,7 @@ def test_a_visit_ends_when_its_link_is_revoked(person: Person, profile: Profile)
         page.bring_to_front()
         expect(page.get_by_role("heading", name="Your visit has ended")).to_be_visible()
         assert SECRET not in page.content()
-        assert page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])") == "[{},{}]"
+        assert kept(page) == "[{},{}]"
 
 
 def test_a_visit_that_is_over_while_it_is_open_says_so(person: Person, profile: Profile) -> None:

@@ -8,24 +8,11 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from tests.web.axe import violations
+from tests.web.coming_in import field, give_token, sign_in, sign_out
 from tests.web.house import STORED, House, Person, housed
 
 Profile = Callable[..., BrowserContext]
-
-
-def message(page: Page) -> object:
-    """Where somebody writes who is in."""
-    return page.get_by_role("textbox", name="Message")
-
-
-def sign_in(page: Page, token: str) -> None:
-    page.get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Sign in").click()
-
-
-def sign_out(page: Page) -> None:
-    page.get_by_role("button", name="Signed in as").click()
-    page.get_by_role("menuitem", name="Sign out").click()
 
 
 @pytest.fixture
@@ -42,7 +29,7 @@ def test_whoever_pastes_a_token_is_in_and_stays_in(stranger: Page, person: Perso
     person.say("Something to be found again")
     expect(stranger.get_by_role("heading", name="Sign in")).to_be_visible()
     assert stranger.title() == "Turnledger"
-    sign_in(stranger, f"\n  {person.token} ")
+    give_token(stranger, f"\n  {person.token} ")
     expect(stranger.get_by_text("Something to be found again").first).to_be_visible()
     stranger.reload()
     expect(stranger.get_by_text("Something to be found again").first).to_be_visible()
@@ -65,12 +52,13 @@ def test_what_is_no_token_is_told_at_once_and_sent_to_nobody(
     expect(stranger.get_by_label("Token")).to_be_focused()
     asked: list[str] = []
     stranger.on("request", lambda request: asked.append(request.url))
-    sign_in(stranger, given.get(spoilt, spoilt))
+    give_token(stranger, given.get(spoilt, spoilt))
     expect(stranger.get_by_role("alert")).to_contain_text("not a token")
     expect(stranger.get_by_label("Token")).to_have_attribute("aria-invalid", "true")
+    assert violations(stranger) == []
     assert asked == []
-    sign_in(stranger, person.token)
-    expect(message(stranger)).to_be_visible()
+    sign_in(stranger, person)
+    expect(field(stranger)).to_be_visible()
 
 
 def test_a_token_that_the_server_does_not_know_is_not_kept(
@@ -78,11 +66,11 @@ def test_a_token_that_the_server_does_not_know_is_not_kept(
 ) -> None:
     with housed(tmp_path) as elsewhere:
         foreign = elsewhere.person().token
-    sign_in(stranger, foreign)
+    give_token(stranger, foreign)
     expect(stranger.get_by_role("alert")).to_contain_text("not known here")
     assert stranger.evaluate("Object.keys(localStorage)") == []
-    sign_in(stranger, person.token)
-    expect(message(stranger)).to_be_visible()
+    sign_in(stranger, person)
+    expect(field(stranger)).to_be_visible()
 
 
 def test_the_chat_that_the_address_names_is_shown_after_signing_in(
@@ -92,16 +80,16 @@ def test_the_chat_that_the_address_names_is_shown_after_signing_in(
     person.say("A later one")
     page = profile().new_page()
     page.goto(f"{house.url}/#{chat}")
-    sign_in(page, person.token)
+    sign_in(page, person)
     expect(page.get_by_role("log").get_by_text("The one that was meant")).to_be_visible()
     assert page.url == f"{house.url}/#{chat}"
 
 
 def test_whoever_signs_out_leaves_nothing(tab: Page, person: Person) -> None:
-    message(tab).fill("Nightingale marmalade")
+    field(tab).fill("Nightingale marmalade")
     tab.keyboard.press("Enter")
     expect(tab.locator("[data-turn]")).to_have_count(1)
-    message(tab).fill("and a draft of it")
+    field(tab).fill("and a draft of it")
     sign_out(tab)
     expect(tab.get_by_label("Token")).to_be_visible()
     assert tab.evaluate("[Object.keys(localStorage), Object.keys(sessionStorage)]") == [[], []]
@@ -121,7 +109,7 @@ def test_whose_token_is_revoked_is_back_at_the_door_and_can_come_in_again(
     expect(tab.get_by_role("alert")).to_contain_text("revoked")
     assert "marmalade" not in tab.content()
     again = house.person(owner=person.owner)
-    sign_in(tab, again.token)
+    sign_in(tab, again)
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
     assert said["chat"]["id"] in tab.url
 
@@ -130,7 +118,7 @@ def test_whose_token_expires_while_the_page_is_open_is_told(house: House, profil
     brief = house.person(lifetime=3)
     page = profile(brief).new_page()
     page.goto(house.url)
-    expect(message(page)).to_be_visible()
+    expect(field(page)).to_be_visible()
     expect(page.get_by_role("heading", name="Your access has ended")).to_be_visible()
     expect(page.get_by_role("alert")).to_contain_text("expired")
     page.get_by_role("button", name="Forget what is kept here").click()
@@ -139,31 +127,32 @@ def test_whose_token_expires_while_the_page_is_open_is_told(house: House, profil
 
 
 def test_while_the_server_is_away_it_is_asked_again(tab: Page, person: Person) -> None:
-    expect(message(tab)).to_be_visible()
+    expect(field(tab)).to_be_visible()
     away = {"is": True}
     tab.route("**/api/tokens/self", lambda route: route.abort() if away["is"] else route.continue_())
     tab.reload()
     expect(tab.get_by_role("heading", name="The server does not answer")).to_be_visible()
+    assert violations(tab) == []
     tab.get_by_role("button", name="Try again").click()
     expect(tab.get_by_role("heading", name="The server does not answer")).to_be_visible()
     away["is"] = False
-    expect(message(tab)).to_be_visible()  # by itself
+    expect(field(tab)).to_be_visible()  # by itself
     away["is"] = True
     tab.reload()
     expect(tab.get_by_role("button", name="Try again")).to_be_visible()
     away["is"] = False
     tab.get_by_role("button", name="Try again").click()
-    expect(message(tab)).to_be_visible()
+    expect(field(tab)).to_be_visible()
 
 
 def test_where_no_token_is_needed_nobody_is_asked_for_one(tmp_path: Path, profile: Profile) -> None:
     with housed(tmp_path) as house:
         page = profile().new_page()
         page.goto(house.url)
-        expect(message(page)).to_be_visible()
+        expect(field(page)).to_be_visible()
         expect(page.get_by_role("button", name="Signed in as")).to_have_count(0)
         # From the first token on everybody needs one, also who is in.
         person = house.person(owner="local")
         expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        sign_in(page, person.token)
-        expect(message(page)).to_be_visible()
+        sign_in(page, person)
+        expect(field(page)).to_be_visible()

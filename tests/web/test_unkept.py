@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
+from tests.web.axe import violations
+from tests.web.chatting import write
+from tests.web.coming_in import field
 from tests.web.house import House, Person, housed
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -18,22 +20,13 @@ SECRET, ANSWER, DRAFT = "Periwinkle cathedral", "Elderberry thunder", "Quicksilv
 SAID = "This chat is not kept. It is gone when you leave it."
 
 
-def message(page: Page) -> Any:
-    return page.get_by_role("textbox", name="Message")
-
-
-def say(page: Page, text: str) -> None:
-    message(page).fill(text)
-    page.keyboard.press("Enter")
-
-
 def left_by(page: Page, house: House) -> str:
     """All that is left of what was said: in the browser, in the address, and in the files of the store."""
     kept = page.evaluate(
         "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.length])"
     )
     files = (each.read_bytes() for each in Path(house.serving.folder).glob("served.db*") if each.is_file())
-    return str(kept) + page.title() + b"".join(files).decode("latin-1")
+    return kept(page) + page.evaluate("location.href") + page.title() + b"".join(files).decode("latin-1")
 
 
 def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
@@ -42,11 +35,11 @@ def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
     tab.get_by_role("switch", name="Temporary chat").click()
     expect(tab.get_by_text(SAID)).to_be_visible()
     person.house.model.says(ANSWER)
-    say(tab, SECRET)
+    write(tab, SECRET)
     expect(tab.get_by_role("log").get_by_text(ANSWER)).to_be_visible()
     expect(tab.get_by_text(SAID)).to_be_visible()
-    message(tab).fill(DRAFT)
-    expect(message(tab)).to_have_value(DRAFT)
+    field(tab).fill(DRAFT)
+    expect(field(tab)).to_have_value(DRAFT)
     left = left_by(tab, person.house)
     assert "Something that is kept" in left  # that is where it would be
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in left]
@@ -54,7 +47,7 @@ def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
     assert [each["id"] for each in person.chats()] == [kept]
     expect(tab.get_by_role("navigation", name="Chats").get_by_text(SECRET)).to_have_count(0)
     tab.reload()
-    expect(message(tab)).to_be_visible()
+    expect(field(tab)).to_be_visible()
     expect(tab.get_by_text(SAID)).to_have_count(0)
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in tab.content()]
 
@@ -62,10 +55,10 @@ def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
 def test_the_model_is_told_all_that_was_said(tab: Page, person: Person) -> None:
     tab.get_by_role("switch", name="Temporary chat").click()
     person.house.model.says(ANSWER)
-    say(tab, SECRET)
+    write(tab, SECRET)
     expect(tab.get_by_role("log").get_by_text(ANSWER)).to_be_visible()
     person.house.model.says("As I said.")
-    say(tab, "Once more")
+    write(tab, "Once more")
     expect(tab.get_by_role("log").get_by_text("As I said.")).to_be_visible()
     told = [(each["role"], each["content"]) for each in person.house.model.last_messages]
     assert told == [("user", SECRET), ("assistant", ANSWER), ("user", "Once more")]
@@ -77,10 +70,11 @@ def test_whoever_leaves_it_is_asked_in_the_page_and_may_stay(tab: Page, person: 
     expect(row).to_be_visible()
     tab.get_by_role("button", name="New chat").click()
     tab.get_by_role("switch", name="Temporary chat").click()
-    say(tab, SECRET)
+    write(tab, SECRET)
     expect(tab.locator("[data-turn]")).to_have_count(1)
     row.click()
     expect(tab.get_by_role("button", name="Stay")).to_be_focused()
+    assert violations(tab) == []
     assert tab.evaluate("location.hash") == ""
     tab.keyboard.press("Escape")
     expect(tab.get_by_text(SAID)).to_be_visible()
@@ -90,7 +84,7 @@ def test_whoever_leaves_it_is_asked_in_the_page_and_may_stay(tab: Page, person: 
     expect(tab.get_by_role("log").get_by_text("Something that is kept")).to_be_visible()
     assert SECRET not in tab.content()
     tab.go_back()
-    expect(message(tab)).to_be_visible()
+    expect(field(tab)).to_be_visible()
     assert SECRET not in tab.content()
 
 
@@ -100,7 +94,7 @@ def test_an_empty_one_is_left_without_a_question(tab: Page, person: Person) -> N
     expect(toggle).to_be_checked()
     toggle.click()
     expect(toggle).not_to_be_checked()
-    say(tab, "This is kept")
+    write(tab, "This is kept")
     expect(tab.locator("[data-turn]")).to_have_count(1)
     assert len(person.chats()) == 1
 
@@ -109,13 +103,13 @@ def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Per
     gate = Gate()
     person.house.model.says("Peppermint ", gate, "locomotive")
     tab.get_by_role("switch", name="Temporary chat").click()
-    say(tab, SECRET)
+    write(tab, SECRET)
     expect(tab.get_by_text("Peppermint")).to_be_visible()
     tab.get_by_role("button", name="Stop").first.click()
     expect(tab.locator("[data-turn][data-kind=interrupted]")).to_have_count(1)
     person.house.model.release(gate)
     person.house.model.says(Status(400))
-    say(tab, "Tangerine solstice")
+    write(tab, "Tangerine solstice")
     expect(tab.get_by_role("group", name="What did not happen")).to_be_visible()
     expect(tab.locator("[data-turn]")).to_have_count(1)
     tab.get_by_role("button", name="Retry").click()
@@ -126,21 +120,23 @@ def test_it_stops_fails_and_is_asked_again_like_any_other(tab: Page, person: Per
 
 
 NOT_KEPT = {
-    "the server": "[chats]\nkeep = false",
-    "the scope": "[chats.scopes.gossip]\nkeep = false",
-    "the address": "",
+    "the server": ("[chats]\nkeep = false", ""),
+    "the scope": ("[chats.scopes.gossip]\nkeep = false", ""),
+    "the scope that the address names": ("[chats.scopes.gossip]\nkeep = false", "?scope=gossip"),
+    "the address": ("", "?keep=no"),
 }
 
 
 @pytest.mark.parametrize("who", NOT_KEPT)
 def test_where_nothing_is_kept_every_chat_says_so(who: str, tmp_path: Path, profile: Profile) -> None:
-    with housed(tmp_path, NOT_KEPT[who]) as house:
-        person = house.person(chat_scope="gossip")
+    settings, query = NOT_KEPT[who]
+    with housed(tmp_path, settings) as house:
+        person = house.person(chat_scope="gossip" if who == "the scope" else None)
         page = profile(person).new_page()
-        page.goto(f"{house.url}/?keep=no" if who == "the address" else house.url)
+        page.goto(f"{house.url}/{query}")
         expect(page.get_by_text(SAID)).to_be_visible()
         expect(page.get_by_role("switch", name="Temporary chat")).to_have_count(0)
-        say(page, SECRET)
+        write(page, SECRET)
         expect(page.locator("[data-turn]")).to_have_count(1)
         assert SECRET not in left_by(page, house)
         page.get_by_role("button", name="New chat").click()

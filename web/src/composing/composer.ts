@@ -95,8 +95,8 @@ export class Composer {
     this.#put(text);
   }
 
-  /** Send what is written. Whoever sends it writes it down first; if that or anything else fails, it comes back. Returns
-   * whether there was something to send. */
+  /** Send what is written. Whoever sends it writes it down first; if that or anything else fails, it comes back.
+   * Returns whether there was something to send. */
   send(): boolean {
     // Blank lines around it say nothing; what the first line begins with may be meant.
     const text = this.#text.peek().replace(/^(\s*\n)+|\s+$/g, "");

@@ -1,6 +1,7 @@
 /** What somebody has written and not sent, for each chat: kept in the realm's storage, and the same in all tabs. */
 
 import { PREFIX as ALL, type Realm } from "../session/realm";
+import { freshName } from "../thread/names";
 
 /** The place of the chat that is not made yet. */
 export const NEW = "new";
@@ -30,7 +31,7 @@ export type DraftListener = (text: string) => void;
 export class Drafts {
   readonly #realm: Realm;
   readonly #bounds: DraftBounds;
-  readonly #tab = crypto.randomUUID();
+  readonly #tab = freshName();
   /** What is not written yet. */
   readonly #waiting = new Map<string, string>();
   readonly #listeners = new Map<string, Set<DraftListener>>();

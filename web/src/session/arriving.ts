@@ -81,7 +81,7 @@ export class Arriving {
     if (!isToken(text)) return this.#move({ ...before, problem: NO_TOKEN });
     const { signal: ending } = this.#begin({ kind: "signing in" });
     try {
-      const me = await this.#asking(text).tokens.own({ signal: ending });
+      const me = await this.#who(text, ending);
       if (ending.aborted) return;
       if (this.#credential.token !== text) this.#credential.replace(text);
       this.#enter(this.#credential, text, me);
@@ -109,7 +109,7 @@ export class Arriving {
   async #comes(credential: Credential, token: string | null, ending: AbortSignal): Promise<boolean> {
     if (this.#link && token === null) return false;
     try {
-      const me = await this.#asking(token).tokens.own({ signal: ending });
+      const me = await this.#who(token, ending);
       if (!ending.aborted) this.#enter(credential, token, me);
       return true;
     } catch (problem) {
@@ -136,6 +136,17 @@ export class Arriving {
     this.#link?.entered();
     this.#move({ kind: "in", session });
     this.#watchExpiry(session);
+  }
+
+  /** Who he is, and whether his chats are kept: in the scope that the address names, if he is let in there. */
+  async #who(token: string | null, ending: AbortSignal): Promise<Me> {
+    const scope = new URLSearchParams(location.search).get("scope");
+    const { tokens } = this.#asking(token);
+    if (!scope) return tokens.own({ signal: ending });
+    return tokens.own({ scope, signal: ending }).catch((problem: unknown) => {
+      if (isShutOut(problem) || !(problem instanceof errors.NotAdmitted)) throw problem;
+      return tokens.own({ signal: ending });
+    });
   }
 
   /** A client for finding out who somebody is: how long to wait for a server is decided here. */

@@ -41,7 +41,8 @@ export function wordsOfFailure(code: string, message: string): string {
 
 /** What else the server said of it, where that helps. */
 function detailOf(code: string, message: string): string | null {
-  return code in WORDS && /^(model_|malformed_)/.test(code) && message !== WORDS[code] ? message : null;
+  const said = message.replace(/^[A-Z]\w+: /, ""); // the name of a class, which says the same as the code
+  return /^(model_|malformed_)/.test(code) && said !== WORDS[code] ? said || null : null;
 }
 
 type Asked = Pick<Failed, "name" | "replaces" | "isHere" | "attempt" | "input">;

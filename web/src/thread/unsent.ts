@@ -11,6 +11,8 @@ const SAFE = 23 * 3_600_000;
 /** Milliseconds before it is looked who sends what another tab has written down. */
 const LATER = 1_000;
 const WRITTEN = "message ";
+/** Milliseconds until one tab surely sees what another one has removed: locks are faster than storages. */
+const SEEN = 1_000;
 
 /** A message that was not asked for yet: its chat is not made, or another one goes before it. */
 export interface Written {
@@ -145,7 +147,11 @@ export class UnsentMessages {
       isFree = lock !== null;
       return first(lock);
     });
-    if (!isFree) await withLock(this.#lock(name), { signal: this.#ending }, second);
+    if (isFree) return;
+    await withLock(this.#lock(name), { signal: this.#ending }, async () => {
+      await new Promise((resolve) => setTimeout(resolve, SEEN));
+      if (!this.#ending.aborted) await second();
+    });
   }
 
   #lock(name: string): string {

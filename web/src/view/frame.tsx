@@ -1,7 +1,6 @@
 /** The frame around the chats and the chat: what is beside what, and what is over what where there is no room. */
 
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { isShortcut, isWriting } from "../composing/shortcuts";
 import { Experiments } from "../first-run/experiments";
 import type { Session } from "../session/session";
 import { asked } from "./asked";
@@ -28,7 +27,6 @@ export function FrameView({ session, theme }: { session: Session; theme: Theme }
   const isOver = hasSide && drawer.isOver.value;
   useBeginning(session);
   useDocumentTitle(session);
-  useSearchKey(hasSide ? drawer : null);
   // Whoever has chosen a chat wants to see it.
   useEffect(() => session.place.where.subscribe(() => drawer.leave()), [session]);
   return (
@@ -73,7 +71,7 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
       }}
     >
       <Boundary what="The list of chats">
-        <SidebarView session={session} reveal={() => drawer.open()} />
+        <SidebarView session={session} reveal={() => drawer.open("search")} />
       </Boundary>
       <SideFootView session={session} theme={theme} drawer={drawer} />
     </div>
@@ -106,22 +104,6 @@ function ChatView({ session }: { session: Session }) {
       )}
     </>
   );
-}
-
-/** Whoever searches sees the chats, also those who had put them away. */
-function useSearchKey(drawer: Drawer | null): void {
-  useEffect(() => {
-    if (!drawer) return undefined;
-    const find = (event: KeyboardEvent): void => {
-      if (drawer.isShown.peek() || event.defaultPrevented) return;
-      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
-      if (isLetter || !isShortcut("search", event)) return;
-      event.preventDefault();
-      drawer.open("search");
-    };
-    addEventListener("keydown", find);
-    return () => removeEventListener("keydown", find);
-  }, [drawer]);
 }
 
 /** Open the most recent chat once, at the start, and only where the address names none. */

@@ -8,7 +8,7 @@ export function VisitorView({ session }: { session: Session }) {
   if (!session.isGuest && !session.isReader) return null;
   return (
     <div class="strip" role="note" aria-label="Your visit">
-      <p>{wordsOfVisit(session)}</p>
+      <p title={session.me.owner || undefined}>{wordsOfVisit(session)}</p>
       <button type="button" class="quiet-button small" onClick={() => session.ways.signOut()}>
         Leave
       </button>
@@ -22,7 +22,9 @@ export function wordsOfVisit({ isReader, me }: Session): string {
   if (isReader) return `You can read this chat${until}.`;
   const where = me.name || me.chatScope;
   const models = me.models?.length ? ` You may ask ${me.models.join(", ")}.` : "";
-  return `You are ${me.owner}, a guest${where ? ` of ${where}` : ""}${until}.${models}`;
+  // Guests have long names that nobody reads; their ends differ.
+  const name = me.owner.replace(/^(guest_).*(.{6})$/, "$1…$2");
+  return `You are ${name}, a guest${where ? ` of ${where}` : ""}${until}.${models}`;
 }
 
 function timeOf(at: number): string {

@@ -63,6 +63,9 @@ describe("sending", () => {
     send(composer, "first", "second");
     expect([composer.text.value, composer.waiting.value.length, thread.sent.length]).toEqual(["", 2, 0]);
     expect(session.composing.drafts.read("conv_1")).toBe("first\n\nsecond");
+    composer.write("third");
+    expect(session.composing.drafts.read("conv_1")).toBe("first\n\nsecond\n\nthird");
+    composer.write("");
     session.models.value = [{ id: "one" }];
     session.model.value = "one";
     session.areModelsKnown.value = true;
@@ -212,10 +215,15 @@ describe("drafts of a composer", () => {
 
   it("are not kept of a chat that is not", () => {
     const session = new MadeUpSession();
+    session.composing.drafts.keep("new", "secret");
     const thread = new MadeUpThread();
     thread.isKept = false;
     const composer = session.composing.of(thread.shown);
+    expect(composer.text.value).toBe("");
     composer.write("secret");
+    thread.id.value = "conv_1";
+    expect(session.composing.drafts.read("new")).toBe("secret");
+    session.composing.drafts.drop("new");
     session.composing.drafts.flush();
     expect(session.realm.names()).toEqual([]);
     expect(session.composing.of(thread.shown).text.value).toBe("secret");

@@ -155,8 +155,8 @@ describe("drafts", () => {
     drafts.close();
     realm.wipe();
     vi.advanceTimersByTime(1_000);
+    expect(drafts.keep(CHAT, "secret")).toBe(false);
     drafts.write(CHAT, "secret");
-    drafts.keep(CHAT, "secret");
     vi.advanceTimersByTime(1_000);
     expect(memory.length).toBe(0);
   });

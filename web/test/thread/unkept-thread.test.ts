@@ -60,7 +60,7 @@ beforeEach(() => {
     client: { baseUrl: "http://here" },
     ways: { apiKey: () => "tlt_mine" },
     threads: { newChat: signal({}) },
-    model: signal("demo"),
+    composing: { modelOf: () => "demo" },
   } as unknown as Session);
 });
 afterEach(() => {

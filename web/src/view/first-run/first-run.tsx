@@ -2,6 +2,7 @@
 
 import { useEffect } from "preact/hooks";
 import { EXPERIMENTS, type ExperimentName, type Experiments } from "../../first-run/experiments";
+import { copied } from "../../markdown/copying";
 import type { Session } from "../../session/session";
 import "../../style/first-run.css";
 import type { ShownThread } from "../../thread/shown-thread";
@@ -120,11 +121,7 @@ function SecondTab({ session, thread }: { session: Session; thread: ShownThread 
 }
 
 async function copy(address: string, { notices }: Session): Promise<void> {
-  try {
-    await navigator.clipboard.writeText(address);
-    notices.news("The address is copied.");
-  } catch {
-    // Pages without TLS, and many frames, may not: then it is there to be selected.
-    notices.news(address, { stays: undefined });
-  }
+  // Pages without TLS, and many frames, may not: then it is there to be selected.
+  if (await copied(address)) notices.news("The address is copied.");
+  else notices.news(address, { stays: undefined });
 }

@@ -7,6 +7,7 @@ import "../../style/sidebar.css";
 import { linesOf, type Line } from "../../chats/days";
 import { openNew } from "../../chats/opening";
 import type { ShelfKind } from "../../chats/shelf";
+import { isShortcut, isWriting } from "../../composing/shortcuts";
 import type { Session } from "../../session/session";
 import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, PlusIcon, SearchIcon, TrashIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
@@ -109,14 +110,12 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
   const field = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const find = (event: KeyboardEvent): void => {
-      const isCombined = event.ctrlKey || event.metaKey;
-      const isAsked = event.key === "/" ? !isCombined && !event.altKey && !isWriting(event.target) : isCombined && event.key === "k";
-      if (!isAsked) return;
+      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
+      if (isLetter || !isShortcut("search", event)) return;
       event.preventDefault();
-      const isAway = field.current!.closest("[inert], [hidden]") !== null;
-      if (isAway) reveal?.();
-      // Behind the drawing: what is hidden takes no focus.
-      setTimeout(() => field.current?.select(), isAway ? 50 : 0);
+      // What is away takes no focus: who brings it here sees to that.
+      if (field.current!.closest("[inert], [hidden]")) reveal?.();
+      else field.current!.select();
     };
     document.addEventListener("keydown", find);
     return () => document.removeEventListener("keydown", find);
@@ -243,8 +242,4 @@ function Note({ session }: { session: Session }) {
   if (chats.rows.value.length > 0) return null;
   const words = { chats: "No chats yet.", archived: "Nothing is archived.", deleted: "Nothing was deleted lately." };
   return <p class="list-note">{words[kind]}</p>;
-}
-
-function isWriting(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && (target.isContentEditable || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName));
 }

@@ -18,14 +18,19 @@ export class Scrolling {
   readonly #isAtEnd = signal(true);
   readonly #hasNews = signal(false);
   readonly #wantsMore: () => void;
+  readonly #isGrowing: () => boolean;
   #box: HTMLElement | null = null;
   #top = 0;
+  /** How much there is below what is shown. */
+  #left = 0;
   /** What is at the upper edge, and what is around it, for when that is gone. */
   #anchors: readonly Anchor[] = [];
 
-  /** `wantsMore`: called when the beginning of what is there comes near. */
-  constructor(wantsMore: () => void) {
+  /** `wantsMore`: called when the beginning of what is there comes near. `isGrowing`: whether what comes at the end is
+   * news, and not something that was unfolded. */
+  constructor(wantsMore: () => void, isGrowing: () => boolean) {
     this.#wantsMore = wantsMore;
+    this.#isGrowing = isGrowing;
   }
 
   get isAtEnd(): ReadonlySignal<boolean> {
@@ -67,13 +72,9 @@ export class Scrolling {
     if (!box) return;
     if (this.#isAtEnd.peek() && !isOther) box.scrollTop = box.scrollHeight;
     else this.#hold(box);
-    this.#top = box.scrollTop;
     if (isOther) this.#look(box);
-  }
-
-  /** More came at the end. */
-  grew(): void {
-    if (!this.#isAtEnd.peek()) this.#hasNews.value = true;
+    else if (!this.#isAtEnd.peek() && leftOf(box) > this.#left + 1 && this.#isGrowing()) this.#hasNews.value = true;
+    this.#note(box);
   }
 
   /** Read more, if the beginning of what is there is near. */
@@ -86,9 +87,14 @@ export class Scrolling {
     if (!box) return;
     // Only who goes up leaves the end: it also moves away by itself, when more comes.
     if (leftOf(box) <= NEAR || box.scrollTop < this.#top - 1) this.#look(box);
-    this.#top = box.scrollTop;
+    this.#note(box);
     this.#anchors = anchorsIn(box);
     this.more();
+  }
+
+  #note(box: HTMLElement): void {
+    this.#top = box.scrollTop;
+    this.#left = leftOf(box);
   }
 
   #look(box: HTMLElement): void {

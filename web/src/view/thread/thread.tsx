@@ -26,7 +26,12 @@ export function ThreadView({ session, thread }: { session: Session; thread: Show
 function Body({ session, thread }: { session: Session; thread: ShownThread }) {
   const box = useRef<HTMLDivElement>(null);
   const content = useRef<HTMLDivElement>(null);
-  const scrolling = useMemo(() => new Scrolling(() => void thread.older()), []);
+  const scrolling = useMemo(() => {
+    return new Scrolling(
+      () => void thread.older(),
+      () => thread.running.peek().length > 0,
+    );
+  }, []);
   const rows = useComputed(() => rowsOf(thread.turns.value, thread.running.value, (turn) => thread.nameOf(turn)));
   const failed = thread.failed.value;
   const problem = thread.problem.value;
@@ -37,7 +42,6 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
     scrolling.more();
     end.current = rows.value.at(-1)?.name;
   }, [rows.value, failed]);
-  useEffect(() => scrolling.grew(), [rows.value.at(-1)?.name, failed]);
   useFollowingOwn(thread, scrolling);
   useAnnouncements(session, thread);
   const views = useRowViews(session, thread, rows.value);
