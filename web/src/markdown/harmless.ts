@@ -10,7 +10,7 @@ const UNSEEN =
 const CONTROLS = "\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f";
 /** Letters that only machines see. Flags of regions are made of them, behind a black flag. */
 const TAGS = "[\\u{e0000}-\\u{e007f}]";
-const FLAG = `(?<!\\u{1f3f4}${TAGS}*)${TAGS}`;
+const FLAG = `(?<!\\u{1f3f4}${TAGS}{0,9})${TAGS}`;
 
 const HARMFUL = new RegExp(`[${TURNING}${CONTROLS}]|${FLAG}`, "gu");
 const HARMFUL_OR_UNSEEN = new RegExp(`[${TURNING}${CONTROLS}${UNSEEN}]|${FLAG}`, "gu");

@@ -7,6 +7,8 @@ export type Definitions = Map<string, { readonly href: string; readonly title: s
 
 /** The headings of the page itself are above those of any text. */
 const HIGHEST = 2;
+/** In lines. */
+const LONGEST_DEFINITION = 9;
 const LINE_BREAK = /^<br *\/?>/i;
 
 class TextTokenizer extends Tokenizer {
@@ -23,8 +25,14 @@ class TextTokenizer extends Tokenizer {
 
   /** A title may hold an empty line for marked; then the end of a part would not be one. */
   override def(source: string): Tokens.Def | undefined {
-    const end = /\n[ \t]*\n/.exec(source);
-    return super.def(end ? source.slice(0, end.index + 1) : source);
+    let end = -1;
+    for (let line = 0; line < LONGEST_DEFINITION; line += 1) {
+      const next = source.indexOf("\n", end + 1);
+      if (next < 0) return super.def(source);
+      if (end >= 0 && source.slice(end, next).trim() === "") break;
+      end = next;
+    }
+    return super.def(source.slice(0, end + 1));
   }
 }
 
