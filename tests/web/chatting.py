@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page
 
-from tests.web.house import Person
+from tests.web.house import PATIENCE, Person
 from turnledger import Ledger
 
 AT = 1_770_000_000_000
@@ -84,4 +84,4 @@ def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As
         assert [str(each.did) for each in reports if each.did in {"refused", "conflict"}] == []
         return str(reports[0].chat)
 
-    return person.house.on_ledger(load)
+    return person.house.on_ledger(load, patience=6 * PATIENCE)

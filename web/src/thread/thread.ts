@@ -1,8 +1,8 @@
 /** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
 
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
-import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item, type OnStop } from "turnledger";
-import type { NewChat, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
+import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item } from "turnledger";
+import type { NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
 import type { Session } from "../session/session";
 import { Branching } from "./branching";
 import { failed, Failures, failureOf } from "./failures";
@@ -25,7 +25,8 @@ const PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
 /** Ask for a turn in a chat. */
-function asked(chat: Chat, { verb, turn = "", input }: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+function asked(chat: Chat, said: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+  const { verb, turn = "", input } = said;
   if (verb === "send") return chat.send(input, options);
   return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
 }
@@ -63,7 +64,8 @@ export class Thread implements ShownThread {
       session.threads.named(this, known);
       void this.load();
     };
-    this.#made = new MadeChat(session.client, id, facts ?? session.threads?.newChat.peek() ?? {}, made, ending, chatName);
+    const wanted = facts ?? session.threads?.newChat.peek() ?? {};
+    this.#made = new MadeChat(session.client, id, wanted, made, ending, chatName);
     const isShown = computed(() => isVisible.value && session.threads.current.value === this);
     this.#history = new History((options) => this.#made.chat.read(options), ending, !session.isReader);
     this.#failures = new Failures(session.realm);
@@ -177,7 +179,8 @@ export class Thread implements ShownThread {
     const goesFirst = options.onBusy === "interrupt" || options.onBusy === "rollback";
     const ask = async (again: string): Promise<void> => {
       this.#failures.clear();
-      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: this.#ending.signal } as const;
+      const { signal: ending } = this.#ending;
+      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: ending } as const;
       const stream = (): TurnStream => asked(this.#made.chat, said, more);
       await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
       if (this.#failures.last.peek()?.name === again) this.#again = { name: again, ask };

@@ -33,7 +33,14 @@ export function RowView({ session, thread, row, before, after, isLast }: RowProp
   const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
   const asked = useMemo(() => told?.asked ?? partsAsked(given ?? []), [told, given]);
   return (
-    <article ref={article} class="turn" data-row={row.name} data-turn={turn?.id} data-kind={turn?.kind} data-state={running?.state.value}>
+    <article
+      ref={article}
+      class="turn"
+      data-row={row.name}
+      data-turn={turn?.id}
+      data-kind={turn?.kind}
+      data-state={running?.state.value}
+    >
       {turn && isEditing.value ? (
         <EditView session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
       ) : (
