@@ -137,6 +137,8 @@ def empty(scene: Scene) -> None:
 
 
 def thread(scene: Scene) -> None:
+    for number, title in enumerate(("Dinner on Friday", "Packing list", "A name for the boat", "Tax letter")):
+        chat_of(scene.person, TURNS[: number % 2 + 1], title, AT - HOUR * (number + 1) * 7)
     scene.chat()
 
 
@@ -177,9 +179,7 @@ def branches(scene: Scene) -> None:
 
 
 def chats(scene: Scene) -> None:
-    for number, title in enumerate(("Dinner on Friday", "Packing list", "A name for the boat", "Tax letter")):
-        chat_of(scene.person, TURNS[: number % 2 + 1], title, AT - HOUR * (number + 1) * 7)
-    scene.chat()
+    thread(scene)
     scene.show_chats()
     expect(scene.page.get_by_role("navigation").get_by_text("Packing list")).to_be_visible()
 
