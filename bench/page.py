@@ -206,12 +206,11 @@ def streamed(page: Page, url: str, chat: str) -> Frames:
     """The frames of the page while the answer comes."""
     page.goto(f"{url}/#{chat}")
     page.wait_for_selector("[data-turn]")
-    while page.locator("[data-turn]").count() < THREAD and page.evaluate(
-        "() => { const t = document.querySelector('[data-turn]'); t.scrollIntoView(); return true; }"
-    ):
-        page.wait_for_timeout(100)
+    while (count := page.locator("[data-turn]").count()) < THREAD:
+        page.locator("[data-turn]").first.scroll_into_view_if_needed()
+        page.evaluate(WHEN_MORE, count)
+    page.locator("[data-turn]").last.scroll_into_view_if_needed()
     page.locator("textarea").first.fill("Tell me everything")
-    count = page.locator("[data-turn]").count()
     page.evaluate(FRAMES)
     page.keyboard.press("Enter")
     page.evaluate(WHEN_MORE, count)

@@ -28,7 +28,8 @@ def sign_in(page: Page | FrameLocator, who: Person) -> None:
 
 def is_in(page: Page | FrameLocator, who: Person) -> None:
     """He is who is in."""
-    expect(page.get_by_role("button", name=f"Signed in as {who.owner}")).to_be_attached()
+    # The list of chats may be put away.
+    expect(page.locator(f'[aria-label="Signed in as {who.owner}"]')).to_be_attached()
 
 
 def sign_out(page: Page | FrameLocator) -> None:

@@ -8,18 +8,21 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
+from tests.web.chats import make_chats
 from tests.web.chatting import write
 from tests.web.coming_in import field, is_in, opened, replace_elsewhere, sign_in, sign_out
 from tests.web.house import House, Person
 from turnledger.testing.gates import Gate
 
 Profile = Callable[..., BrowserContext]
-TITLE, ANSWER, DRAFT, UNSENT, RUNNING = (
+TITLE, ANSWER, DRAFT, UNSENT, RUNNING, SCOPE, SOUGHT = (
     "Saffron telescope",
     "Juniper bagpipes",
     "Cobalt porridge",
     "Velvet anchovy",
     "Marble whisper",
+    "walrus-kitchen",
+    "Crimson umbrella",
 )
 EVERYTHING = """() => JSON.stringify([
     {...localStorage}, {...sessionStorage}, location.href, document.title, document.documentElement.outerHTML,
@@ -56,19 +59,40 @@ def other(house: House) -> Person:
 def traces(page: Page, former: Person, *more: str) -> list[str]:
     """What of the former one can be found."""
     found = page.evaluate(EVERYTHING)
-    told = (TITLE, ANSWER, DRAFT, UNSENT, RUNNING, former.owner, former.token, former.token[-6:], *more)
+    told = (
+        TITLE,
+        ANSWER,
+        DRAFT,
+        UNSENT,
+        RUNNING,
+        SCOPE,
+        SOUGHT,
+        former.owner,
+        former.token,
+        former.token[-6:],
+        *more,
+    )
     return [each for each in told if each in found]
 
 
 def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person, profile: Profile) -> None:
     chat = person.say(TITLE)["chat"]["id"]
     person.say("Second", chat)
+    make_chats(person, ["Somewhere else"], scope=SCOPE)
     person.ask("PATCH", f"/api/chats/{chat}", {"pinned": True})
     context = profile(person)
     tabs = [opened(context, f"{person.house.url}/#{chat}") for _ in range(2)]
     for tab in tabs:
         expect(tab.get_by_role("log").get_by_text(TITLE)).to_be_visible()
     first, second = tabs
+    # What he likes to see, and whom he likes to ask.
+    second.get_by_role("button", name="Scope:").click()
+    second.get_by_role("menuitemradio", name=SCOPE).click()
+    expect(second.get_by_role("navigation").get_by_text(TITLE)).to_have_count(0)
+    second.get_by_role("searchbox").fill(SOUGHT)
+    first.get_by_role("button", name="Model: scripted").click()
+    first.get_by_role("option", name="other").click()
+    expect(first.get_by_role("button", name="Model: other")).to_be_visible()
     # A message whose fate nobody knows, a draft, and a turn that runs.
     second.route("**/api/turns", lambda route: route.abort())
     write(second, UNSENT)
@@ -85,9 +109,7 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
     sign_out(first)
     expect(second.get_by_label("Token")).to_be_visible()
     for tab in tabs:
-        assert traces(tab, person, chat, "turnledger") == [
-            "turnledger"
-        ]  # its name, that is in the page itself
+        assert traces(tab, person, chat) == []
         assert tab.evaluate("[localStorage.length, sessionStorage.length]") == [0, 0]
     sign_in(first, other)
     is_in(second, other)
@@ -97,6 +119,7 @@ def test_nothing_of_the_former_remains_in_any_tab(person: Person, other: Person,
         expect(tab.get_by_text("Good morning").first).to_be_visible()
         tab.get_by_role("button", name="New chat").click()
         expect(field(tab)).to_have_value("")
+        expect(tab.get_by_role("button", name="Model: scripted")).to_be_visible()
         assert traces(tab, person, chat) == []
     write(second, "Mine")
     expect(first.get_by_role("navigation").get_by_text("Mine")).to_be_visible()

@@ -81,6 +81,10 @@ def test_a_reader_sees_what_is_said_later(person: Person, profile: Profile) -> N
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     person.say("And then he said more", chat)
     expect(page.get_by_role("log").get_by_text("And then he said more")).to_be_visible()
+    expect(page.get_by_role("region", name="Notices")).to_be_empty()
+    person.ask("DELETE", f"/api/chats/{chat}")
+    expect(page.get_by_role("alert")).to_be_visible()
+    assert all(each["id"] != chat for each in person.chats())
 
 
 def test_a_link_for_one_is_for_one_browser(person: Person, profile: Profile) -> None:
@@ -120,6 +124,23 @@ def test_an_answer_that_was_lost_is_given_again(person: Person, profile: Profile
     expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
     assert lost["count"] >= 2
     assert uses(person, link) == 1
+
+
+def test_where_there_are_too_many_visitors_one_waits_for_his_turn(person: Person, profile: Profile) -> None:
+    link = shared(person, chat=chat_of(person))
+    page = profile().new_page()
+    told = {"error": {"code": "too_many_visitors", "message": "Too many.", "type": "rate_limit_error"}}
+    headers, crowd = {"retry-after": "1"}, {"is": True}
+    page.route(
+        EXCHANGE,
+        lambda route: (
+            route.fulfill(status=429, headers=headers, json=told) if crowd["is"] else route.continue_()
+        ),
+    )
+    page.goto(link["url"])
+    expect(page.get_by_role("heading", name="There are too many visitors just now")).to_be_visible()
+    crowd["is"] = False
+    expect(page.get_by_role("log").get_by_text(SECRET)).to_be_visible()
 
 
 def test_another_link_in_the_same_tab_leaves_nothing_of_the_first(person: Person, profile: Profile) -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.web.axe import violations
 from tests.web.chatting import write
-from tests.web.coming_in import field
+from tests.web.coming_in import field, kept
 from tests.web.house import House, Person, housed
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -22,15 +22,12 @@ SAID = "This chat is not kept. It is gone when you leave it."
 
 def left_by(page: Page, house: House) -> str:
     """All that is left of what was said: in the browser, in the address, and in the files of the store."""
-    kept = page.evaluate(
-        "JSON.stringify([{...localStorage}, {...sessionStorage}, location.href, history.length])"
-    )
     files = (each.read_bytes() for each in Path(house.serving.folder).glob("served.db*") if each.is_file())
     return kept(page) + page.evaluate("location.href") + page.title() + b"".join(files).decode("latin-1")
 
 
 def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
-    kept = person.say("Something that is kept")["chat"]["id"]
+    stays = person.say("Something that is kept")["chat"]["id"]
     tab.get_by_role("button", name="New chat").click()
     tab.get_by_role("switch", name="Temporary chat").click()
     expect(tab.get_by_text(SAID)).to_be_visible()
@@ -44,7 +41,7 @@ def test_a_temporary_chat_leaves_nothing(tab: Page, person: Person) -> None:
     assert "Something that is kept" in left  # that is where it would be
     assert not [each for each in (SECRET, ANSWER, DRAFT) if each in left]
     assert tab.evaluate("location.hash") == ""
-    assert [each["id"] for each in person.chats()] == [kept]
+    assert [each["id"] for each in person.chats()] == [stays]
     expect(tab.get_by_role("navigation", name="Chats").get_by_text(SECRET)).to_have_count(0)
     tab.reload()
     expect(field(tab)).to_be_visible()

@@ -6,7 +6,7 @@ export type Arrival =
   /** Who he is is being asked. */
   | { readonly kind: "arriving" }
   /** The server is away, or has too much to do. It is asked again by itself, or as soon as somebody says so. */
-  | { readonly kind: "waiting"; readonly why: string }
+  | { readonly kind: "waiting"; readonly title: string; readonly why: string }
   /** A token is asked for. `hasEnded`: he was in, or has been before. `problem`: what was wrong with the last one. */
   | { readonly kind: "out"; readonly why: string | null; readonly hasEnded: boolean; readonly problem: string | null }
   /** The token that he gave is looked at. */

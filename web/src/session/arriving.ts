@@ -20,6 +20,8 @@ const LONGEST_PAUSE = 15_000;
 /** Timers of weeks would be over at once. */
 const LONGEST_TIMER = 2 ** 31 - 1;
 
+const AWAY = "The server does not answer";
+const CROWDED = "There are too many visitors just now";
 const NO_TOKEN = "This is not a token. A token begins with tlt_ and has 43 characters: copy all of it.";
 const NO_LINK = "This page shows what a link leads to. Open the link again, as you were given it.";
 const NOT_WHOLE = "This link is not whole. Open it again, all of it, as you were given it.";
@@ -175,9 +177,9 @@ export class Arriving {
   #stranded(problem: unknown): void {
     if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
     if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
-    const wait = problem instanceof TurnledgerError ? (problem.retryAfter ?? 0) : 0;
-    this.#move({ kind: "waiting", why: wordsOfProblem(problem) });
-    this.#timer = setTimeout(() => this.retry(), Math.max(wait, this.#pause));
+    const { status = null, retryAfter = null } = problem instanceof TurnledgerError ? problem : {};
+    this.#move({ kind: "waiting", title: status === 429 ? CROWDED : AWAY, why: wordsOfProblem(problem) });
+    this.#timer = setTimeout(() => this.retry(), Math.max(retryAfter ?? 0, this.#pause));
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);
   }
 

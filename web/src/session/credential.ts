@@ -1,4 +1,4 @@
-/** The token at a place, as all tabs of this browser have it. One that replaces another leaves nothing of the former. */
+/** The token at a place, as all tabs of this browser have it. One that replaces another leaves nothing of that. */
 
 import { isOfPlace, isOfRealm, Realm, realmName } from "./realm";
 import { markOf } from "./secret-text";

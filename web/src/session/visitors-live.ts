@@ -61,22 +61,25 @@ export class VisitorsLive {
       this.#compare(chat);
     } catch (problem) {
       if (this.#ending.signal.aborted) return;
-      this.#connection.value = "lost";
-      if (!(problem instanceof errors.ServerUnavailable)) this.#refused(problem);
+      const isGone = problem instanceof errors.ConversationUnavailable;
+      if (isGone) this.#tell("gone");
+      else this.#refused(problem);
+      this.#connection.value = isGone ? "live" : "lost";
     }
     this.#again(this.#pause);
   }
 
-  #compare({ branch, touchedAt, turnCount, title, isRunning, scope }: ChatInfo): void {
-    const known = JSON.stringify([branch, touchedAt, turnCount, title]);
+  #compare({ branch, touchedAt, turnCount, title, isRunning }: ChatInfo): void {
+    const isNews = this.#tell(JSON.stringify([branch, touchedAt, turnCount, title]));
+    this.#pause = isNews || isRunning ? SOON : Math.min(this.#pause * 1.5, LATER);
+  }
+
+  /** Tell of it, if it is other than it was. Whatever it is, who hears it reads the chat anew. */
+  #tell(known: string): boolean {
     const isNews = this.#known !== null && this.#known !== known;
     this.#known = known;
-    this.#pause = isNews || isRunning ? SOON : Math.min(this.#pause * 1.5, LATER);
-    if (!isNews) return;
-    // As another branch: whatever it was, all of what is shown is read anew.
-    const change = { type: "chat.switched", chat: this.#chat, scope, branch, title, at: touchedAt };
-    const facts = { metadata: {}, tags: [], pinned: false, archived: false, revision: 0 };
-    const told = { ...change, ...facts, position: `${++this.#looks}` } as Change;
-    for (const listener of [...this.#listeners]) listener(told);
+    const change = { type: "chat.changed", chat: this.#chat, position: `${++this.#looks}` } as Change;
+    if (isNews) for (const listener of [...this.#listeners]) listener(change);
+    return isNews;
   }
 }

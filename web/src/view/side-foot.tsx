@@ -12,7 +12,7 @@ export function SideFootView({ session, theme, drawer }: { session: Session; the
   // Who came without a token has none to give back; who came by a link has been told how to leave.
   const maySignOut = session.me.id != null && !session.isGuest;
   return (
-    <div class="side-foot">
+    <div class="side-foot" role="region" aria-label="You and this page">
       {maySignOut ? (
         <Menu
           label={`Signed in as ${owner}`}

@@ -13,7 +13,7 @@ export function ArrivalView({ arriving, arrival }: { arriving: Arriving; arrival
     case "arriving":
       return <main class="arrival" aria-busy="true" aria-label="One moment" />;
     case "waiting":
-      return <WaitingView why={arrival.why} retry={() => arriving.retry()} />;
+      return <WaitingView title={arrival.title} why={arrival.why} retry={() => arriving.retry()} />;
     case "refused":
       return (
         <main class="arrival">
@@ -28,12 +28,12 @@ export function ArrivalView({ arriving, arrival }: { arriving: Arriving; arrival
   }
 }
 
-function WaitingView({ why, retry }: { why: string; retry: () => void }) {
+function WaitingView({ title, why, retry }: { title: string; why: string; retry: () => void }) {
   return (
     <main class="arrival">
       <div class="arrival-card">
         <div role="alert">
-          <h1>The server does not answer</h1>
+          <h1>{title}</h1>
           <p>It is asked again by itself. Nothing is lost meanwhile.</p>
         </div>
         <p class="arrival-detail" dir="auto">

@@ -93,7 +93,8 @@ describe("a chat that is not kept", () => {
       ["completed", "Three", "Four"],
     ]);
     const { body, headers } = asked[1] as Answering;
-    expect(body.messages.map(({ role, content }) => `${role}: ${content}`)).toEqual(["user: One", "assistant: Two", "user: Three"]);
+    const told = body.messages.map(({ role, content }) => `${role}: ${content}`);
+    expect(told).toEqual(["user: One", "assistant: Two", "user: Three"]);
     expect(headers).toMatchObject({ "x-conversation-keep": "no", authorization: "Bearer tlt_mine" });
     expect([body.model, thread.id.value, thread.info.value, thread.isKept]).toEqual(["demo", null, null, false]);
     expect(thread.turns.value[1]?.details).toMatchObject({ model: "demo", usage: { prompt_tokens: 1 } });
