@@ -55,7 +55,9 @@ def said(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}], **more}
 
 
-def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As it was", at: int = AT) -> str:
+def chat_of(
+    person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As it was", at: int = AT
+) -> str:
     """Make a chat with these turns, each by its `input` and `output` and whatever else a file says of one."""
     head = {"type": "chat", "schema_version": 1, "id": f"{person.owner} {title}", "title": title}
     lines: list[dict[str, Any]] = [{**head, "created_at": at, "touched_at": at}]
