@@ -28,8 +28,8 @@ export class ChatList {
     this.#closing.push(
       session.live.listen((change) => this.#follow(change)),
       // Whatever could not be read is read when the server is back.
-      effect(() => {
-        if (session.live.connection.value === "live" && this.problem.value !== null) void this.retry();
+      session.live.connection.subscribe((connection) => {
+        if (connection === "live" && this.problem.peek() !== null) void this.retry();
       }),
       effect(() => this.scopes.see(this.#main.value.rows.value.map(({ scope }) => scope))),
     );
@@ -65,11 +65,6 @@ export class ChatList {
   /** Read the first page, and open the chat that was used last, if the address names none. Does so once. */
   start(): Promise<void> {
     return (this.#started ??= this.#start());
-  }
-
-  /** The same. */
-  more(): Promise<void> {
-    return this.start();
   }
 
   /** Read until so many are known, or all. */

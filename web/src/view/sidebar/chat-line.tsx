@@ -1,6 +1,6 @@
 /** A chat in the list. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { nameOf, type Row } from "../../chats/row";
 import {
   ArchiveIcon,
@@ -124,7 +124,8 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
 /** The name of a chat, to be changed in its place. */
 function NameField({ state }: { state: SidebarState }) {
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => {
+  // Before the next key comes.
+  useLayoutEffect(() => {
     field.current?.focus();
     field.current?.select();
   }, []);
