@@ -55,10 +55,12 @@ def said(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}], **more}
 
 
-def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As it was") -> str:
+def chat_of(
+    person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As it was", at: int = AT
+) -> str:
     """Make a chat with these turns, each by its `input` and `output` and whatever else a file says of one."""
     head = {"type": "chat", "schema_version": 1, "id": f"{person.owner} {title}", "title": title}
-    lines: list[dict[str, Any]] = [{**head, "created_at": AT, "touched_at": AT}]
+    lines: list[dict[str, Any]] = [{**head, "created_at": at, "touched_at": at}]
     for number, turn in enumerate(turns):
         line = {
             "type": "turn",
@@ -67,8 +69,8 @@ def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As
             "id": f"{person.owner} {title} {number}",
             "parent": f"{person.owner} {title} {number - 1}" if number else None,
             "kind": "completed",
-            "created_at": AT + number * 1_000,
-            "committed_at": AT + number * 1_000 + 900,
+            "created_at": at + number * 1_000,
+            "committed_at": at + number * 1_000 + 900,
         }
         lines.append({**line, **turn})
 

@@ -174,6 +174,8 @@ def test_two_clicks_on_stop_stop_one_answer(tab: Page, person: Person) -> None:
     expect(tab.get_by_text("Half")).to_be_visible()
     person.house.model.says("The next one", gate, ", whole.")
     send(tab, "And this")
+    stops: list[str] = []
+    tab.on("request", lambda request: stops.append(request.url) if request.url.endswith("/stop") else None)
     stop(tab).click()
     expect(tab.get_by_text("The next one")).to_be_visible()
     stop(tab).dispatch_event("click", {"detail": 2})
@@ -181,6 +183,7 @@ def test_two_clicks_on_stop_stop_one_answer(tab: Page, person: Person) -> None:
     shows(tab, 2)
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("Tell me", "Half"), ("And this", "The next one, whole.")]
+    assert len(stops) == 1
 
 
 def test_without_a_connection_messages_leave_the_field_and_wait(tab: Page, person: Person) -> None:
