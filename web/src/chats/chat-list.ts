@@ -43,7 +43,9 @@ export class ChatList {
   readonly rows: ReadonlySignal<readonly Row[]> = computed(() => {
     const shelf = this.#shown.value;
     const rows = this.#wished(shelf.rows.value);
-    return shelf.wanted.kind === "chats" ? [...rows].sort((one, other) => Number(other.pinned) - Number(one.pinned)) : rows;
+    return shelf.wanted.kind === "chats"
+      ? [...rows].sort((one, other) => Number(other.pinned) - Number(one.pinned))
+      : rows;
   });
 
   readonly isWhole: ReadonlySignal<boolean> = computed(() => this.#shown.value.isWhole.value);
@@ -159,7 +161,9 @@ export class ChatList {
     const isArchive = this.kind.value === "archived";
     return rows
       .map((row) => ({ ...row, ...wishes.get(row.id) }) as Row & Wish)
-      .filter((row) => !row.isGone && (!wishes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive));
+      .filter(
+        (row) => !row.isGone && (!wishes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive),
+      );
   }
 
   #follow(change: Change): void {

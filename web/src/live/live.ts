@@ -25,7 +25,7 @@ const AGAIN = 5_000;
 /** Milliseconds in which a restarted server is back. */
 const MOMENT = 1_000;
 
-/** Whoever leads reads the stream and tells the others; whoever leads next goes on behind the last change that he heard.
+/** Who leads reads the stream and tells the others; who leads next goes on behind the last change that he heard.
  * Where there are no locks or channels, each tab reads for itself, while it is seen. */
 export class Live {
   readonly #listeners = new Set<Listener>();

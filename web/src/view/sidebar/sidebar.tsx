@@ -116,18 +116,7 @@ function PartsMenu({ session }: { session: Session }) {
 function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => void) | undefined }) {
   const { search, session } = state;
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => {
-    const find = (event: KeyboardEvent): void => {
-      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
-      if (isLetter || !isShortcut("search", event)) return;
-      event.preventDefault();
-      // What is away takes no focus: who brings it here sees to that.
-      if (field.current!.closest("[inert], [hidden]")) reveal?.();
-      else field.current!.select();
-    };
-    document.addEventListener("keydown", find);
-    return () => document.removeEventListener("keydown", find);
-  }, []);
+  useSearchKeys(field, reveal);
   const onKey = (event: TargetedKeyboardEvent<HTMLInputElement>): void => {
     const lines = event.currentTarget.closest(".sidebar")?.querySelector<HTMLElement>(".lines");
     if (event.isComposing) return;
@@ -173,6 +162,22 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
       )}
     </div>
   );
+}
+
+/** Have `/` and Control or Command with K lead to the field, wherever somebody is. */
+function useSearchKeys(field: { readonly current: HTMLInputElement | null }, reveal: (() => void) | undefined): void {
+  useEffect(() => {
+    const find = (event: KeyboardEvent): void => {
+      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
+      if (isLetter || !isShortcut("search", event)) return;
+      event.preventDefault();
+      // What is away takes no focus: who brings it here sees to that.
+      if (field.current!.closest("[inert], [hidden]")) reveal?.();
+      else field.current!.select();
+    };
+    document.addEventListener("keydown", find);
+    return () => document.removeEventListener("keydown", find);
+  }, []);
 }
 
 function ListView({ state }: { state: SidebarState }) {
