@@ -1,6 +1,7 @@
 /** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
 
 import { wordsOf, type Item, type ItemPart, type Turn } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 /** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
 export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
@@ -146,13 +147,13 @@ function picture(part: ItemPart): Part[] {
   if (typeof part["b64_json"] === "string") {
     return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
   }
-  if (/file|audio/.test(part.type)) return [{ kind: "file", name: String(part["filename"] ?? part.type.replace(/^input_/, "")) }];
+  if (/file|audio/.test(part.type)) return [{ kind: "file", name: harmless(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
   return [other(part)];
 }
 
 function reasoning(item: Item): Part[] {
-  const rows = [item["summary"], item.content].flatMap((each) => (Array.isArray(each) ? (each as ItemPart[]) : []));
-  const words = rows.map((row) => row.text ?? "").filter(Boolean).join("\n\n");
+  const rows = [item["summary"], item.content].flatMap((each) => (Array.isArray(each) ? (each as (ItemPart | null)[]) : []));
+  const words = rows.map((row) => row?.text ?? "").filter(Boolean).join("\n\n");
   return words ? [{ kind: "reasoning", text: words }] : [];
 }
 
@@ -162,10 +163,11 @@ function step(call: Item | null, result: Item | null, isRunning: boolean): Part 
   const output = result ? (result["output"] ?? "") : (call?.["result"] ?? call?.["results"] ?? call?.["outputs"] ?? null);
   return {
     kind: "step",
-    name: String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result")),
+    name: harmless(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
     input: words(input),
     output: output === null ? null : words(output),
-    pictures: Array.isArray(output) ? output.flatMap((part: ItemPart) => picturesOf(part)) : [],
+    // Whoever ran the tool may have given anything.
+    pictures: Array.isArray(output) ? output.flatMap((part: ItemPart | null) => (part ? picturesOf(part) : [])) : [],
     state: stateOf(call, result, output, isRunning),
   };
 }
@@ -204,5 +206,5 @@ function words(value: unknown): string {
 }
 
 function other(item: { readonly type: string }): Part {
-  return { kind: "other", type: String(item.type), json: JSON.stringify(item, null, 2) };
+  return { kind: "other", type: harmless(String(item.type)), json: JSON.stringify(item, null, 2) };
 }

@@ -1,6 +1,7 @@
 /** What a turn took: tokens and time, as far as its runner has told. */
 
 import type { Turn } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 export interface Spent {
   readonly model: string | null;
@@ -20,7 +21,7 @@ export function spentOf({ details, createdAt, committedAt }: Turn): Spent {
   const tokens = total === null ? "" : `${total.toLocaleString()} ${total === 1 ? "token" : "tokens"}`;
   const parts = input !== null && output !== null ? `${input.toLocaleString()} read, ${output.toLocaleString()} written` : "";
   return {
-    model: typeof details["model"] === "string" ? details["model"] : null,
+    model: typeof details["model"] === "string" ? harmless(details["model"]) : null,
     words: [tokens, duration].filter(Boolean).join(" · "),
     explained: [tokens && parts ? `${tokens}: ${parts}` : tokens, duration && `Took ${duration}`].filter(Boolean).join(". "),
   };
