@@ -40,7 +40,8 @@ def hide(tab: Page, *, hidden: bool = True) -> None:
     """Have another tab in front of it, or this one again. Browsers without a window show all their tabs."""
     tab.evaluate(
         """hidden => {
-          Object.defineProperty(document, "visibilityState", { get: () => hidden ? "hidden" : "visible", configurable: true });
+          const state = hidden ? "hidden" : "visible";
+          Object.defineProperty(document, "visibilityState", { get: () => state, configurable: true });
           Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
           document.dispatchEvent(new Event("visibilitychange"));
         }""",

@@ -1,4 +1,4 @@
-"""Long chats: only the end is read, older messages come when somebody goes there, and nothing moves meanwhile."""
+"""Long chats: only the end is read, what is older when somebody goes there, and nothing moves meanwhile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ BOX = 'document.querySelector(".thread")'
 
 def long_chat(person: Person, length: int, text: str = "Answer {}.") -> str:
     turns: list[dict[str, Any]] = [
-        {"input": [said(f"Question {number}")], "output": [said(text.replace("{}", str(number)), "assistant")]}
+        {
+            "input": [said(f"Question {number}")],
+            "output": [said(text.replace("{}", str(number)), "assistant")],
+        }
         for number in range(1, length + 1)
     ]
     return chat_of(person, turns)

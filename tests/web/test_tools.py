@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
@@ -101,10 +102,8 @@ def test_a_settled_turn_says_that_it_failed_and_shows_what_its_tools_did(tab: Pa
         model = ScriptedModel(
             [Tool("pay", result="paid 40"), RuntimeError("the model broke")], ["Anything else?"]
         )
-        try:
+        with suppress(RuntimeError):
             await chat.run(model, "Pay my bill")
-        except RuntimeError:
-            pass
         await chat.run(model, "Hello?")
         return str(chat.id)
 

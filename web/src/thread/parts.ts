@@ -1,6 +1,6 @@
 /** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
 
-import { wordsOf, type Item, type ItemPart, type Turn } from "turnledger";
+import type { Item, ItemPart, Turn } from "turnledger";
 
 /** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
 export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
@@ -118,12 +118,12 @@ function isCall(item: Item): boolean {
 function message(item: Item): Part[] {
   const { role, content } = item;
   if (role === "system" || role === "developer") {
-    const text = wordsOf(item);
-    return text ? [{ kind: "note", text }] : [];
+    const said = typeof content === "string" ? content : partsIn(content).map((part) => part.text ?? "").join("");
+    return said ? [{ kind: "note", text: said }] : [];
   }
-  if (typeof content === "string" || !content) return text(wordsOf(item), item);
+  if (typeof content === "string") return text(content, item);
   const parts: Part[] = [];
-  for (const part of content) {
+  for (const part of partsIn(content)) {
     const words = part.text ?? part["refusal"];
     if (typeof words === "string") {
       const last = parts.at(-1);
@@ -151,7 +151,7 @@ function picture(part: ItemPart): Part[] {
 }
 
 function reasoning(item: Item): Part[] {
-  const rows = [item["summary"], item.content].flatMap((each) => (Array.isArray(each) ? (each as ItemPart[]) : []));
+  const rows = [item["summary"], item.content].flatMap(partsIn);
   const words = rows.map((row) => row.text ?? "").filter(Boolean).join("\n\n");
   return words ? [{ kind: "reasoning", text: words }] : [];
 }
@@ -165,9 +165,14 @@ function step(call: Item | null, result: Item | null, isRunning: boolean): Part 
     name: String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result")),
     input: words(input),
     output: output === null ? null : words(output),
-    pictures: Array.isArray(output) ? output.flatMap((part: ItemPart) => picturesOf(part)) : [],
+    pictures: partsIn(output).flatMap(picturesOf),
     state: stateOf(call, result, output, isRunning),
   };
+}
+
+/** The parts of a list of them; of anything else, none. */
+function partsIn(value: unknown): ItemPart[] {
+  return Array.isArray(value) ? value.filter((part): part is ItemPart => typeof part === "object" && part !== null) : [];
 }
 
 function picturesOf(part: ItemPart): string[] {
@@ -191,7 +196,7 @@ function words(value: unknown): string {
   if (Array.isArray(value) && value.every((part) => typeof (part as ItemPart | null)?.type === "string")) {
     return value.map((part: ItemPart) => part.text ?? "").filter(Boolean).join("\n");
   }
-  if (typeof value !== "string") return JSON.stringify(value, null, 2);
+  if (typeof value !== "string") return JSON.stringify(value ?? null, null, 2);
   if (!/^\s*[[{]/.test(value)) return value;
   try {
     const read: unknown = JSON.parse(value);

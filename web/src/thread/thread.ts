@@ -1,6 +1,6 @@
 /** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
 
-import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
+import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item, type OnStop } from "turnledger";
 import type { NewChat, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
 import type { Session } from "../session/session";
@@ -43,7 +43,7 @@ export class Thread implements ShownThread {
   readonly #following: Following;
   readonly #sending: Sending;
   readonly #branching: Branching;
-  readonly #unlisten: () => void;
+  readonly #leave: () => void;
   /** Under which name a turn was shown while it ran. */
   readonly #names = new Map<string, string>();
   /** Turns of which nobody knows who asked for them, while something from here is on its way to the server. */
@@ -78,7 +78,12 @@ export class Thread implements ShownThread {
       taken: (running) => this.#taken(running),
       ended: (running, outcome) => this.#end(running, outcome),
     });
-    this.#unlisten = session.live.listen((change) => this.#follow(change));
+    const unlisten = session.live.listen((change) => this.#follow(change));
+    const release = effect(() => {
+      // Nobody was there when it was to be read: somebody is now.
+      if (session.live.connection.value === "live" && this.#problem.peek() !== null) void this.load();
+    });
+    this.#leave = () => [unlisten, release].forEach((each) => each());
     if (id !== null) void this.load();
   }
 
@@ -189,7 +194,8 @@ export class Thread implements ShownThread {
     if (isHereOnly && this.#sending.withdraw(running)) return; // no server has it, as far as is known
     running.state.value = "stopping";
     try {
-      const known = (): string | null => running.turnId.value ?? running.guess.value;
+      const guess = (): string | null => (running.isDoubtful ? null : running.guess.value);
+      const known = (): string | null => running.turnId.value ?? guess();
       await settled(() => known() !== null || !this.#way.all.value.includes(running));
       const turn = known();
       if (turn !== null) await this.#made.chat.stop({ turn, ...(policy && { policy }) });
@@ -220,12 +226,13 @@ export class Thread implements ShownThread {
   }
 
   async switch(branch: string, from?: number): Promise<void> {
-    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshName() }), from);
+    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshName(), onBusy: "reject" }), from);
   }
 
   async undo(): Promise<void> {
     const last = this.turns.peek().at(-1);
-    if (last) await this.#move((chat) => chat.undo({ turn: last.id, idempotencyKey: freshName() }));
+    const options = { idempotencyKey: freshName(), onBusy: "reject" } as const;
+    if (last) await this.#move((chat) => chat.undo({ turn: last.id, ...options }));
   }
 
   async fork(at: Turn): Promise<string | null> {
@@ -263,7 +270,7 @@ export class Thread implements ShownThread {
   }
 
   close(): void {
-    this.#unlisten();
+    this.#leave();
     this.#ending.abort();
   }
 
@@ -412,6 +419,7 @@ export class Thread implements ShownThread {
     }
     if (this.#history.has(turn) || this.#way.isGuessed(turn) || this.#session.isReader) return;
     const own = this.#way.unknown;
+    if (type === "turn.queued") this.#way.doubt();
     if (!own && type === "turn.queued") this.#stranger(turn, { state: "queued" });
     else if (!own) void this.load();
     else if (type === "turn.running") this.#unclear.add(turn);

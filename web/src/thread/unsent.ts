@@ -85,6 +85,7 @@ export class UnsentMessages {
       }, LATER);
     };
     this.#look(found);
+    if (!("locks" in navigator)) return; // nobody could tell whether its own tab is still there
     addEventListener("storage", look);
     this.#ending.addEventListener("abort", () => {
       removeEventListener("storage", look);

@@ -30,7 +30,7 @@ export function FailureView({ session, thread, failed }: Given) {
             : "The chat is as it was before."}
         </p>
       )}
-      {!isHere && text && (
+      {(!isHere || replaces !== null) && text && (
         <p class="failure-text" dir="auto">
           {text}
         </p>
