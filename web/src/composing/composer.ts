@@ -43,6 +43,7 @@ export class Composer {
     this.thread = thread;
     this.model = new ModelChoice(session, thread);
     this.#text = signal(thread.isKept ? composing.drafts.read(placeOf(thread)) : "");
+    this.#offered.value = (thread.isKept && composing.drafts.read(offeredAt(placeOf(thread)))) || null;
     const leaving = [this.#followPlace(), this.#followFailures(), () => this.#unlisten()];
     this.#leave = () => leaving.forEach((leave) => leave());
   }
@@ -88,6 +89,11 @@ export class Composer {
     return null;
   });
 
+  /** Whether there is something to send, and nothing against it. */
+  readonly canSend: ReadonlySignal<boolean> = computed(
+    () => this.hindrance.value === null && this.#text.value.trim() !== "",
+  );
+
   /** Take in what is written by now. */
   write(text: string): void {
     if (text === this.#text.peek()) return;
@@ -124,13 +130,13 @@ export class Composer {
     const offered = this.#offered.peek();
     if (offered === null) return;
     const written = this.#text.peek();
-    this.#offered.value = null;
+    this.#offer(null);
     this.#put(written === "" ? offered : `${offered}\n\n${written}`);
   }
 
   /** Do without what failed. */
   refuseOffered(): void {
-    this.#offered.value = null;
+    this.#offer(null);
   }
 
   /** Bring back an earlier message (or with -1, go on to a later one), if nothing else is written. Returns whether
@@ -175,6 +181,12 @@ export class Composer {
     if (this.thread.isKept) this.#composing.drafts.keep(placeOf(this.thread), this.#draft());
   }
 
+  /** Offer it, also after a reload. */
+  #offer(text: string | null): void {
+    this.#offered.value = text;
+    if (this.thread.isKept) this.#composing.drafts.keep(offeredAt(placeOf(this.thread)), text ?? "");
+  }
+
   /** What would be lost with this page: also what could not leave yet. */
   #draft(): string {
     const written = this.#text.peek();
@@ -204,6 +216,8 @@ export class Composer {
           // Another new chat may be written by now.
           if (drafts.read(NEW) === this.#draft()) drafts.keep(NEW, "");
           this.#keep();
+          if (this.#offered.peek() !== null) drafts.keep(offeredAt(NEW), "");
+          this.#offer(this.#offered.peek());
         }
         former = placeOf(thread);
         this.#unlisten();
@@ -232,7 +246,7 @@ export class Composer {
       this.#putBack = text;
       this.#put(text);
       this.#keep();
-    } else if (this.#text.peek() !== text) this.#offered.value = text;
+    } else if (this.#text.peek() !== text) this.#offer(text);
   }
 
   /** The failure is shown no more. If that is because it was asked again, its text need not be. */
@@ -244,7 +258,7 @@ export class Composer {
     queueMicrotask(() => {
       const isAsked = this.thread.running.peek().some(({ input }) => textOfInput(input.peek()) === back);
       if (!isAsked) return;
-      this.#offered.value = null;
+      this.#offer(null);
       if (this.#text.peek() !== back) return;
       this.#put("");
       this.#keep();
@@ -255,6 +269,11 @@ export class Composer {
 /** Where its draft is kept. */
 export function placeOf(thread: ShownThread): string {
   return thread.id.peek() ?? NEW;
+}
+
+/** Where it is kept what is offered there. */
+export function offeredAt(place: string): string {
+  return `${place} offered`;
 }
 
 function textOfInput(input: readonly Item[]): string {

@@ -1,5 +1,6 @@
 /** Markdown shown in an element, as it stands or as it comes. */
 
+import { levelHeadings } from "./headings";
 import { defined, type Definitions } from "./markup";
 import { pieceOf, type Piece } from "./pieces";
 import { Segments, type Segment } from "./segments";
@@ -7,7 +8,7 @@ import { withoutHalves } from "./unfinished";
 
 /** For so long a text is worked at before others get their turn, in milliseconds. */
 const PATIENCE = 24;
-/** A text that takes longer to be shown each time is shown less often, so that it takes a quarter of the time at most. */
+/** A text that takes longer each time is shown less often, so that it takes a quarter of the time at most. */
 const QUICK = 6;
 const PAUSE = 3;
 
@@ -54,6 +55,7 @@ export class ShownText {
       this.#kept.push(segment);
     }
     this.#drawRest();
+    levelHeadings(this.#place);
     const end = performance.now();
     this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
   }
@@ -84,7 +86,8 @@ export class ShownText {
     const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
     if (!this.#isGrowing) for (const { source } of rest) this.#define(source);
     rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
-    for (const piece of this.#pieces.splice(this.#kept.length + rest.length)) for (const node of piece.nodes) node.remove();
+    for (const piece of this.#pieces.splice(this.#kept.length + rest.length))
+      for (const node of piece.nodes) node.remove();
   }
 
   #take(added: string): void {

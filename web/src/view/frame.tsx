@@ -89,7 +89,7 @@ function ChatView({ session }: { session: Session }) {
   const isBlank = isEmpty(thread);
   return (
     <>
-      <Boundary what="This chat">
+      <Boundary what="This chat" of={thread}>
         {isBlank ? (
           <EmptyView session={session} thread={thread} experiments={experiments} />
         ) : (

@@ -132,6 +132,25 @@ describe("what failed", () => {
     expect([composer.text.value, composer.offered.value]).toEqual(["old\n\nnew", null]);
   });
 
+  it("is offered after a reload, too, until it is taken or refused", () => {
+    const { session, thread, composer } = writer();
+    composer.write("new");
+    thread.failed.value = failedOf("old");
+    const reloaded = writer("conv_1", session);
+    expect(reloaded.composer.offered.value).toBe("old");
+    reloaded.composer.refuseOffered();
+    expect(writer("conv_1", session).composer.offered.value).toBeNull();
+  });
+
+  it("is offered in the new chat that it was said in, once that is made", () => {
+    const { session, thread, composer } = writer(null);
+    composer.write("new");
+    thread.failed.value = failedOf("old");
+    thread.id.value = "conv_9";
+    expect(writer("conv_9", session).composer.offered.value).toBe("old");
+    expect(writer(null, session).composer.offered.value).toBeNull();
+  });
+
   it("need not be taken", () => {
     const { thread, composer } = writer();
     composer.write("new");

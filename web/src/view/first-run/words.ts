@@ -2,10 +2,29 @@
 
 import type { ExperimentName, Step } from "../../first-run/experiments";
 
-export const NAMES: Readonly<Record<ExperimentName, { readonly name: string; readonly what: string }>> = {
-  vanish: { name: "See a failed turn vanish", what: "The model breaks down in the middle of its answer." },
-  stop: { name: "Stop an answer and keep it", what: "It answers slowly, and you stop it when you like." },
-  tabs: { name: "Watch two tabs agree", what: "The same chat twice, the same words at the same time." },
+interface Named {
+  readonly name: string;
+  /** Words of its name, where there is little room. */
+  readonly short: string;
+  readonly what: string;
+}
+
+export const NAMES: Readonly<Record<ExperimentName, Named>> = {
+  vanish: {
+    name: "See a failed turn vanish",
+    short: "Failed turn",
+    what: "The model breaks down in the middle of its answer.",
+  },
+  stop: {
+    name: "Stop an answer and keep it",
+    short: "Stop an answer",
+    what: "It answers slowly, and you stop it when you like.",
+  },
+  tabs: {
+    name: "Watch two tabs agree",
+    short: "Two tabs",
+    what: "The same chat twice, the same words at the same time.",
+  },
 };
 
 const TOLD = {
