@@ -31,7 +31,7 @@ const GIVEN: readonly (readonly [beginning: string, state: StepState])[] = [
   ["Not answered: ", "not answered"],
 ];
 
-export interface TurnParts {
+interface TurnParts {
   readonly asked: readonly Part[];
   readonly answered: readonly Part[];
 }
