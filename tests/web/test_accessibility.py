@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import pytest
-from playwright.sync_api import BrowserContext, Locator, Page, ViewportSize, expect
+from playwright.sync_api import Locator, Page, ViewportSize, expect
 
 from tests.web.axe import violations
-from tests.web.house import House, Person
+from tests.web.house import House, Person, Profile
 from tests.web.scenes import SCENES, WITH_DEMO, staged
 from turnledger.testing.gates import Gate
 
-Profile = Callable[..., BrowserContext]
 SIZES = {"desktop": ViewportSize(width=1280, height=800), "phone": ViewportSize(width=390, height=844)}
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 NOT_ON_PHONES = {"shortcuts"}

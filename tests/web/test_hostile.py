@@ -9,8 +9,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.web.chatting import chat_of, said, write
-from tests.web.house import House, Person
-from tests.web.showing import END, Profile, Watched
+from tests.web.house import House, Person, Profile
+from tests.web.showing import END, Watched
 from turnledger.testing.upstream import Status
 
 HTML = [

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
+from playwright.sync_api import Browser, Page, ViewportSize, expect
 
-from tests.web.house import Person
+from tests.web.house import Person, Profile
 from turnledger.testing.gates import Gate
 
-Profile = Callable[..., BrowserContext]
 SIZES = [(320, 568), (390, 844), (844, 390), (768, 1024), (1280, 800), (3840, 2160)]
 WORD = "Donaudampfschifffahrtselektrizitäten" * 30
 RTL = "مرحبا بالعالم، هذا نص يكتب من اليمين"

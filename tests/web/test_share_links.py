@@ -3,16 +3,14 @@ often it is asked for, a reader reads and a guest chats, until it is over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Page, Route, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.web.axe import violations
 from tests.web.coming_in import expire, field, kept, shared, visit
-from tests.web.house import House, Person
+from tests.web.house import House, Person, Profile
 
-Profile = Callable[..., BrowserContext]
 EXCHANGE = "**/api/shares/exchange"
 SECRET = "Nightingale marmalade"
 

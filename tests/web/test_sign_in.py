@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import Page, expect
 
 from tests.web.axe import violations
 from tests.web.coming_in import expire, field, give_token, sign_in, sign_out
-from tests.web.house import STORED, House, Person, housed
-
-Profile = Callable[..., BrowserContext]
+from tests.web.house import STORED, House, Person, Profile, housed
 
 
 @pytest.fixture
