@@ -97,9 +97,11 @@ def test_whoever_signs_out_leaves_nothing(tab: Page, person: Person) -> None:
 
 
 def test_whose_token_is_revoked_is_back_at_the_door_and_can_come_in_again(
-    tab: Page, house: House, person: Person
+    house: House, person: Person, profile: Profile
 ) -> None:
     said = person.say("Nightingale marmalade")
+    tab = profile(person).new_page()
+    tab.goto(f"{house.url}/#{said['chat']['id']}")
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
     person.ask("DELETE", "/api/tokens/self")
     expect(tab.get_by_role("heading", name="Your access has ended")).to_be_visible()
@@ -108,7 +110,7 @@ def test_whose_token_is_revoked_is_back_at_the_door_and_can_come_in_again(
     again = house.person(owner=person.owner)
     sign_in(tab, again)
     expect(tab.get_by_text("Nightingale marmalade").first).to_be_visible()
-    assert said["chat"]["id"] in tab.url
+    expect(tab).to_have_url(f"{house.url}/#{said['chat']['id']}")
 
 
 def test_whose_token_expires_while_the_page_is_open_is_told(house: House, profile: Profile) -> None:
