@@ -242,6 +242,8 @@ export class Composer {
 
   /** What failed is written again: where nothing else is, in its place. */
   #takeBack({ name, isHere, isStopped, text, replaces }: Failed): void {
+    // After a reload it is nobody's, but what was put back then is still there.
+    if (!isHere && text === this.#text.peek()) this.#putBack = text;
     if (!isHere || text === "" || (isStopped && this.#replaced.has(name))) return;
     if (this.#text.peek() === "" && replaces === null) {
       this.#putBack = text;

@@ -168,7 +168,9 @@ export class Thread implements ShownThread {
     await this.#asking(name, async (again) => {
       const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
       const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
-      const ask = (): TurnStream => this.#session.client.resend(named, { signal: this.#ending.signal });
+      const { signal } = this.#ending;
+      const ask = (beforeRetry: () => Promise<void>): TurnStream =>
+        this.#session.client.resend(named, { signal, beforeRetry });
       await this.#sending.send({ name: again, input, replaces, wasAsked: again === name, ask });
     });
   }
@@ -185,7 +187,8 @@ export class Thread implements ShownThread {
       if (!isWritten) this.#session.threads.unsent.write({ ...written, name: again, chat });
       isWritten = false; // asked for once more, it is written down once more
       const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: this.#ending.signal } as const;
-      const stream = (): TurnStream => asked(this.#made.chat, said, more);
+      const stream = (beforeRetry: () => Promise<void>): TurnStream =>
+        asked(this.#made.chat, said, { ...more, beforeRetry });
       await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
     });
   }
