@@ -134,6 +134,11 @@ export class Composer {
     this.#put(written === "" ? offered : `${offered}\n\n${written}`);
   }
 
+  /** Offer what was written in this chat, and has no place there any more. */
+  offer(text: string): void {
+    this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
+  }
+
   /** Do without what failed. */
   refuseOffered(): void {
     this.#offer([]);
@@ -249,9 +254,7 @@ export class Composer {
       this.#putBack = text;
       this.#put(text);
       this.#keep();
-    } else if (this.#text.peek() !== text) {
-      this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
-    }
+    } else if (this.#text.peek() !== text) this.offer(text);
   }
 
   /** The failure is shown no more. If that is because it was asked again, its text need not be. */
