@@ -1,5 +1,6 @@
 /** What never happened: why, and what can be done about it. */
 
+import { harmlessProse } from "../../markdown/harmless";
 import type { Session } from "../../session/session";
 import type { Failed, ShownThread } from "../../thread/shown-thread";
 import { CloseIcon, RetryIcon, StopIcon, WarningIcon } from "../icons";
@@ -37,7 +38,7 @@ export function FailureView({ session, thread, failed }: Given) {
       )}
       {(!isHere || replaces !== null) && text && (
         <p class="failure-text" dir="auto">
-          {text}
+          {harmlessProse(text)}
         </p>
       )}
       <div class="failure-actions">
