@@ -7,7 +7,7 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, chat_of, committed, messages, said, write
+from tests.web.chatting import answers, chat_of, committed, messages, said, show, write
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -107,8 +107,7 @@ def test_a_switch_far_up_stays_where_the_reader_is(tab: Page, person: Person) ->
     first = person.ask("GET", f"/api/chats/{chat}?before=12&limit=1")["turns"][0]["id"]
     person.house.model.says("Another answer.")
     person.say("Another question", chat, replaces=first)
-    tab.goto(f"{person.house.url}/#{chat}")
-    tab.reload()
+    show(tab, person, chat)
     expect(messages(tab).last).to_have_text("Another question")
     tab.get_by_role("button", name="Previous version").click()
     expect(messages(tab).filter(has_text="Question 10")).to_be_in_viewport()

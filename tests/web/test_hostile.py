@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.house import Person
+from tests.web.chatting import chat_of, said, write
+from tests.web.house import House, Person
 from tests.web.showing import END, Profile, Watched
+from turnledger.testing.upstream import Status
 
 HTML = [
     "<script>owned('script')</script>",
@@ -224,6 +229,69 @@ def test_what_turns_text_round_is_seen_in_code_and_gone_elsewhere(profile: Profi
     expect(shown.locator("p > code")).to_have_text("a⟨U+202E⟩b")
     expect(shown.locator("pre")).to_contain_text("#⟨U+2066⟩ ok⟨U+2069⟩")
     expect(shown.locator("pre")).to_contain_text("a⟨U+200B⟩b")
+
+
+NAME = "a\u202eb\u2067c<img src=x onerror=owned('name')>"
+TURNED = """() => {
+  const turning = /[\\u202a-\\u202e\\u2066-\\u2069]/;
+  const found = turning.test(document.title) ? ["the title of the document"] : [];
+  for (const each of document.querySelectorAll("body *")) {
+    const words = [...each.childNodes].filter(node => node instanceof Text).map(({data}) => data);
+    const said = [...words, ...[...each.attributes].map(({value}) => value)];
+    if (said.some(text => turning.test(text))) found.push(each.className);
+  }
+  return found;
+}"""
+
+
+def hostile_turns() -> list[dict[str, Any]]:
+    """Turns of programs that name everything as they like, and of tools that give back whatever they like."""
+    call = {"type": "function_call", "call_id": "c", "name": NAME * 20, "arguments": json.dumps({NAME: NAME})}
+    result = {"type": "function_call_output", "call_id": "c", "output": [None, {"type": ["file"]}]}
+    lost = {"type": "function_call", "call_id": "d", "name": "f", "arguments": "{}"}
+    given = {"type": "function_call_output", "call_id": "d", "output": f"Not started: {NAME}"}
+    thought = {"type": "reasoning", "summary": [None, {"type": "summary_text", "text": NAME}]}
+    output = [thought, call, result, lost, given, {"type": NAME, "x": NAME}, said("needle", "assistant")]
+    note = {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": NAME}]}
+    details = {"model": NAME, "usage": {"total_tokens": NAME}}
+    return [{"input": [note, said(f"Look for the needle {NAME}")], "output": output, "details": details}]
+
+
+def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
+    house: House, profile: Profile
+) -> None:
+    person = house.person(owner=f"{NAME} of test_hostile")
+    watched = Watched(profile, person)
+    page = watched.page
+    chat = chat_of(person, hostile_turns(), title=NAME)
+    person.ask("POST", "/api/chats", {"scope": NAME})
+    page.goto(f"{house.url}/?scope=#{chat}")
+    expect(page.get_by_role("log")).to_contain_text("Look for the needle abc<img")
+    for folded in page.locator("[data-turn] details > summary").all():
+        folded.click()
+    expect(page.get_by_role("log")).to_contain_text("Not started: abc<img")
+    assert page.evaluate(TURNED) == []
+    page.get_by_role("button", name="Scope: all").click()
+    expect(page.get_by_role("menuitemradio", name="abc<img")).to_be_visible()
+    assert page.evaluate(TURNED) == []
+    page.keyboard.press("Escape")
+    page.get_by_role("searchbox").fill("needle")
+    expect(page.locator(".snippet")).to_contain_text("needle abc<img")
+    assert page.evaluate(TURNED) == []
+    page.get_by_role("searchbox").fill("")
+    refusal = {"error": {"message": f"{NAME} is not allowed {'here' * 500}", "code": NAME}}
+    house.model.says(Status(400, json.dumps(refusal).encode()))
+    write(page, "Again")
+    expect(page.get_by_role("group", name="What did not happen")).to_contain_text("abc<img")
+    assert page.evaluate(TURNED) == []
+    line = page.get_by_role("link", name="abc<img").first
+    line.hover()
+    page.get_by_role("button", name="Delete “abc<img").click()
+    page.get_by_role("button", name="Press again").click()
+    expect(page.get_by_role("region", name="Notices")).to_contain_text("('name')>” is deleted.")
+    assert page.evaluate(TURNED) == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    watched.is_untouched()
 
 
 def test_a_link_that_pretends_says_where_it_leads(profile: Profile, person: Person) -> None:

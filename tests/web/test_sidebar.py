@@ -141,6 +141,23 @@ def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
     assert person.ask("GET", f"/api/chats/{id}")["title"] == "By going elsewhere"
 
 
+def test_who_renames_a_chat_goes_on_writing_when_it_moves(person: Person, tab: Page) -> None:
+    ids = make_chats(person, [f"Chat number {at}" for at in range(4)])
+    reopen(tab, person)
+    line(tab, "Chat number 3").get_by_role("link").focus()
+    tab.keyboard.press("F2")
+    tab.keyboard.type("Half of")
+    person.say("It is used meanwhile", ids[3])
+    field = tab.get_by_role("textbox", name="Name of the chat")
+    expect(listed(tab).filter(has=field)).to_have_attribute("aria-posinset", "1")
+    tab.keyboard.type(" a name")
+    expect(field).to_have_value("Half of a name")
+    with _changed(tab):
+        tab.keyboard.press("Enter")
+    expect(line(tab, "Half of a name").get_by_role("link")).to_be_focused()
+    assert titles(tab) == ["Half of a name", *(f"Chat number {at}" for at in range(3))]
+
+
 def test_who_renames_what_somebody_else_renamed_is_told_so(person: Person, tab: Page) -> None:
     [id] = make_chats(person, ["Before"])
     reopen(tab, person)

@@ -1,6 +1,7 @@
 /** What the list knows of a chat. */
 
 import type { Change, ChatInfo } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 export interface Row {
   readonly id: string;
@@ -53,7 +54,9 @@ export function merged(known: Row | undefined, read: Row, isTold: boolean): Row 
   if (known === undefined) return read;
   const touchedAt = Math.max(known.touchedAt, read.touchedAt);
   const isOlder = read.revision < known.revision || (isTold && read.revision === known.revision);
-  return isOlder ? { ...known, touchedAt } : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
+  return isOlder
+    ? { ...known, touchedAt }
+    : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
 }
 
 /** When an id was made. */
@@ -61,7 +64,7 @@ export function madeAt(id: string): number {
   return parseInt(id.slice(-32, -20), 16);
 }
 
-/** How a chat is called. */
+/** How a chat is called, among the words of the page. */
 export function nameOf(row: Pick<Row, "title">): string {
-  return row.title?.trim() || "New chat";
+  return harmless(row.title ?? "").trim() || "New chat";
 }

@@ -1,6 +1,7 @@
 /** Short messages at the edge of the page, each with at most one thing to do about it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
+import { harmless } from "../markdown/harmless";
 
 export interface Notice {
   readonly number: number;
@@ -68,7 +69,7 @@ export class Notices {
   }
 }
 
-/** What went wrong, as a sentence. */
+/** What went wrong, as a sentence: a server may repeat in it what somebody gave it. */
 export function wordsOfProblem(problem: unknown): string {
-  return problem instanceof Error ? problem.message : String(problem);
+  return harmless(problem instanceof Error ? problem.message : String(problem));
 }

@@ -3,6 +3,7 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";
 import type { Realm } from "../session/realm";
+import { harmless } from "../markdown/harmless";
 import { wordsOfProblem } from "../session/notices";
 import type { Failed } from "./shown-thread";
 
@@ -49,7 +50,8 @@ type Asked = Pick<Failed, "name" | "replaces" | "isHere" | "attempt" | "input">;
 
 export function failed(asked: Asked, code: string, message: string): Failed {
   const text = asked.input.map(wordsOf).filter(Boolean).join("\n");
-  const words = { message: wordsOfFailure(code, message), detail: detailOf(code, message) };
+  const said = harmless(message);
+  const words = { message: wordsOfFailure(code, said), detail: detailOf(code, said) };
   return { ...asked, text, code, ...words, isStopped: code === "turn_stopped" };
 }
 
@@ -115,7 +117,8 @@ export class Failures {
 
 /** The newest attempt, if it failed and no turn came after it. */
 export function lastFailed(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
-  const newest = attempts.reduce<Attempt | null>((one, other) => (one && one.createdAt >= other.createdAt ? one : other), null);
+  const later = (one: Attempt, other: Attempt): Attempt => (one.createdAt >= other.createdAt ? one : other);
+  const newest = attempts.length > 0 ? attempts.reduce(later) : null;
   if (newest?.state !== "failed") return null;
   const last = turns.reduce((latest, turn) => Math.max(latest, turn.committedAt), 0);
   return newest.createdAt >= last || (newest.endedAt ?? 0) >= last ? newest : null;

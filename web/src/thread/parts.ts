@@ -1,6 +1,7 @@
 /** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
 
 import type { Item, ItemPart, Turn } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 /** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
 export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
@@ -30,9 +31,14 @@ const GIVEN: readonly (readonly [beginning: string, state: StepState])[] = [
   ["Not answered: ", "not answered"],
 ];
 
-/** What a turn was asked with, and what was answered, without what is not for the user's eyes. Results that came with the
- * next turn are shown at their calls, and not there. */
-export function partsOf(turn: Turn, before?: Turn, after?: Turn): { asked: readonly Part[]; answered: readonly Part[] } {
+export interface TurnParts {
+  readonly asked: readonly Part[];
+  readonly answered: readonly Part[];
+}
+
+/** What a turn was asked with, and what was answered, without what is not for the user's eyes. Results that came with
+ * the next turn are shown at their calls, and not there. */
+export function partsOf(turn: Turn, before?: Turn, after?: Turn): TurnParts {
   const hidden = hiddenPlaces(turn);
   const shown = (items: readonly Item[], offset: number): Item[] => items.filter((_, at) => !hidden.has(at + offset));
   const calledBefore = openCalls(before?.output ?? []);
@@ -146,8 +152,8 @@ function picture(part: ItemPart): Part[] {
   if (typeof part["b64_json"] === "string") {
     return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
   }
-  if (/file|audio/.test(part.type)) return [{ kind: "file", name: String(part["filename"] ?? part.type.replace(/^input_/, "")) }];
-  return [other(part)];
+  if (!/file|audio/.test(part.type)) return [other(part)];
+  return [{ kind: "file", name: harmless(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
 }
 
 function reasoning(item: Item): Part[] {
@@ -158,11 +164,11 @@ function reasoning(item: Item): Part[] {
 
 function step(call: Item | null, result: Item | null, isRunning: boolean): Part {
   const kind = (call ?? result)?.type.replace(/_call(_output)?$/, "") ?? "";
-  const input = call?.["arguments"] ?? call?.["input"] ?? call?.["action"] ?? call?.["queries"] ?? call?.["code"] ?? "";
-  const output = result ? (result["output"] ?? "") : (call?.["result"] ?? call?.["results"] ?? call?.["outputs"] ?? null);
+  const input = firstOf(call, ["arguments", "input", "action", "queries", "code"]) ?? "";
+  const output = result ? (result["output"] ?? "") : firstOf(call, ["result", "results", "outputs"]);
   return {
     kind: "step",
-    name: String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result")),
+    name: harmless(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
     input: words(input),
     output: output === null ? null : words(output),
     pictures: partsIn(output).flatMap(picturesOf),
@@ -170,9 +176,16 @@ function step(call: Item | null, result: Item | null, isRunning: boolean): Part 
   };
 }
 
+/** The first of these fields that there is. */
+function firstOf(item: Item | null, fields: readonly string[]): unknown {
+  const found = fields.find((field) => item?.[field] != null);
+  return found === undefined ? null : item?.[found];
+}
+
 /** The parts of a list of them; of anything else, none. */
 function partsIn(value: unknown): ItemPart[] {
-  return Array.isArray(value) ? value.filter((part): part is ItemPart => typeof part === "object" && part !== null) : [];
+  if (!Array.isArray(value)) return [];
+  return value.filter((part): part is ItemPart => typeof part === "object" && part !== null);
 }
 
 function picturesOf(part: ItemPart): string[] {
@@ -209,5 +222,5 @@ function words(value: unknown): string {
 }
 
 function other(item: { readonly type: string }): Part {
-  return { kind: "other", type: String(item.type), json: JSON.stringify(item, null, 2) };
+  return { kind: "other", type: harmless(String(item.type)), json: JSON.stringify(item, null, 2) };
 }

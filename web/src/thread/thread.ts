@@ -1,8 +1,8 @@
 /** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
 
 import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
-import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item, type OnStop } from "turnledger";
-import type { NewChat, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
+import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item } from "turnledger";
+import type { NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
 import type { Session } from "../session/session";
 import { Branching } from "./branching";
 import { failed, Failures, failureOf } from "./failures";
@@ -13,7 +13,7 @@ import { MadeChat } from "./made-chat";
 import { freshName } from "./names";
 import { OnItsWay } from "./on-its-way";
 import { Running } from "./running";
-import { Sending } from "./sending";
+import { Sending, type Message } from "./sending";
 import { settled } from "./settled";
 import type { ExportFormat, Failed, SendOptions, ShownThread, Siblings } from "./shown-thread";
 import type { Telling } from "./tellings";
@@ -25,7 +25,8 @@ const PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
 /** Ask for a turn in a chat. */
-function asked(chat: Chat, { verb, turn = "", input }: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+function asked(chat: Chat, said: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+  const { verb, turn = "", input } = said;
   if (verb === "send") return chat.send(input, options);
   return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
 }
@@ -64,7 +65,8 @@ export class Thread implements ShownThread {
       session.threads.named(this, known);
       void this.load();
     };
-    this.#made = new MadeChat(session.client, id, facts ?? session.threads?.newChat.peek() ?? {}, made, ending, chatName);
+    const wanted = facts ?? session.threads?.newChat.peek() ?? {};
+    this.#made = new MadeChat(session.client, id, wanted, made, ending, chatName);
     const isShown = computed(() => isVisible.value && session.threads.current.value === this);
     this.#history = new History((options) => this.#made.chat.read(options), ending, !session.isReader);
     this.#failures = new Failures(session.realm);
@@ -169,8 +171,7 @@ export class Thread implements ShownThread {
       const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
       const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
       const { signal } = this.#ending;
-      const ask = (beforeRetry: () => Promise<void>): TurnStream =>
-        this.#session.client.resend(named, { signal, beforeRetry });
+      const ask: Message["ask"] = (beforeRetry) => this.#session.client.resend(named, { signal, beforeRetry });
       await this.#sending.send({ name: again, input, replaces, wasAsked: again === name, ask });
     });
   }
@@ -186,9 +187,9 @@ export class Thread implements ShownThread {
       const chat = { ...written.chat, id: this.id.peek() };
       if (!isWritten) this.#session.threads.unsent.write({ ...written, name: again, chat });
       isWritten = false; // asked for once more, it is written down once more
-      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: this.#ending.signal } as const;
-      const stream = (beforeRetry: () => Promise<void>): TurnStream =>
-        asked(this.#made.chat, said, { ...more, beforeRetry });
+      const named = { ...(options as TurnOptions), idempotencyKey: again, signal: this.#ending.signal };
+      const stream: Message["ask"] = (beforeRetry) =>
+        asked(this.#made.chat, said, { ...named, stream: true, beforeRetry });
       await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
     });
   }

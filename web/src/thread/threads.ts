@@ -70,7 +70,8 @@ export class Threads {
   /** A tab has left a message behind. */
   async resend(unsent: Unsent, isOld: boolean): Promise<void> {
     const { chat } = JSON.parse(unsent.body) as { chat?: string };
-    if (chat === undefined) return this.#session.outbox.forget(unsent.idempotencyKey); // none that this page has written
+    // None that this page has written.
+    if (chat === undefined) return this.#session.outbox.forget(unsent.idempotencyKey);
     const thread = this.#at({ kind: "chat", id: chat });
     if (thread instanceof Thread) await thread.resend(unsent, isOld);
   }

@@ -31,9 +31,9 @@ export interface Found {
   ask(written: Written, isOld: boolean): Promise<void>;
 }
 
-/** Each message is held by a lock of the tab that sends it. Whoever gets the lock while the message is still there is its
- * next sender: of all tabs, one. Where there are no locks, each sends what it finds when it is loaded; the messages go
- * under their names, so that they happen once all the same. */
+/** Each message is held by a lock of the tab that sends it. Whoever gets the lock while the message is still there is
+ * its next sender: of all tabs, one. Where there are no locks, each sends what it finds when it is loaded; the messages
+ * go under their names, so that they happen once all the same. */
 export class UnsentMessages {
   readonly #realm: Realm;
   readonly #outbox: Outbox;

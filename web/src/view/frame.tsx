@@ -71,7 +71,7 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
       }}
     >
       <Boundary what="The list of chats">
-        <SidebarView session={session} reveal={() => drawer.open("search")} />
+        <SidebarView session={session} reveal={() => drawer.open("search")} leave={() => drawer.leave()} />
       </Boundary>
       <SideFootView session={session} theme={theme} drawer={drawer} />
     </div>

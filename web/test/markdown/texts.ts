@@ -55,6 +55,7 @@ export const TEXTS: Readonly<Record<string, string>> = {
     "c]: https://never.example",
     "[d]: https://d.example",
   ].join("\n\n"),
+  "a definition in code": "[a]\n\n```\n[a]: https://never.example",
   "a definition across lines": "[a]\n\n[a]:\nhttps://a.example\n'title\nof it'\nrest",
   html: [
     "<div>\n**a**",

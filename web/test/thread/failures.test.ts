@@ -15,7 +15,8 @@ const FAILED = attemptOf("turn_9", {
 describe("what failed", () => {
   it("is told in plain words, with what the model's server said where that helps", () => {
     const told = failed(ASKED, "model_refused", "ModelRefused: Status 400.");
-    expect(told).toMatchObject({ text: "Hello\nyou", message: "The model refused this request.", detail: "Status 400." });
+    const words = { message: "The model refused this request.", detail: "Status 400." };
+    expect(told).toMatchObject({ text: "Hello\nyou", ...words });
     expect(failed(ASKED, "queue_full", "QueueFull: Too many.").detail).toBeNull();
     expect(wordsOfFailure("some_word", "As it was said.")).toBe("As it was said.");
   });

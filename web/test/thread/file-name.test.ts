@@ -8,7 +8,8 @@ describe("the name of a file", () => {
   });
 
   it("is one that every system takes", () => {
-    expect([null, "", "../..", "con", "‮"].map((title) => fileNameOf(title, "jsonl"))).toEqual(Array(5).fill("chat.jsonl"));
+    const odd = [null, "", "../..", "con", "\u202e"];
+    expect(odd.map((title) => fileNameOf(title, "jsonl"))).toEqual(odd.map(() => "chat.jsonl"));
     expect(Array.from(fileNameOf("𝒳".repeat(100), "md")).length).toBe(63);
   });
 });

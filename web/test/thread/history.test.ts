@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { Chat } from "turnledger";
+import type { Chat, Turn } from "turnledger";
 import { continuation, History } from "../../src/thread/history";
 import { MadeUpChat, turnOf, turnsOf } from "./made-up";
 
@@ -81,7 +81,8 @@ describe("a history", () => {
     chat.turns = turnsOf(1, 60);
     const history = historyOf(chat);
     await history.catchUp();
-    chat.turns = turnsOf(1, 60).map((turn) => (turn.number < 20 ? turn : { ...turn, id: `${turn.id}b`, parent: `${turn.parent}b` }));
+    const other = (turn: Turn): Turn => ({ ...turn, id: `${turn.id}b`, parent: `${turn.parent}b` });
+    chat.turns = turnsOf(1, 60).map((turn) => (turn.number < 20 ? turn : other(turn)));
     await history.catchUp(20);
     expect(numbers(history)[0]).toBeLessThanOrEqual(20);
     expect(history.turns.value.at(-1)?.id).toBe("turn_60b");

@@ -104,7 +104,7 @@ export class MadeUpChat {
   siblingList: Sibling[] = [];
   problem: Error | null = null;
   /** What was asked for, in order. */
-  readonly asked: { readonly verb: string; readonly said: unknown; readonly name: string; readonly stream: MadeUpStream }[] = [];
+  readonly asked: { verb: string; said: unknown; name: string; stream: MadeUpStream }[] = [];
   readonly followed: { readonly turn: string; readonly after: number; readonly stream: MadeUpStream }[] = [];
   readonly reads: object[] = [];
   readonly did: unknown[] = [];

@@ -34,7 +34,8 @@ describe("what is on its way", () => {
 
   it("knows which of those from here nobody knows the turn of", () => {
     const way = new OnItsWay();
-    const [waits, asked, elsewhere] = [made("waits", "sending"), made("asked", "sending"), made("other", "running", false)];
+    const elsewhere = made("other", "running", false);
+    const [waits, asked] = [made("waits", "sending"), made("asked", "sending")];
     for (const each of [elsewhere, asked, waits]) way.add(each);
     expect(way.unknown).toBeUndefined();
     asked.isAsked.value = true;

@@ -18,7 +18,8 @@ const answered = (...output: Item[]): readonly Part[] => partsOf(turnOf(1, { out
 
 describe("the parts of a turn", () => {
   it("pair calls with results by their occurrence", () => {
-    const parts = answered(call("a", "1"), result("1", "x"), call("b", "1"), call("c", "2"), result("1", "y"), result("2", "z"));
+    const later = [call("b", "1"), call("c", "2"), result("1", "y"), result("2", "z")];
+    const parts = answered(call("a", "1"), result("1", "x"), ...later);
     expect(steps(parts)).toEqual(["a: done: x", "b: done: y", "c: done: z"]);
   });
 
@@ -32,7 +33,8 @@ describe("the parts of a turn", () => {
       result("2", "Started, outcome unknown: it ended."),
       result("3", "No.", { status: "failed" }),
     );
-    expect(steps(parts).map((each) => each.split(": ")[1])).toEqual(["not started", "unknown", "failed", "not answered"]);
+    const states = steps(parts).map((each) => each.split(": ")[1]);
+    expect(states).toEqual(["not started", "unknown", "failed", "not answered"]);
     expect(steps(partsSoFar([call("a", "1")]))).toEqual(["a: running: null"]);
   });
 

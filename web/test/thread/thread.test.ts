@@ -1,7 +1,8 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { errors } from "turnledger";
 import { Thread } from "../../src/thread/thread";
-import { attemptOf, delta, finished, MadeUpSession, rest, said, STARTED, turnOf, turnsOf, type MadeUpStream } from "./made-up";
+import { attemptOf, delta, finished, MadeUpSession, rest, said, STARTED, turnOf, turnsOf } from "./made-up";
+import type { MadeUpStream } from "./made-up";
 
 let made: MadeUpSession;
 let thread: Thread;
@@ -201,7 +202,8 @@ describe("a message", () => {
 });
 
 describe("a message that a tab has left behind", () => {
-  const unsent = { idempotencyKey: "left", baseUrl: "", body: '{"chat":"conv_1","input":"Hello"}', headers: {}, recordedAt: 1 };
+  const body = '{"chat":"conv_1","input":"Hello"}';
+  const unsent = { idempotencyKey: "left", baseUrl: "", body, headers: {}, recordedAt: 1 };
 
   it("is one with the turn that runs", async () => {
     made.chat.attempts = [attemptOf("turn_1", { input: [said("Hello")] })];
@@ -316,7 +318,7 @@ describe("a chat", () => {
     expect(states()).toEqual([]);
   });
 
-  it("tells apart what was asked for here and elsewhere at once, as soon as the server has said which is which", async () => {
+  it("tells apart what was asked for here and elsewhere at once, as soon as the server has", async () => {
     await open();
     void thread.send("Mine");
     await rest();
@@ -335,7 +337,8 @@ describe("a chat", () => {
     await rest();
     take("turn_1").tell(STARTED);
     await rest();
-    const telling = { chat: "conv_1", turn: "turn_1", name: made.chat.asked[0]?.name, input: [said("Hello")], replaces: null };
+    const name = made.chat.asked[0]?.name;
+    const telling = { chat: "conv_1", turn: "turn_1", name, input: [said("Hello")], replaces: null };
     expect(made.told).toEqual([telling]);
     expect(thread.tellings()).toEqual([telling]);
   });

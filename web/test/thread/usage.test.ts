@@ -6,7 +6,8 @@ describe("what a turn took", () => {
   it("is told as far as its runner has told", () => {
     const usage = { prompt_tokens: 10, completion_tokens: 2, total_tokens: 12 };
     const told = spentOf(turnOf(1, { details: { model: "tiny", usage } }));
-    expect(told).toEqual({ model: "tiny", words: "12 tokens · 0.5 s", explained: "12 tokens: 10 read, 2 written. Took 0.5 s" });
+    const explained = "12 tokens: 10 read, 2 written. Took 0.5 s";
+    expect(told).toEqual({ model: "tiny", words: "12 tokens · 0.5 s", explained });
     expect(spentOf(turnOf(1, { committedAt: 1_000 }))).toEqual({ model: null, words: "", explained: "" });
   });
 

@@ -4,6 +4,7 @@ import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelChoice } from "../../composing/models";
+import { harmless } from "../../markdown/harmless";
 import { CheckIcon, DownIcon } from "../icons";
 
 /** Among more than these, one is sought by its name. */
@@ -13,8 +14,8 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
   const isOpen = useSignal(false);
   const box = useRef<HTMLSpanElement>(null);
   const list = useId();
-  const name = choice.name.value;
-  if (name === null) return null;
+  if (choice.name.value === null) return null;
+  const name = harmless(choice.name.value);
   if (choice.names.value.length === 1) {
     return (
       <span class="model one-line" dir="auto" title="Who answers">
@@ -161,7 +162,7 @@ function Choice({ id, name, place, at, choice, take }: ChoiceProps) {
       onClick={() => take(name)}
     >
       <span class="menu-icon">{isChosen && <CheckIcon size={16} />}</span>
-      <span dir="auto">{name}</span>
+      <span dir="auto">{harmless(name)}</span>
     </li>
   );
 }

@@ -103,7 +103,8 @@ function entriesOf(session: Session, thread: ShownThread, turn: Turn, isLast: bo
   if (isLast) {
     const run = (): void => void thread.undo();
     const isDisabled = thread.running.value.length > 0;
-    entries.push({ label: "Take back this message", hint: "And its answer", icon: <UndoIcon size={16} />, isDisabled, run });
+    const icon = <UndoIcon size={16} />;
+    entries.push({ label: "Take back this message", hint: "And its answer", icon, isDisabled, run });
   }
   return entries;
 }

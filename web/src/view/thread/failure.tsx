@@ -1,5 +1,6 @@
 /** What never happened: why, and what can be done about it. */
 
+import { harmlessProse } from "../../markdown/harmless";
 import type { Session } from "../../session/session";
 import type { Failed, ShownThread } from "../../thread/shown-thread";
 import { CloseIcon, RetryIcon, StopIcon, WarningIcon } from "../icons";
@@ -13,7 +14,12 @@ interface Given {
 export function FailureView({ session, thread, failed }: Given) {
   const { message, detail, isStopped, isHere, replaces, text } = failed;
   return (
-    <section class={isStopped ? "card failure" : "card bad failure"} role="group" aria-label="What did not happen" data-failed={failed.code}>
+    <section
+      class={isStopped ? "card failure" : "card bad failure"}
+      role="group"
+      aria-label="What did not happen"
+      data-failed={failed.code}
+    >
       <p class="failure-words">
         {isStopped ? <StopIcon size={16} /> : <WarningIcon size={16} />}
         <strong>{message}</strong>
@@ -32,7 +38,7 @@ export function FailureView({ session, thread, failed }: Given) {
       )}
       {(!isHere || replaces !== null) && text && (
         <p class="failure-text" dir="auto">
-          {text}
+          {harmlessProse(text)}
         </p>
       )}
       <div class="failure-actions">

@@ -27,13 +27,24 @@ export interface RowProps {
 export function RowView({ session, thread, row, before, after, isLast }: RowProps) {
   const { turn, running } = row;
   const article = useRef<HTMLElement>(null);
+  // Whoever has seen it come is not to see it laid out anew.
+  const wasRunning = useRef(running !== null);
   const isEditing = useSignal(false);
   useBackToButton(article, isEditing.value);
   const given = running?.input.value;
   const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
   const asked = useMemo(() => told?.asked ?? partsAsked(given ?? []), [told, given]);
   return (
-    <article ref={article} class="turn" data-row={row.name} data-turn={turn?.id} data-kind={turn?.kind} data-state={running?.state.value}>
+    <article
+      ref={article}
+      class="turn"
+      data-row={row.name}
+      data-turn={turn?.id}
+      data-kind={turn?.kind}
+      data-state={running?.state.value}
+      data-fresh={wasRunning.current ? "" : undefined}
+      data-last={isLast ? "" : undefined}
+    >
       {turn && isEditing.value ? (
         <EditView session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
       ) : (
