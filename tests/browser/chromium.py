@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 
 SHELL = "chromium-headless-shell"
-"""The same without the windows and menus around a page, which take most of its time where nobody sees them."""
+"""The same without windows and menus around a page, which take most of its time where nobody sees them."""
 NAMES = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 MISSING = "There is no Chromium here. Install it (Debian: apt-get install chromium), or name one in CHROMIUM."
 FOUND = [f"EXCLUDE {name}" for name in ("127.0.0.1", "0.0.0.0", "[::ffff:7f00:1]", "localhost", "localhost.")]

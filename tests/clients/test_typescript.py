@@ -66,7 +66,8 @@ for await (const event of stream) {
 }
 const answer = await stream.answer();
 const isSame = texts.join("") === answer.text && stream.text === answer.text;
-console.log(JSON.stringify([texts.length, isSame, (await stream.begun) === answer.turn.id, states.length % 2]));
+const isNamed = (await stream.begun) === answer.turn.id;
+console.log(JSON.stringify([texts.length, isSame, isNamed, states.length % 2]));
 """
 UNTOLD = {"TurnReplayed", "TurnAttached", "NotAStore", "StoreTooNew", "UnsafeSqlite"}
 """What no server tells: it answers with the turn instead; or it never started."""

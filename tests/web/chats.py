@@ -42,6 +42,12 @@ def use(person: Person, times: dict[str, int]) -> None:
         store.executemany("UPDATE conversation SET touched_at = ? WHERE id = ?", rows)
 
 
+def reopen(page: Page, person: Person) -> None:
+    """Open the page as at the start, wherever it was."""
+    page.goto("about:blank")
+    page.goto(person.house.url)
+
+
 def listed(page: Page) -> Locator:
     """The lines of the list that stand for chats."""
     return page.get_by_role("navigation", name="Chats").locator("li[aria-posinset]")

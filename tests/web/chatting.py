@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import Locator, Page
 
-from tests.web.house import Person
+from tests.web.house import PATIENCE, Person
 from turnledger import Ledger
 
 AT = 1_770_000_000_000
@@ -19,6 +19,12 @@ def write(tab: Page, text: str) -> None:
     field = tab.get_by_role("textbox", name="Message", exact=True)
     field.fill(text)
     field.press("Enter")
+
+
+def show(tab: Page, person: Person, chat: str) -> None:
+    """Open the page at a chat."""
+    tab.goto("about:blank")  # another fragment alone would not load it
+    tab.goto(f"{person.house.url}/#{chat}")
 
 
 def messages(tab: Page) -> Locator:
@@ -40,7 +46,8 @@ def hide(tab: Page, *, hidden: bool = True) -> None:
     """Have another tab in front of it, or this one again. Browsers without a window show all their tabs."""
     tab.evaluate(
         """hidden => {
-          Object.defineProperty(document, "visibilityState", { get: () => hidden ? "hidden" : "visible", configurable: true });
+          const state = hidden ? "hidden" : "visible";
+          Object.defineProperty(document, "visibilityState", { get: () => state, configurable: true });
           Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
           document.dispatchEvent(new Event("visibilitychange"));
         }""",
@@ -54,10 +61,12 @@ def said(text: str, role: str = "user", **more: Any) -> dict[str, Any]:
     return {"type": "message", "role": role, "content": [{"type": kind, "text": text}], **more}
 
 
-def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As it was") -> str:
+def chat_of(
+    person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As it was", at: int = AT
+) -> str:
     """Make a chat with these turns, each by its `input` and `output` and whatever else a file says of one."""
     head = {"type": "chat", "schema_version": 1, "id": f"{person.owner} {title}", "title": title}
-    lines: list[dict[str, Any]] = [{**head, "created_at": AT, "touched_at": AT}]
+    lines: list[dict[str, Any]] = [{**head, "created_at": at, "touched_at": at}]
     for number, turn in enumerate(turns):
         line = {
             "type": "turn",
@@ -66,8 +75,8 @@ def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As
             "id": f"{person.owner} {title} {number}",
             "parent": f"{person.owner} {title} {number - 1}" if number else None,
             "kind": "completed",
-            "created_at": AT + number * 1_000,
-            "committed_at": AT + number * 1_000 + 900,
+            "created_at": at + number * 1_000,
+            "committed_at": at + number * 1_000 + 900,
         }
         lines.append({**line, **turn})
 
@@ -77,4 +86,4 @@ def chat_of(person: Person, turns: Iterable[Mapping[str, Any]], title: str = "As
         assert [str(each.did) for each in reports if each.did in {"refused", "conflict"}] == []
         return str(reports[0].chat)
 
-    return person.house.on_ledger(load)
+    return person.house.on_ledger(load, patience=6 * PATIENCE)

@@ -47,7 +47,9 @@ class House:
     def store(self) -> str:
         return f"sqlite:///{self.serving.folder}/served.db"
 
-    def on_ledger(self, work: Callable[[Ledger], Coroutine[Any, Any, Done]]) -> Done:
+    def on_ledger(
+        self, work: Callable[[Ledger], Coroutine[Any, Any, Done]], patience: float = PATIENCE
+    ) -> Done:
         """Do something straight on the store, as another process does."""
 
         async def doing() -> Done:
@@ -59,7 +61,7 @@ class House:
 
         # Playwright keeps a loop running in this thread.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(lambda: asyncio.run(doing())).result(PATIENCE)
+            return thread.submit(lambda: asyncio.run(doing())).result(patience)
 
     def person(
         self, *, scopes: tuple[str, ...] = SCOPES, owner: str | None = None, **narrowed: Any

@@ -9,11 +9,12 @@ from typing import Any
 
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import chat_of, said
+from tests.web.chatting import AT, chat_of, said
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import CUT
 
+HOUR = 3_600_000
 GUIDE = """\
 A **turn** is a message and its answer. It is kept as a whole, or it never happened.
 
@@ -136,6 +137,8 @@ def empty(scene: Scene) -> None:
 
 
 def thread(scene: Scene) -> None:
+    for number, title in enumerate(("Dinner on Friday", "Packing list", "A name for the boat", "Tax letter")):
+        chat_of(scene.person, TURNS[: number % 2 + 1], title, AT - HOUR * (number + 1) * 7)
     scene.chat()
 
 
@@ -176,9 +179,7 @@ def branches(scene: Scene) -> None:
 
 
 def chats(scene: Scene) -> None:
-    for number, title in enumerate(("Dinner on Friday", "Packing list", "A name for the boat", "Tax letter")):
-        chat_of(scene.person, TURNS[: number % 2 + 1], title)
-    scene.chat()
+    thread(scene)
     scene.show_chats()
     expect(scene.page.get_by_role("navigation").get_by_text("Packing list")).to_be_visible()
 

@@ -14,15 +14,16 @@ END = "This is the end of it."
 """The last paragraph of each text: when it is there, all of it is."""
 
 STRANGE = """() => {
-  const tags = new Set(("P H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE EM STRONG DEL BR HR TABLE THEAD TBODY TR TH TD A "
-    + "SPAN DIV BDI BUTTON IMG IFRAME").split(" "));
-  const attributes = new Set(("class dir role tabindex aria-label aria-pressed type title start align scope href "
-    + "target rel src alt decoding sandbox referrerpolicy data-fits hidden").split(" "));
+  const tags = new Set(("P H2 H3 H4 H5 H6 UL OL LI BLOCKQUOTE PRE CODE EM STRONG DEL BR HR "
+    + "TABLE THEAD TBODY TR TH TD A SPAN DIV BDI BUTTON IMG IFRAME").split(" "));
+  const attributes = new Set(("class dir role tabindex aria-label aria-level aria-pressed type title start "
+    + "align scope href target rel src alt decoding sandbox referrerpolicy data-fits hidden").split(" "));
   const strange = [];
   for (const each of document.querySelectorAll(".markdown *")) {
     if (!tags.has(each.tagName)) strange.push(each.tagName);
     for (const {name, value} of each.attributes)
-      if (!attributes.has(name) && !(each.tagName === "IFRAME" && name === "style")) strange.push(`${name}=${value}`);
+      if (!attributes.has(name) && `${each.tagName} ${name}` !== "IFRAME style")
+        strange.push(`${name}=${value}`);
     const href = each.getAttribute("href");
     if (href !== null && !/^(?:https?:[/][/]|mailto:)/.test(href)) strange.push(href);
     const source = each.getAttribute("src");
@@ -63,7 +64,7 @@ class Watched:
         return self._shown()
 
     def is_untouched(self) -> None:
-        """Nothing ran, nothing was asked for elsewhere, and the text is made of nothing else than it may be."""
+        """Nothing ran, nothing was asked for elsewhere, and the text is made of what it may be made of."""
         strange = self.page.evaluate(STRANGE)
         assert strange == [], strange
         assert self.ran == [], self.ran

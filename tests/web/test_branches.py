@@ -7,7 +7,7 @@ import json
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, chat_of, committed, messages, said, write
+from tests.web.chatting import answers, chat_of, committed, messages, said, show, write
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
 from turnledger.testing.upstream import Status
@@ -38,9 +38,10 @@ def test_an_edited_message_takes_the_place_of_the_first_which_is_not_lost(
     expect(answers(spoken)).to_have_text(["Eins."])
     expect(messages(spoken)).to_have_text(["Ein\ns"])
     expect(spoken.locator(".siblings")).to_have_text("2/2")
-    spoken.get_by_role("button", name="Previous version").click()
+    spoken.get_by_role("button", name="Previous version").press("Enter")
     expect(messages(spoken)).to_have_text(["One", "Two"])
     expect(spoken.locator(".siblings")).to_have_text("1/2")
+    expect(spoken.get_by_role("button", name="Previous version")).to_be_focused()
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("One", "One."), ("Two", "Two.")]
 
@@ -50,6 +51,7 @@ def test_escape_leaves_the_message_as_it_was(spoken: Page) -> None:
     spoken.get_by_role("textbox", name="Edit message").fill("Something else")
     spoken.keyboard.press("Escape")
     expect(messages(spoken)).to_have_text(["One", "Two"])
+    expect(spoken.get_by_role("button", name="Edit message").first).to_be_focused()
 
 
 def test_an_edit_that_fails_leaves_all_as_it_was(spoken: Page, person: Person) -> None:
@@ -105,8 +107,7 @@ def test_a_switch_far_up_stays_where_the_reader_is(tab: Page, person: Person) ->
     first = person.ask("GET", f"/api/chats/{chat}?before=12&limit=1")["turns"][0]["id"]
     person.house.model.says("Another answer.")
     person.say("Another question", chat, replaces=first)
-    tab.goto(f"{person.house.url}/#{chat}")
-    tab.reload()
+    show(tab, person, chat)
     expect(messages(tab).last).to_have_text("Another question")
     tab.get_by_role("button", name="Previous version").click()
     expect(messages(tab).filter(has_text="Question 10")).to_be_in_viewport()

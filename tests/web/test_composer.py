@@ -167,6 +167,38 @@ def test_stop_and_discard_leaves_nothing_and_gives_the_message_back(tab: Page, p
     assert person.turns(chat["id"]) == []
 
 
+def test_two_clicks_on_stop_stop_one_answer(tab: Page, person: Person) -> None:
+    gate = Gate()
+    person.house.model.says("Half", gate)
+    send(tab, "Tell me")
+    expect(tab.get_by_text("Half")).to_be_visible()
+    person.house.model.says("The next one", gate, ", whole.")
+    send(tab, "And this")
+    stops: list[str] = []
+    tab.on("request", lambda request: stops.append(request.url) if request.url.endswith("/stop") else None)
+    stop(tab).click()
+    expect(tab.get_by_text("The next one")).to_be_visible()
+    stop(tab).dispatch_event("click", {"detail": 2})
+    person.house.model.release(gate)
+    shows(tab, 2)
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Tell me", "Half"), ("And this", "The next one, whole.")]
+    assert len(stops) == 1
+
+
+def test_without_a_connection_messages_leave_the_field_and_wait(tab: Page, person: Person) -> None:
+    send(tab, "Before")
+    shows(tab, 1)
+    tab.context.set_offline(True)
+    send(tab, "Meanwhile", "and then")
+    expect(field(tab)).to_have_value("")
+    expect(tab.get_by_text("and then")).to_be_visible()
+    assert said(person) == [["Before"]]
+    tab.context.set_offline(False)
+    shows(tab, 3)
+    assert said(person) == [["Before", "Meanwhile", "and then"]]
+
+
 def test_who_may_only_read_is_told_so(house: House, profile: Profile) -> None:
     person = house.person(scopes=("chats:read", "chats:write"))
     tab = profile(person).new_page()

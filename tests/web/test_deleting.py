@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.web.chats import line, listed, make_chats, notice, titles
+from tests.web.chats import line, listed, make_chats, notice, reopen, titles
 from tests.web.house import Person
 
 
@@ -23,6 +23,7 @@ def test_the_first_click_arms_and_that_passes_by_itself(
     expect(again).to_have_text("Delete?")
     page.clock.fast_forward(4_100)
     expect(again).to_have_count(0)
+    page.clock.pause_at(page.evaluate("Date.now()") / 1000 + 60)
     page.get_by_role("button", name="Delete “One”").click()
     expect(again).to_be_visible()
     page.get_by_role("searchbox").focus()
@@ -32,7 +33,7 @@ def test_the_first_click_arms_and_that_passes_by_itself(
 
 def test_the_second_click_deletes_and_undo_brings_it_back(person: Person, tab: Page) -> None:
     [id, _] = make_chats(person, ["One", "Other"])
-    tab.reload()
+    reopen(tab, person)
     expect(tab).to_have_url(f"{person.house.url}/#{id}")
     with tab.expect_response(lambda answer: answer.request.method == "DELETE"):
         _delete(tab, "One")
@@ -72,7 +73,7 @@ def test_undo_is_offered_for_ten_seconds_and_then_among_the_deleted_ones(
 
 def test_it_is_done_by_keys(person: Person, tab: Page) -> None:
     make_chats(person, ["One", "Other"])
-    tab.reload()
+    reopen(tab, person)
     line(tab, "Other").get_by_role("link").focus()
     tab.keyboard.press("Delete")
     expect(tab.get_by_text("Press again to delete this chat.")).to_be_attached()
@@ -86,7 +87,7 @@ def test_it_is_done_by_keys(person: Person, tab: Page) -> None:
 
 def test_the_menu_asks_twice_too(person: Person, tab: Page) -> None:
     make_chats(person, ["One", "Other"])
-    tab.reload()
+    reopen(tab, person)
     line(tab, "Other").hover()
     line(tab, "Other").get_by_role("button", name="More about").click()
     tab.get_by_role("menuitem", name="Delete").click()
@@ -97,7 +98,7 @@ def test_the_menu_asks_twice_too(person: Person, tab: Page) -> None:
 
 def test_who_may_not_is_told_and_it_stays(person: Person, tab: Page) -> None:
     make_chats(person, ["One"])
-    tab.reload()
+    reopen(tab, person)
     expect(line(tab, "One")).to_be_visible()
     tab.route(
         "**/api/chats/*", lambda route: route.fulfill(status=400, json={"error": {"message": "Not now."}})

@@ -52,6 +52,8 @@ def test_it_is_offered_where_something_else_is_written(tab: Page, person: Person
     offered = tab.get_by_role("group", name="Message that was not answered")
     expect(offered).to_contain_text("Will fail")
     expect(field(tab)).to_have_value("Something else")
+    tab.reload()
+    expect(field(tab)).to_have_value("Something else")
     offered.get_by_role("button", name="Put it back").click()
     expect(field(tab)).to_have_value("Will fail\n\nSomething else")
     expect(offered).to_have_count(0)

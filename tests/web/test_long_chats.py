@@ -1,4 +1,4 @@
-"""Long chats: only the end is read, older messages come when somebody goes there, and nothing moves meanwhile."""
+"""Long chats: only the end is read, what is older when somebody goes there, and nothing moves meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.web.chatting import answers, chat_of, committed, messages, said, write
+from tests.web.chatting import answers, chat_of, committed, messages, said, show, write
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
 
@@ -16,15 +16,13 @@ BOX = 'document.querySelector(".thread")'
 
 def long_chat(person: Person, length: int, text: str = "Answer {}.") -> str:
     turns: list[dict[str, Any]] = [
-        {"input": [said(f"Question {number}")], "output": [said(text.replace("{}", str(number)), "assistant")]}
+        {
+            "input": [said(f"Question {number}")],
+            "output": [said(text.replace("{}", str(number)), "assistant")],
+        }
         for number in range(1, length + 1)
     ]
     return chat_of(person, turns)
-
-
-def opened(tab: Page, person: Person, chat: str) -> None:
-    tab.goto(f"{person.house.url}/#{chat}")
-    tab.reload()
 
 
 def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(
@@ -35,7 +33,7 @@ def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(
     tab.on(
         "request", lambda request: read.append(request.url) if f"/api/chats/{chat}" in request.url else None
     )
-    opened(tab, person, chat)
+    show(tab, person, chat)
     expect(messages(tab).last).to_be_in_viewport()
     expect(messages(tab).last).to_have_text("Question 10000")
     assert committed(tab).count() <= 60
@@ -45,7 +43,7 @@ def test_a_chat_of_ten_thousand_turns_opens_at_its_end_by_reading_only_that(
 def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_place(
     tab: Page, person: Person
 ) -> None:
-    opened(tab, person, long_chat(person, 200, "Answer {}. " * 20))
+    show(tab, person, long_chat(person, 200, "Answer {}. " * 20))
     expect(messages(tab).last).to_be_in_viewport()
     before = committed(tab).count()
     place = tab.evaluate(
@@ -63,7 +61,7 @@ def test_older_messages_come_when_somebody_goes_up_and_what_he_reads_stays_in_pl
 
 
 def test_the_very_beginning_can_be_reached(tab: Page, person: Person) -> None:
-    opened(tab, person, long_chat(person, 130))
+    show(tab, person, long_chat(person, 130))
     expect(messages(tab).last).to_be_in_viewport()
     tab.get_by_role("log", name="Messages").focus()
     for _ in range(20):
@@ -79,7 +77,7 @@ def test_the_very_beginning_can_be_reached(tab: Page, person: Person) -> None:
 def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_up(
     tab: Page, person: Person
 ) -> None:
-    opened(tab, person, long_chat(person, 30))
+    show(tab, person, long_chat(person, 30))
     gates = [Gate(), Gate()]
     lines = "".join(f"Line {number}\n\n" for number in range(60))
     person.house.model.says("Begin\n\n", lines, gates[0], "Middle\n\n", lines, gates[1], "End")
@@ -103,7 +101,7 @@ def test_the_end_stays_in_sight_while_an_answer_comes_unless_somebody_has_gone_u
 def test_nothing_moves_when_an_answer_is_committed(tab: Page, person: Person) -> None:
     gate = Gate()
     person.house.model.says("Some words ", gate, "and a few more.")
-    opened(tab, person, long_chat(person, 30))
+    show(tab, person, long_chat(person, 30))
     write(tab, "Tell me")
     expect(answers(tab).last).to_have_text("Some words")
     place = """(() => {
@@ -128,7 +126,7 @@ def test_a_long_message_is_folded(tab: Page, person: Person) -> None:
             }
         ],
     )
-    opened(tab, person, chat)
+    show(tab, person, chat)
     expect(messages(tab)).to_contain_text("Line 10")
     expect(messages(tab)).not_to_contain_text("Line 99")
     messages(tab).get_by_role("button", name="Show all of it").click()

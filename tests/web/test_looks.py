@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, ViewportSize, expect
+from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, expect
 
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
@@ -267,3 +267,27 @@ def test_a_page_that_is_printed_is_the_whole_chat(person: Person, profile: Profi
     expect(page.get_by_role("navigation", name="Chats")).not_to_be_visible()
     expect(page.get_by_role("textbox", name="Message")).not_to_be_visible()
     assert page.evaluate("document.documentElement.scrollHeight") > 1200
+
+
+def test_a_part_that_breaks_takes_nothing_with_it(person: Person, browser: Browser) -> None:
+    """Neither the other parts, nor what was written."""
+    chat = hostile_chat(person)
+    context = browser.new_context(storage_state=person.storage_state)
+    page = context.new_page()
+    # Whatever shows a time breaks, and an answer does.
+    page.add_init_script(
+        """Object.defineProperty(Intl.DateTimeFormat.prototype, "format", {
+             get() { throw new Error("No times today."); } });"""
+    )
+    page.goto(f"{person.house.url}/#{chat}")
+    expect(page.get_by_text("This chat cannot be shown")).to_be_visible()
+    expect(page.get_by_role("button", name="Load the page again")).to_be_visible()
+    expect(page.get_by_role("navigation", name="Chats")).to_be_visible()
+    page.get_by_role("textbox", name="Message").fill("Kept all the same")
+    page.evaluate("dispatchEvent(new Event('pagehide'))")
+    page.close()
+    page = context.new_page()
+    page.goto(f"{person.house.url}/#{chat}")
+    expect(page.locator("[data-turn]")).to_have_count(1)
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("Kept all the same")
+    context.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import Page, expect
+from typing import Literal
 
+from playwright.sync_api import Page, ViewportSize, expect
+
+from tests.web.axe import violations
 from tests.web.house import Person
 from tests.web.showing import END, Profile, Watched
 from turnledger.testing.gates import Gate
@@ -36,7 +39,8 @@ def answer(question: str) -> int:
 
 [one]: https://one.example "The one"
 """
-NARROW = {"width": 390, "height": 844}
+NARROW = ViewportSize(width=390, height=844)
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 def ask(page: Page, person: Person) -> None:
@@ -83,7 +87,7 @@ def test_what_cannot_change_any_more_is_not_made_anew(profile: Profile, person: 
 
 def test_code_has_a_language_colours_and_its_own_scrolling(profile: Profile, person: Person) -> None:
     page = Watched(profile, person).page
-    page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    page.set_viewport_size(NARROW)
     watched_text = "```python\nx = '" + "long " * 100 + "'\n```\n\n- nested:\n\n  ```ts\n  const a = 1\n  ```"
     person.house.model.says(f"{watched_text}\n\n{END}")
     person.say("Tell me")
@@ -127,7 +131,7 @@ def test_where_nothing_may_be_copied_it_is_selected(profile: Profile, person: Pe
 
 def test_a_wide_table_scrolls_by_itself_and_names_its_columns(profile: Profile, person: Person) -> None:
     watched = Watched(profile, person)
-    watched.page.set_viewport_size(NARROW)  # type: ignore[arg-type]
+    watched.page.set_viewport_size(NARROW)
     names = [f"Column{number}" for number in range(12)]
     table = f"|{'|'.join(names)}|\n|{'-|' * 12}\n|{'|'.join(names)}|"
     shown = watched.shows(table)
@@ -139,10 +143,11 @@ def test_a_wide_table_scrolls_by_itself_and_names_its_columns(profile: Profile, 
     assert watched.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-def test_headings_are_below_those_of_the_page(profile: Profile, person: Person) -> None:
-    shown = Watched(profile, person).shows("# One\n\n## Two\n\n###### Six")
-    levels = [each.evaluate("heading => heading.tagName") for each in shown.get_by_role("heading").all()]
-    assert levels == ["H3", "H4", "H6"]
+def test_headings_are_below_that_of_the_page_and_leave_no_level_out(profile: Profile, person: Person) -> None:
+    shown = Watched(profile, person).shows("### A\n\n# B\n\n## C\n\n###### D\n\n# E")
+    level = "heading => [heading.innerText, +(heading.ariaLevel ?? heading.tagName[1])]"
+    levels = [each.evaluate(level) for each in shown.get_by_role("heading").all()]
+    assert levels == [["A", 2], ["B", 2], ["C", 3], ["D", 4], ["E", 2]]
 
 
 def test_each_paragraph_runs_its_own_way(profile: Profile, person: Person) -> None:
@@ -157,3 +162,41 @@ def test_tasks_say_whether_they_are_done(profile: Profile, person: Person) -> No
     shown = Watched(profile, person).shows("- [x] this\n- [ ] that")
     expect(shown.get_by_role("listitem").first.get_by_role("img", name="Done")).to_be_visible()
     expect(shown.get_by_role("listitem").last.get_by_role("img", name="To do")).to_be_visible()
+
+
+LINES = "a line of code\n" * 4_000
+EVERYTHING = f"""{TEXT}
+> A [link](https://a.example), `code` and **strong** words in a quotation.
+
+![From elsewhere](https://pictures.example/a.png) and ![none](data:image/svg+xml;base64,AAAA)
+
+[https://bank.example](https://thief.example) and <kbd>no HTML</kbd>.
+
+שלום עולם
+
+```diff
++ added
+- removed
+```
+
+```ts
+// A comment
+@mark class A<T> {{ x: string = `y`; f() {{ return 1 }} }}
+```
+
+{"x" * 21_000}
+
+```
+{LINES}
+```
+"""
+
+
+def test_nothing_in_a_text_keeps_anybody_from_reading_it(profile: Profile, person: Person) -> None:
+    watched = Watched(profile, person)
+    shown = watched.shows(EVERYTHING)
+    expect(shown.locator(".code-type").first).to_be_visible()
+    for theme in THEMES:
+        watched.page.emulate_media(color_scheme=theme)
+        found = violations(watched.page)
+        assert found == [], found

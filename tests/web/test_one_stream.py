@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from playwright.sync_api import BrowserContext, Page, Request, expect
+from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
 from tests.web.chats import line, make_chats
 from tests.web.house import Person
 
 Profile = Callable[..., BrowserContext]
+HASTE = "const { setInterval: set } = window; window.setInterval = (work, pause) => set(work, pause / 50);"
+"""What is done every few seconds is done some times a second."""
 
 
 class Browser:
@@ -79,9 +81,18 @@ def test_when_the_tab_that_reads_is_closed_another_goes_on_where_it_was(
     for number in range(2):
         leader = browser.leader
         browser.pages.remove(leader)
-        leader.close()
-        # Nobody may read by now: it is told later all the same.
+        held: list[Route] = []
+        browser.context.route("**/api/events", lambda route, held=held: held.append(route))
+        with browser.context.expect_event("request", lambda request: request.url.endswith("/api/events")):
+            leader.close()
+        # Nobody reads by now: it is told later all the same.
+        make_chats(person, [f"Said while nobody listened, {number}"])
+        browser.context.unroute_all()
+        for route in held:
+            route.continue_()
         browser.hears(f"Behind the end of leader {number}")
+        for page in browser.pages:
+            expect(line(page, f"Said while nobody listened, {number}")).to_have_count(1)
         assert browser.leader is not leader
     assert len(browser.streams) == 1
 
@@ -89,15 +100,17 @@ def test_when_the_tab_that_reads_is_closed_another_goes_on_where_it_was(
 def test_a_tab_that_is_frozen_with_the_stream_is_relieved(person: Person, profile: Profile) -> None:
     browser = Browser(person, profile(person))
     frozen, other = browser.open(), browser.open()
+    other.add_init_script(HASTE)
+    other.reload()
     browser.hears("Before")
     assert browser.leader is frozen
-    protocol = browser.context.new_cdp_session(frozen)
-    protocol.send("Page.setWebLifecycleState", {"state": "frozen"})
-    other.bring_to_front()
+    # Nothing runs there, as in a tab that the browser has frozen; and it holds the lock.
+    debugger = browser.context.new_cdp_session(frozen)
+    debugger.send("Debugger.enable")
+    debugger.send("Debugger.pause")
     make_chats(person, ["While it was frozen"])
     expect(line(other, "While it was frozen")).to_have_count(1)
-    protocol.send("Page.setWebLifecycleState", {"state": "active"})
-    frozen.bring_to_front()
+    debugger.send("Debugger.disable")
     browser.hears("When it was back")
     expect(line(frozen, "While it was frozen")).to_have_count(1)
     assert len(browser.streams) == 1

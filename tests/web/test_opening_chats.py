@@ -46,10 +46,13 @@ def test_a_new_chat_of_another_tab_leaves_this_one_new(
 
 def test_new_chat_twice_is_one_new_chat(person: Person, tab: Page) -> None:
     make_chats(person, ["One"])
-    tab.reload()
+    tab.goto(person.house.url + "/?again")
+    expect(line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
     tab.get_by_role("button", name="New chat").click()
     tab.get_by_role("textbox", name="Message").fill("Half of a thought")
+    tab.get_by_role("textbox", name="Message").evaluate("(field) => { window.field = field }")
     tab.get_by_role("button", name="New chat").click()
+    assert tab.get_by_role("textbox", name="Message").evaluate("(field) => field === window.field")
     expect(tab.get_by_role("textbox", name="Message")).to_have_value("Half of a thought")
     tab.go_back()
     expect(line(tab, "One").get_by_role("link")).to_have_attribute("aria-current", "page")
@@ -58,5 +61,5 @@ def test_new_chat_twice_is_one_new_chat(person: Person, tab: Page) -> None:
     tab.keyboard.press("Enter")
     expect(tab.locator("[data-turn]")).to_have_count(1)
     tab.get_by_role("button", name="New chat").click()
-    expect(tab).to_have_url(f"{person.house.url}/#new")
+    expect(tab).to_have_url(f"{person.house.url}/?again#new")
     expect(tab.locator("[data-turn]")).to_have_count(0)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
 from tests.web.chatting import answers, committed, hide, messages, write
 from tests.web.house import Person, housed
+from turnledger.testing.fault_proxy import Fault, FaultProxy
 from turnledger.testing.gates import Gate
 
 Profile = Callable[..., BrowserContext]
@@ -132,11 +138,11 @@ def test_a_message_that_never_left_is_sent_after_a_reload_once(tab: Page, person
 def test_a_first_message_whose_chat_was_never_made_is_sent_after_a_reload_once(
     tab: Page, person: Person
 ) -> None:
-    def refuse(route: object) -> None:
-        if route.request.method == "POST":  # type: ignore[attr-defined]
-            route.abort()  # type: ignore[attr-defined]
+    def refuse(route: Route) -> None:
+        if route.request.method == "POST":
+            route.abort()
         else:
-            route.continue_()  # type: ignore[attr-defined]
+            route.continue_()
 
     tab.route("**/api/chats", refuse)
     write(tab, "Good morning")
@@ -198,3 +204,44 @@ def test_what_ends_while_nobody_looks_is_there_when_somebody_does(tab: Page, per
     expect(answers(tab)).to_have_text("Zero one two.")
     [chat] = person.chats()
     assert person.turns(chat["id"]) == [("Count", "Zero one two.")]
+
+
+def test_connections_that_break_again_and_again_lose_and_double_nothing(
+    person: Person, profile: Profile
+) -> None:
+    words = [f"word{number} é😀 " for number in range(7)]
+    gates = [Gate() for _ in words[1:]]
+    pauses = [step for gate, word in zip(gates, words[1:], strict=True) for step in (gate, word)]
+    with wire(person) as (url, proxy, loop):
+        state = json.loads(json.dumps(person.storage_state).replace(person.house.url, url))
+        tab = profile(storage_state=state).new_page()
+        tab.goto(url)
+        person.house.model.says(words[0], *pauses)
+        write(tab, "Say all of it")
+        for number, gate in enumerate(gates):
+            expect(answers(tab)).to_have_text("".join(words[: number + 1]).strip())
+            # What is asked for next is cut, too: within its head, and at a byte within a character.
+            loop.call_soon_threadsafe(proxy.plan, Fault(received=40 * number), Fault(received=700 + number))
+            loop.call_soon_threadsafe(proxy.cut)
+            person.house.model.release(gate)
+        expect(committed(tab)).to_have_count(1)
+        expect(answers(tab)).to_have_text("".join(words).strip())
+    [chat] = person.chats()
+    assert person.turns(chat["id"]) == [("Say all of it", "".join(words))]
+
+
+@contextmanager
+def wire(person: Person) -> Iterator[tuple[str, FaultProxy, asyncio.AbstractEventLoop]]:
+    """A way to the server that breaks on command."""
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever, name="wire")
+    running.start()
+    proxy = FaultProxy(urlsplit(person.house.url).port or 0)
+    try:
+        asyncio.run_coroutine_threadsafe(proxy.__aenter__(), loop).result(10)
+        yield f"http://127.0.0.1:{proxy.port}", proxy, loop
+    finally:
+        asyncio.run_coroutine_threadsafe(proxy.__aexit__(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        running.join()
+        loop.close()

@@ -58,11 +58,10 @@ PICTURES = [
     Picture("chats", "dark", "phone"),
     Picture("menu", "light", "phone"),
     Picture("sign_in"),
-    Picture("reader", "dark"),
 ]
 
 NAMES = ["Ada", "Alan", "Barbara", "Dennis", "Edsger", "Frances", "Grace", "Hedy", "Jean", "Joan", "Karen"]
-NAMES += ["Leslie", "Margaret", "Mary", "Niklaus", "Radia"]
+NAMES += ["Leslie", "Margaret", "Mary", "Niklaus"]
 """Somebody for each: nobody is in the picture of another."""
 
 

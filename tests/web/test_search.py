@@ -6,7 +6,7 @@ from typing import Any
 
 from playwright.sync_api import Page, Route, expect
 
-from tests.web.chats import line, listed, make_chats
+from tests.web.chats import line, listed, make_chats, reopen
 from tests.web.house import Person
 
 
@@ -85,7 +85,7 @@ def test_a_hit_that_was_edited_away_is_opened_on_the_branch_that_has_it(person: 
     person.ask(
         "POST", "/api/turns", {"model": "scripted", "chat": chat, "input": "Another bird?", "replaces": turn}
     )
-    tab.reload()
+    reopen(tab, person)
     expect(tab.locator("[data-turn]")).to_contain_text("Herons are grey.")
     tab.get_by_role("searchbox").fill("flamingos")
     listed(tab).get_by_role("link").click()
@@ -97,7 +97,7 @@ def test_a_hit_far_above_is_scrolled_to(person: Person, tab: Page) -> None:
     chat = person.say("Which bird?")["chat"]["id"]
     for number in range(40):
         person.say(f"Something else, {number}", chat)
-    tab.reload()
+    reopen(tab, person)
     expect(tab.get_by_text("Something else, 39", exact=True).last).to_be_visible()
     tab.get_by_role("searchbox").fill("flamingos")
     listed(tab).get_by_role("link").click()

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.web.chats import DAY, line, listed, make_chats, notice, scroll_to, titles, use
+from tests.web.chats import DAY, line, listed, make_chats, notice, reopen, scroll_to, titles, use
 from tests.web.house import Person
 
 
@@ -50,7 +50,7 @@ def test_chats_stand_by_the_day_on_which_they_were_used_pinned_ones_over_all(
 
 def test_thousands_of_chats_are_scrolled_through_with_few_of_them_there(person: Person, tab: Page) -> None:
     make_chats(person, [f"Chat number {at}" for at in range(2_000)])
-    tab.reload()
+    reopen(tab, person)
     expect(line(tab, "Chat number 0")).to_be_visible()
     most = tab.evaluate(
         """async () => {
@@ -72,11 +72,14 @@ def test_thousands_of_chats_are_scrolled_through_with_few_of_them_there(person: 
     expect(last).to_have_attribute("aria-setsize", "2000")
     numbers = [int(name.removeprefix("Chat number ")) for name in titles(tab)]
     assert numbers == list(range(numbers[0], 2_000))
+    tab.locator(".lines").evaluate("(list) => { list.scrollTop = list.scrollHeight / 2 }")
+    expect(line(tab, "Chat number 1000")).to_be_visible()
+    assert listed(tab).count() < 80
 
 
 def test_what_is_seen_stays_in_its_place_when_chats_come_above_it(person: Person, tab: Page) -> None:
     make_chats(person, [f"Chat number {at}" for at in range(120)])
-    tab.reload()
+    reopen(tab, person)
     expect(line(tab, "Chat number 0")).to_be_visible()
     scroll_to(tab, "Chat number 60")
     expect(line(tab, "Chat number 40")).to_be_visible()
@@ -91,7 +94,7 @@ def test_the_list_is_walked_by_keys_and_the_focus_is_kept_whatever_scrolls_or_mo
     person: Person, tab: Page
 ) -> None:
     ids = make_chats(person, [f"Chat number {at}" for at in range(100)])
-    tab.reload()
+    reopen(tab, person)
     first = line(tab, "Chat number 0").get_by_role("link")
     first.focus()
     for _ in range(30):
@@ -116,7 +119,7 @@ def test_the_list_is_walked_by_keys_and_the_focus_is_kept_whatever_scrolls_or_mo
 
 def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
     [id] = make_chats(person, ["Before"])
-    tab.reload()
+    reopen(tab, person)
     line(tab, "Before").get_by_role("link").focus()
     tab.keyboard.press("F2")
     field = tab.get_by_role("textbox", name="Name of the chat")
@@ -138,9 +141,26 @@ def test_a_chat_is_renamed_in_its_place(person: Person, tab: Page) -> None:
     assert person.ask("GET", f"/api/chats/{id}")["title"] == "By going elsewhere"
 
 
+def test_who_renames_a_chat_goes_on_writing_when_it_moves(person: Person, tab: Page) -> None:
+    ids = make_chats(person, [f"Chat number {at}" for at in range(4)])
+    reopen(tab, person)
+    line(tab, "Chat number 3").get_by_role("link").focus()
+    tab.keyboard.press("F2")
+    tab.keyboard.type("Half of")
+    person.say("It is used meanwhile", ids[3])
+    field = tab.get_by_role("textbox", name="Name of the chat")
+    expect(listed(tab).filter(has=field)).to_have_attribute("aria-posinset", "1")
+    tab.keyboard.type(" a name")
+    expect(field).to_have_value("Half of a name")
+    with _changed(tab):
+        tab.keyboard.press("Enter")
+    expect(line(tab, "Half of a name").get_by_role("link")).to_be_focused()
+    assert titles(tab) == ["Half of a name", *(f"Chat number {at}" for at in range(3))]
+
+
 def test_who_renames_what_somebody_else_renamed_is_told_so(person: Person, tab: Page) -> None:
     [id] = make_chats(person, ["Before"])
-    tab.reload()
+    reopen(tab, person)
     line(tab, "Before").get_by_role("link").focus()
     tab.keyboard.press("F2")
     person.ask("PATCH", f"/api/chats/{id}", {"title": "Theirs"})
@@ -159,7 +179,7 @@ def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
     person: Person, tab: Page
 ) -> None:
     ids = make_chats(person, ["One", "Other"])
-    tab.reload()
+    reopen(tab, person)
     _choose(tab, "Other", "Pin")
     expect(tab.get_by_role("heading", name="Pinned")).to_be_visible()
     assert titles(tab) == ["Other", "One"]
@@ -184,7 +204,7 @@ def test_a_chat_is_pinned_and_archived_by_its_menu_and_the_archive_is_undone(
 
 def test_what_the_server_refuses_is_taken_back(person: Person, tab: Page) -> None:
     make_chats(person, ["One"])
-    tab.reload()
+    reopen(tab, person)
     expect(line(tab, "One")).to_be_visible()
     tab.route(
         "**/api/chats/*", lambda route: route.fulfill(status=400, json={"error": {"message": "Not now."}})

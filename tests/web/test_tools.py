@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
-from tests.web.chatting import answers, chat_of, committed, said
+from tests.web.chatting import answers, chat_of, committed, said, show
 from tests.web.house import Person
 from turnledger import Ledger
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
@@ -24,8 +25,7 @@ def result(call_id: str, output: Any) -> dict[str, Any]:
 
 
 def shown(tab: Page, person: Person, *turns: Any) -> None:
-    tab.goto(f"{person.house.url}/#{chat_of(person, turns)}")
-    tab.reload()
+    show(tab, person, chat_of(person, turns))
     expect(committed(tab)).to_have_count(len(turns))
 
 
@@ -101,15 +101,12 @@ def test_a_settled_turn_says_that_it_failed_and_shows_what_its_tools_did(tab: Pa
         model = ScriptedModel(
             [Tool("pay", result="paid 40"), RuntimeError("the model broke")], ["Anything else?"]
         )
-        try:
+        with suppress(RuntimeError):
             await chat.run(model, "Pay my bill")
-        except RuntimeError:
-            pass
         await chat.run(model, "Hello?")
         return str(chat.id)
 
-    tab.goto(f"{person.house.url}/#{person.house.on_ledger(fail)}")
-    tab.reload()
+    show(tab, person, person.house.on_ledger(fail))
     expect(committed(tab)).to_have_count(2)
     expect(tab.locator('[data-kind="settled"]')).to_contain_text("This failed. What its tools did is kept.")
     expect(step(tab, "pay")).to_contain_text("Done")
@@ -121,8 +118,7 @@ def test_thoughts_are_folded(tab: Page, person: Person) -> None:
         await chat.run(ScriptedModel([Think("They want a number."), "Forty-two."]), "What is it?")
         return str(chat.id)
 
-    tab.goto(f"{person.house.url}/#{person.house.on_ledger(think)}")
-    tab.reload()
+    show(tab, person, person.house.on_ledger(think))
     expect(answers(tab)).to_have_text("Forty-two.")
     expect(tab.get_by_text("They want a number.")).to_have_count(0)
     tab.locator(".thought summary").click()

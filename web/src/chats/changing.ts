@@ -30,7 +30,10 @@ export class Changing {
       this.#session.chats.put(there);
       this.#session.notices.news(`Somebody else changed this chat meanwhile. It is called “${nameOf(there)}”.`, {
         stays: undefined,
-        action: { label: `Rename to “${said}”`, run: () => void this.rename({ ...row, ...there, purgeAt: null } as Row, said) },
+        action: {
+          label: `Rename to “${said}”`,
+          run: () => void this.rename({ ...row, ...there, purgeAt: null } as Row, said),
+        },
       });
     }
   }
@@ -64,7 +67,11 @@ export class Changing {
     if (isShown) place.openNew();
     try {
       const work = client.chats.open(row.id).delete();
-      await this.#wish(row.id, { isGone: true }, work.then(() => chats.drop(row.id)));
+      await this.#wish(
+        row.id,
+        { isGone: true },
+        work.then(() => chats.drop(row.id)),
+      );
     } catch (problem) {
       if (isShown) place.open(row.id);
       return this.#refused("could not be deleted", row, problem);

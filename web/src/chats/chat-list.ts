@@ -28,8 +28,8 @@ export class ChatList {
     this.#closing.push(
       session.live.listen((change) => this.#follow(change)),
       // Whatever could not be read is read when the server is back.
-      effect(() => {
-        if (session.live.connection.value === "live" && this.problem.value !== null) void this.retry();
+      session.live.connection.subscribe((connection) => {
+        if (connection === "live" && this.problem.peek() !== null) void this.retry();
       }),
       effect(() => this.scopes.see(this.#main.value.rows.value.map(({ scope }) => scope))),
     );
@@ -43,7 +43,9 @@ export class ChatList {
   readonly rows: ReadonlySignal<readonly Row[]> = computed(() => {
     const shelf = this.#shown.value;
     const rows = this.#wished(shelf.rows.value);
-    return shelf.wanted.kind === "chats" ? [...rows].sort((one, other) => Number(other.pinned) - Number(one.pinned)) : rows;
+    return shelf.wanted.kind === "chats"
+      ? [...rows].sort((one, other) => Number(other.pinned) - Number(one.pinned))
+      : rows;
   });
 
   readonly isWhole: ReadonlySignal<boolean> = computed(() => this.#shown.value.isWhole.value);
@@ -65,11 +67,6 @@ export class ChatList {
   /** Read the first page, and open the chat that was used last, if the address names none. Does so once. */
   start(): Promise<void> {
     return (this.#started ??= this.#start());
-  }
-
-  /** The same. */
-  more(): Promise<void> {
-    return this.start();
   }
 
   /** Read until so many are known, or all. */
@@ -164,7 +161,9 @@ export class ChatList {
     const isArchive = this.kind.value === "archived";
     return rows
       .map((row) => ({ ...row, ...wishes.get(row.id) }) as Row & Wish)
-      .filter((row) => !row.isGone && (!wishes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive));
+      .filter(
+        (row) => !row.isGone && (!wishes.has(row.id) || this.kind.value === "deleted" || row.archived === isArchive),
+      );
   }
 
   #follow(change: Change): void {

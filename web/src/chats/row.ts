@@ -54,7 +54,9 @@ export function merged(known: Row | undefined, read: Row, isTold: boolean): Row 
   if (known === undefined) return read;
   const touchedAt = Math.max(known.touchedAt, read.touchedAt);
   const isOlder = read.revision < known.revision || (isTold && read.revision === known.revision);
-  return isOlder ? { ...known, touchedAt } : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
+  return isOlder
+    ? { ...known, touchedAt }
+    : { ...read, touchedAt, isRunning: isTold ? known.isRunning : read.isRunning };
 }
 
 /** When an id was made. */

@@ -22,7 +22,7 @@ interface Meanwhile {
 /** Milliseconds for which chats are gathered that have to be looked up, and how many are looked up one by one. */
 const GATHERING = 50;
 const LOOKED_UP = 8;
-/** An id that is so many milliseconds older than what is said to be the beginning of its chat was brought from elsewhere. */
+/** An id that is so many milliseconds older than the beginning of its chat was brought from elsewhere. */
 const IMPORTED = 3_600_000;
 
 export class Shelf {
@@ -91,7 +91,7 @@ export class Shelf {
     this.#isReading.value = true;
     let asOf: string | undefined;
     // Whoever has it read anew meanwhile has this begin again.
-    for (let generation = -1; generation !== this.#generation && !this.#ending.signal.aborted; ) {
+    for (let generation = -1; generation !== this.#generation && !this.#ending.signal.aborted;) {
       generation = this.#generation;
       try {
         while (generation === this.#generation && this.#lacks()) asOf = (await this.#next()) ?? asOf;
@@ -172,7 +172,12 @@ export class Shelf {
   #list(more: { pinned?: boolean }) {
     const { kind, scope } = this.wanted;
     const flags = kind === "deleted" ? { deleted: true } : { archived: kind === "archived" };
-    return this.#client.chats.list({ ...flags, ...more, ...(scope !== null && { scope }), signal: this.#ending.signal });
+    return this.#client.chats.list({
+      ...flags,
+      ...more,
+      ...(scope !== null && { scope }),
+      signal: this.#ending.signal,
+    });
   }
 
   /** A page tells all chats between two places: what is not among them is not there any more. */

@@ -4,7 +4,7 @@ import { effect, signal, type ReadonlySignal, type Signal } from "@preact/signal
 import type { OnBusy } from "turnledger";
 import type { Session } from "../session/session";
 import type { ShownThread } from "../thread/shown-thread";
-import { Composer } from "./composer";
+import { Composer, offeredAt } from "./composer";
 import { Drafts } from "./drafts";
 import { USUAL } from "./policies";
 
@@ -77,6 +77,7 @@ export class Composing {
       if (change.type === "chat.deleted") {
         this.#dropped.set(change.chat, this.drafts.read(change.chat));
         this.drafts.drop(change.chat);
+        this.drafts.drop(offeredAt(change.chat));
       } else if (change.type === "chat.restored") {
         const text = this.#dropped.get(change.chat);
         if (text && this.#dropped.delete(change.chat)) this.drafts.keep(change.chat, text);

@@ -1,4 +1,4 @@
-/** Of all tabs that stand for something, one leads: it holds the lock, and the browser gives it on when that tab ends. */
+/** Of all tabs that stand for something, one leads: it holds the lock, which the browser gives on when it ends. */
 
 export class Leading {
   readonly #name: string;

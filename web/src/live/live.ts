@@ -25,7 +25,7 @@ const AGAIN = 5_000;
 /** Milliseconds in which a restarted server is back. */
 const MOMENT = 1_000;
 
-/** Whoever leads reads the stream and tells the others; whoever leads next goes on behind the last change that he heard.
+/** Who leads reads the stream and tells the others; who leads next goes on behind the last change that he heard.
  * Where there are no locks or channels, each tab reads for itself, while it is seen. */
 export class Live {
   readonly #listeners = new Set<Listener>();
@@ -38,6 +38,7 @@ export class Live {
   readonly #ending = new AbortController();
   #channel: BroadcastChannel | null = null;
   #alone: AbortController | null = null;
+  #isRefused = false;
   #unanswered = 0;
   #losing: ReturnType<typeof setTimeout> | undefined;
   #asOf: Omit<Heard, "number"> | null = null;
@@ -99,7 +100,7 @@ export class Live {
   // Who reads.
 
   #join(): void {
-    if (this.#ending.signal.aborted) return;
+    if (this.#ending.signal.aborted || this.#channel !== null || this.#alone !== null) return;
     try {
       if (!("locks" in navigator)) throw new Error("Pages of this address have no locks.");
       this.#channel = new BroadcastChannel(this.#name);
@@ -136,14 +137,15 @@ export class Live {
     } else if (!isSeen) {
       this.#alone?.abort(); // of the few connections that all tabs have, it holds none
       this.#alone = null;
-    } else if (this.#alone === null && !this.#ending.signal.aborted) {
+    } else if (this.#alone === null && !this.#isRefused && !this.#ending.signal.aborted) {
       this.#alone = new AbortController();
       void this.#read(this.#alone.signal);
     }
   }
 
   #watch(): void {
-    if (this.#channel === null || this.#leading.isLeading || document.visibilityState === "hidden") {
+    const isOver = this.#channel === null || this.#isRefused;
+    if (isOver || this.#leading.isLeading || document.visibilityState === "hidden") {
       this.#unanswered = 0;
     } else if (this.#unanswered < UNANSWERED) {
       this.#unanswered += 1;
@@ -161,7 +163,10 @@ export class Live {
         await this.#follow(ending);
       } catch (problem) {
         if (ending.aborted) return;
-        if (problem instanceof errors.NotAdmitted) return this.#refused(problem);
+        if (problem instanceof errors.NotAdmitted) {
+          this.#isRefused = true;
+          return this.#refused(problem);
+        }
         this.#set("lost");
         await pause(AGAIN, ending);
       }

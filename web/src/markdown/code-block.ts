@@ -45,8 +45,18 @@ export class CodeBlock {
     const name = seenCode(shownAs(language));
     const called = language === "" ? "code" : `${name} code`;
     const pre = element("pre", { tabindex: "0", role: "group", "aria-label": called }, this.#code);
-    const copy = copyButton(called, () => this.#text, () => this.#code);
-    const head = element("div", { class: "code-head" }, element("span", { class: "code-language" }, name), wrapButton(called, pre), copy);
+    const copy = copyButton(
+      called,
+      () => this.#text,
+      () => this.#code,
+    );
+    const head = element(
+      "div",
+      { class: "code-head" },
+      element("span", { class: "code-language" }, name),
+      wrapButton(called, pre),
+      copy,
+    );
     this.#all = button("show-all", "", () => this.#showAll());
     this.element = element("div", { class: "code-block", dir: "ltr" }, head, pre, this.#all);
     blocks.set(this.element, this);
@@ -167,7 +177,8 @@ function replaceFrom(part: Element, nodes: readonly (Node | string)[]): void {
   let kept = 0;
   for (const old of [...part.childNodes]) {
     const next = nodes[kept];
-    const isSame = typeof next === "string" ? old instanceof Text && old.data === next : (next?.isEqualNode(old) ?? false);
+    const isSame =
+      typeof next === "string" ? old instanceof Text && old.data === next : (next?.isEqualNode(old) ?? false);
     if (!isSame) break;
     kept += 1;
   }

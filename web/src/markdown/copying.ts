@@ -4,8 +4,8 @@ import { button, element } from "./element";
 
 const SAID_FOR = 2_000;
 
-/** A button that copies what is given when it is pressed, `called` as in "Copy code". Where that is forbidden, as in frames, `selected` is
- * selected instead, for whoever then copies it by hand. */
+/** A button that copies what is given when it is pressed, `called` as in "Copy code". Where that is forbidden, as in
+ * frames, `selected` is selected instead, for whoever then copies it by hand. */
 export function copyButton(called: string, text: () => string, selected: () => Node): HTMLElement {
   const said = element("span", { class: "copied", role: "status" });
   let timer: ReturnType<typeof setTimeout> | undefined;

@@ -60,7 +60,11 @@ function decoratePicture(place: HTMLElement): void {
 
 function decorateTask(task: HTMLElement): void {
   const isDone = task.getAttribute("data-task") === "done";
-  const box = element("span", { class: "task", role: "img", "aria-label": isDone ? "Done" : "To do" }, isDone ? "☑" : "☐");
+  const box = element(
+    "span",
+    { class: "task", role: "img", "aria-label": isDone ? "Done" : "To do" },
+    isDone ? "☑" : "☐",
+  );
   task.closest("li")?.classList.add("task-item");
   task.replaceWith(box, " ");
 }

@@ -4,18 +4,20 @@
 const TURNING = "\\u202a-\\u202e\\u2066-\\u2069";
 /** What no font shows, but for what emoji and scripts are joined by. */
 const UNSEEN =
-  "\\u00ad\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b\\u2028\\u2029\\u2060-\\u2065\\u206a-\\u206f\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb";
+  "\\u00ad\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180e\\u200b\\u2028\\u2029" +
+  "\\u2060-\\u2065\\u206a-\\u206f\\u3164\\ufeff\\uffa0\\ufff9-\\ufffb";
 /** Whatever ends, starts or rings in a terminal; tabs and ends of lines are text. */
 const CONTROLS = "\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f";
 /** Letters that only machines see. Flags of regions are made of them, behind a black flag. */
 const TAGS = "[\\u{e0000}-\\u{e007f}]";
-const FLAG = `(?<!\\u{1f3f4}${TAGS}*)${TAGS}`;
+const FLAG = `(?<!\\u{1f3f4}${TAGS}{0,9})${TAGS}`;
 
 const HARMFUL = new RegExp(`[${TURNING}${CONTROLS}]|${FLAG}`, "gu");
 const HARMFUL_OR_UNSEEN = new RegExp(`[${TURNING}${CONTROLS}${UNSEEN}]|${FLAG}`, "gu");
 /** In code a joiner is a trick where it joins nothing but ASCII. */
+const JOINERS = "[\\u200c-\\u200f\\u061c]";
 const TO_BE_SEEN = new RegExp(
-  `[${TURNING}${CONTROLS}${UNSEEN}]|${TAGS}|(?<=^|[\\x00-\\x7f])[\\u200c-\\u200f\\u061c]|[\\u200c-\\u200f\\u061c](?=[\\x00-\\x7f]|$)`,
+  `[${TURNING}${CONTROLS}${UNSEEN}]|${TAGS}|(?<=^|[\\x00-\\x7f])${JOINERS}|${JOINERS}(?=[\\x00-\\x7f]|$)`,
   "gu",
 );
 /** More marks on one letter than any script has, which would grow over the lines above and below. */

@@ -6,7 +6,9 @@ import { Lexer, Parser, Renderer, Tokenizer, type MarkedOptions, type MarkedToke
 export type Definitions = Map<string, { readonly href: string; readonly title: string | undefined }>;
 
 /** The headings of the page itself are above those of any text. */
-const HIGHEST = 3;
+const HIGHEST = 2;
+/** In lines. */
+const LONGEST_DEFINITION = 9;
 const LINE_BREAK = /^<br *\/?>/i;
 
 class TextTokenizer extends Tokenizer {
@@ -23,8 +25,14 @@ class TextTokenizer extends Tokenizer {
 
   /** A title may hold an empty line for marked; then the end of a part would not be one. */
   override def(source: string): Tokens.Def | undefined {
-    const end = /\n[ \t]*\n/.exec(source);
-    return super.def(end ? source.slice(0, end.index + 1) : source);
+    let end = -1;
+    for (let line = 0; line < LONGEST_DEFINITION; line += 1) {
+      const next = source.indexOf("\n", end + 1);
+      if (next < 0) return super.def(source);
+      if (end >= 0 && source.slice(end, next).trim() === "") break;
+      end = next;
+    }
+    return super.def(source.slice(0, end + 1));
   }
 }
 
@@ -72,7 +80,12 @@ class TextRenderer extends Renderer {
   }
 }
 
-const OPTIONS: MarkedOptions = { gfm: true, breaks: true, tokenizer: new TextTokenizer(), renderer: new TextRenderer() };
+const OPTIONS: MarkedOptions = {
+  gfm: true,
+  breaks: true,
+  tokenizer: new TextTokenizer(),
+  renderer: new TextRenderer(),
+};
 
 /** The HTML of a block: of one that grows by the item, each of them by itself, and what is around them. */
 export interface Markup {
@@ -96,10 +109,15 @@ function markupOf(token: MarkedToken): Markup {
   if (token.type === "list") {
     const kind = token.ordered ? "ol" : "ul";
     const start = token.ordered && token.start !== 1 ? ` start="${token.start}"` : "";
-    return { start: `<${kind}${start}>`, items: token.items.map((item) => renderer.listitem(item).trim()), end: `</${kind}>` };
+    return {
+      start: `<${kind}${start}>`,
+      items: token.items.map((item) => renderer.listitem(item).trim()),
+      end: `</${kind}>`,
+    };
   }
   if (token.type === "table") {
-    const row = (cells: Tokens.TableCell[]): string => renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim();
+    const row = (cells: Tokens.TableCell[]): string =>
+      renderer.tablerow({ text: cells.map((cell) => renderer.tablecell(cell)).join("") }).trim();
     const head = `<table><thead>${row(token.header)}</thead><tbody>`;
     return { start: head, items: token.rows.map(row), end: "</tbody></table>" };
   }

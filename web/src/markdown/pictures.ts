@@ -37,7 +37,9 @@ function missing(alt: string, why: string): HTMLElement {
 
 function asking(url: URL, alt: string): HTMLElement {
   const place = element("span", { class: "picture-place" });
-  const ask = button("picture-ask", `Load image from ${url.host}`, () => place.replaceChildren(framed(url, alt, place)));
+  const ask = button("picture-ask", `Load image from ${url.host}`, () =>
+    place.replaceChildren(framed(url, alt, place)),
+  );
   place.append(ask);
   if (alt !== "") place.append(element("span", { class: "picture-alt", dir: "auto" }, alt));
   return place;

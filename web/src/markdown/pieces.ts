@@ -93,7 +93,7 @@ class PlainPiece implements Piece {
 
   constructor(source: string) {
     this.#source = source;
-    this.#block = new PlainBlock(withoutEnd(source));
+    this.#block = new PlainBlock(source.trimEnd());
   }
 
   get nodes(): readonly ChildNode[] {
@@ -102,7 +102,7 @@ class PlainPiece implements Piece {
 
   become({ kind, source }: Segment): boolean {
     if (kind !== "plain" || !source.startsWith(this.#source)) return false;
-    if (source.length > this.#source.length) this.#block.show(withoutEnd(source));
+    if (source.length > this.#source.length) this.#block.show(source.trimEnd());
     this.#source = source;
     return true;
   }
@@ -122,8 +122,4 @@ class PicturePiece implements Piece {
   become(segment: Segment): boolean {
     return segment.kind === "picture" && segment.alt === this.#segment.alt && segment.address === this.#segment.address;
   }
-}
-
-function withoutEnd(source: string): string {
-  return source.replace(/\n+$/, "");
 }

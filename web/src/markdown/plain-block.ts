@@ -43,7 +43,7 @@ export class PlainBlock {
   #write(text: string): void {
     while (this.#ends.length > 1 && (this.#ends.at(-2) as number) >= text.length) this.#drop();
     if (this.#ends.length > 0) this.#drop();
-    for (let at = this.#ends.at(-1) ?? 0; at < text.length; ) {
+    for (let at = this.#ends.at(-1) ?? 0; at < text.length;) {
       const end = endOfPart(text, at + PART);
       this.#parts.append(element("span", {}, harmlessProse(text.slice(at, end))));
       this.#ends.push(end);

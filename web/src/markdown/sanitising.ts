@@ -3,7 +3,7 @@
 import createPurify, { type Config } from "dompurify";
 
 const TAGS = [
-  ..."p h3 h4 h5 h6 ul ol li blockquote pre code em strong del br hr".split(" "),
+  ..."p h2 h3 h4 h5 h6 ul ol li blockquote pre code em strong del br hr".split(" "),
   ..."table thead tbody tr th td a span".split(" "),
 ];
 const WORDS = ["title", "start", "align", "scope", "data-language", "data-picture", "data-alt", "data-task"];

@@ -9,7 +9,13 @@ export type Segment =
   /** Markdown. */
   | { readonly kind: "prose"; readonly source: string }
   /** A fenced block. `isOpen`: its end has not come. */
-  | { readonly kind: "code"; readonly source: string; readonly text: string; readonly language: string; readonly isOpen: boolean }
+  | {
+      readonly kind: "code";
+      readonly source: string;
+      readonly text: string;
+      readonly language: string;
+      readonly isOpen: boolean;
+    }
   /** An image that is in the text itself; `address` is null while it is on its way. */
   | { readonly kind: "picture"; readonly source: string; readonly alt: string; readonly address: string | null }
   /** What is too long, too deep or too twisted to be taken for Markdown. */
@@ -18,22 +24,24 @@ export type Segment =
 /** Longer lines are no Markdown that anybody wrote. */
 const LONGEST_LINE = 20_000;
 /** A paragraph or a table that is longer is cut. */
-const LONGEST_PROSE = 60_000;
+const LONGEST_PROSE = 16_000;
+const LONGEST_TABLE = 60_000;
 /** A list that is longer goes on as another one, so that what grows stays short. */
 const LONG_LIST = 6_000;
 /** Deeper quotations and lists are shown as they were written. */
 const DEEPEST = 20;
 const DEEPEST_INDENT = 60;
-/** How often emphasis may start or end in a paragraph; to look for all their ends takes the square of it. */
-const MOST_EMPHASES = 600;
-const MOST_EMPHASES_OF_TABLE = 2_000;
+/** How many signs a paragraph may have that something could start or end with: to look for all ends takes the square
+ * of their number. */
+const MOST_SIGNS = 600;
+const MOST_SIGNS_OF_TABLE = 2_000;
 
 const FENCE = /^(`{3,}(?=[^`]*$)|~{3,})[ \t]*([^\n]*)/;
 const MARKER = /^[ \t]*(?:[-+*]|\d{1,9}[.)])(?:[ \t]|$)/;
 const HEADING = /^#{1,6}(?:[ \t]|$)/;
 const RULE = /^[ \t]*([-*_])(?:[ \t]*\1){2,}[ \t]*$/;
 const NESTING = /^(?:[ \t]*(?:>|[-+*](?=[ \t]|$)|\d{1,9}[.)](?=[ \t]|$)))+/;
-const EMPHASIS = /\*+|~+|(?<!\w)_+|_+(?!\w)/g;
+const SIGN = /\*+|~+|_+|!/g;
 const BULLET = /^ {0,3}[-+*][ \t]/;
 const TABLE_RULE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*\|[ \t|:-]*$/;
 const PICTURE = /^!\[([^\]\n]{0,1000})\]\((data:image\/[a-z+.-]{1,20};base64,[A-Za-z0-9+/]+={0,2})\)[ \t]*$/;
@@ -60,7 +68,7 @@ export class Segments {
   #isAfterBlank = false;
   #holdsList = false;
   #isPlain = false;
-  #emphases = 0;
+  #signs = 0;
   #isTable = false;
 
   /** Take what has come, and return the parts that are settled by it. */
@@ -89,11 +97,18 @@ export class Segments {
     }
     if (line.length > LONGEST_LINE) return [...this.#prose(this.#scanned), { kind: "plain", source: line }];
     const opening = line.length < 100 ? FENCE.exec(line) : null;
-    if (opening) return [...this.#prose(this.#scanned), this.#code(this.#opened(opening, this.#text.length), this.#text.length, true)];
+    if (opening)
+      return [
+        ...this.#prose(this.#scanned),
+        this.#code(this.#opened(opening, this.#text.length), this.#text.length, true),
+      ];
     if (line !== "" && this.#isNew(line, MARKER.test(line), this.#scanned)) {
-      return [...this.#prose(this.#scanned), { kind: isTwisted(line) || emphasesOf(line) > MOST_EMPHASES ? "plain" : "prose", source: line }];
+      return [
+        ...this.#prose(this.#scanned),
+        { kind: isTwisted(line) || signsOf(line) > MOST_SIGNS ? "plain" : "prose", source: line },
+      ];
     }
-    return this.#prose(this.#text.length, isTwisted(line) || this.#emphases + emphasesOf(line) > this.#mostEmphases);
+    return this.#prose(this.#text.length, isTwisted(line) || this.#signs + signsOf(line) > this.#mostSigns);
   }
 
   /** Ends of lines are one character, wherever the text was cut. */
@@ -101,7 +116,9 @@ export class Segments {
     if (added === "") return added;
     const whole = this.#endsInReturn && added.startsWith("\n") ? added.slice(1) : added;
     this.#endsInReturn = added.endsWith("\r");
-    return whole.includes("\r") || whole.includes("\0") ? whole.replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd") : whole;
+    return whole.includes("\r") || whole.includes("\0")
+      ? whole.replace(/\r\n?/g, "\n").replaceAll("\0", "\ufffd")
+      : whole;
   }
 
   #taken(): readonly Segment[] {
@@ -125,7 +142,7 @@ export class Segments {
       this.#fence = this.#opened(opening, to + 1);
     } else if (line.trim() === "") {
       this.#isAfterBlank = true;
-      this.#emphases = 0;
+      this.#signs = 0;
       this.#isTable = false;
     } else {
       this.#lineOfProse(line, from, to);
@@ -135,7 +152,8 @@ export class Segments {
   #longLine(line: string, from: number, to: number): void {
     const picture = PICTURE.exec(line);
     this.#cut(from);
-    if (picture) this.#put({ kind: "picture", source: line, alt: picture[1] as string, address: picture[2] as string }, to + 1);
+    if (picture)
+      this.#put({ kind: "picture", source: line, alt: picture[1] as string, address: picture[2] as string }, to + 1);
     else this.#put({ kind: "plain", source: line }, to + 1);
   }
 
@@ -154,13 +172,13 @@ export class Segments {
     }
     const isMarker = MARKER.test(line);
     if (this.#isNew(line, isMarker, from)) this.#cut(from);
-    if (BULLET.test(line)) this.#emphases = 0;
+    if (BULLET.test(line)) this.#signs = 0;
     this.#isTable ||= TABLE_RULE.test(line);
-    this.#emphases += emphasesOf(line);
-    this.#isPlain ||= isTwisted(line) || this.#emphases > this.#mostEmphases;
+    this.#signs += signsOf(line);
+    this.#isPlain ||= isTwisted(line) || this.#signs > this.#mostSigns;
     this.#holdsList ||= isMarker;
     this.#isAfterBlank = false;
-    if (to - this.#start > LONGEST_PROSE) this.#cut(to + 1);
+    if (to - this.#start > (this.#isTable ? LONGEST_TABLE : LONGEST_PROSE)) this.#cut(to + 1);
   }
 
   /** Whether nothing that stands before can go on in this line. */
@@ -171,8 +189,8 @@ export class Segments {
     return this.#isAfterBlank;
   }
 
-  get #mostEmphases(): number {
-    return this.#isTable ? MOST_EMPHASES_OF_TABLE : MOST_EMPHASES;
+  get #mostSigns(): number {
+    return this.#isTable ? MOST_SIGNS_OF_TABLE : MOST_SIGNS;
   }
 
   #opened(opening: RegExpExecArray, from: number): Fence {
@@ -184,7 +202,13 @@ export class Segments {
     const source = this.#text.slice(this.#start, to);
     const text = this.#text.slice(fence.from, to);
     // The end of the last line is no part of it.
-    return { kind: "code", source, text: text.endsWith("\n") ? text.slice(0, -1) : text, language: fence.language, isOpen };
+    return {
+      kind: "code",
+      source,
+      text: text.endsWith("\n") ? text.slice(0, -1) : text,
+      language: fence.language,
+      isOpen,
+    };
   }
 
   #prose(to: number, isPlain = false): readonly Segment[] {
@@ -204,7 +228,7 @@ export class Segments {
     this.#isAfterBlank = false;
     this.#holdsList = false;
     this.#isPlain = false;
-    this.#emphases = 0;
+    this.#signs = 0;
     this.#isTable = false;
   }
 }
@@ -212,7 +236,11 @@ export class Segments {
 function isEndOf(fence: Fence, line: string): boolean {
   if (line.length > LONGEST_LINE) return false;
   const mark = line.trim();
-  return mark.length >= fence.mark.length && !/^(?: {4}|\s*\t)/.test(line) && mark === (fence.mark[0] as string).repeat(mark.length);
+  return (
+    mark.length >= fence.mark.length &&
+    !/^(?: {4}|\s*\t)/.test(line) &&
+    mark === (fence.mark[0] as string).repeat(mark.length)
+  );
 }
 
 /** Whether a line is deeper in quotations and lists than anybody writes. */
@@ -223,6 +251,6 @@ function isTwisted(line: string): boolean {
   return nesting.length > DEEPEST && nesting.replace(/[ \t\d]+/g, "").length > DEEPEST;
 }
 
-function emphasesOf(line: string): number {
-  return line.match(EMPHASIS)?.length ?? 0;
+function signsOf(line: string): number {
+  return line.match(SIGN)?.length ?? 0;
 }

@@ -1,5 +1,6 @@
 /** Markdown shown in an element, as it stands or as it comes. */
 
+import { levelHeadings } from "./headings";
 import { defined, type Definitions } from "./markup";
 import { pieceOf, type Piece } from "./pieces";
 import { Segments, type Segment } from "./segments";
@@ -7,20 +8,23 @@ import { withoutHalves } from "./unfinished";
 
 /** For so long a text is worked at before others get their turn, in milliseconds. */
 const PATIENCE = 24;
-/** A text that takes longer to be shown each time is shown less often, so that it takes a quarter of the time at most. */
+/** A text that takes longer each time is shown less often, so that it takes a quarter of the time at most. */
 const QUICK = 6;
 const PAUSE = 3;
 
 export class ShownText {
   readonly #place: HTMLElement;
+  /** What is to be shown, and how much of it was looked at. */
+  #wanted = "";
   #text = "";
   #segments = new Segments();
   #definitions: Definitions = new Map();
   /** What is shown: first for the parts that are settled, then for those that are not. */
   #pieces: Piece[] = [];
   #kept: Segment[] = [];
-  /** Settled parts that are not shown yet. */
+  /** Settled parts that are not shown yet, and the numbers of those that are to be shown anew. */
   #waiting: Segment[] = [];
+  readonly #stale = new Set<number>();
   #frame: number | null = null;
   #pause: ReturnType<typeof setTimeout> | undefined;
   /** Not to be shown before. */
@@ -33,13 +37,9 @@ export class ShownText {
 
   /** Show a text, at once; while it grows, with the next frame. */
   show(text: string, isGrowing: boolean): void {
-    if (!text.startsWith(this.#text)) this.#forget();
-    const added = text.slice(this.#text.length);
-    const isFirst = this.#text === "";
-    this.#text = text;
-    this.#take(added);
+    this.#wanted = text;
     this.#isGrowing = isGrowing;
-    if (isFirst || !isGrowing) this.draw();
+    if (this.#text === "" || !isGrowing) this.draw();
     else this.#soon();
   }
 
@@ -47,13 +47,11 @@ export class ShownText {
   draw(patience = PATIENCE): void {
     this.close();
     const start = performance.now();
-    while (this.#waiting.length > 0) {
-      if (performance.now() > start + patience) return this.#soon();
-      const segment = this.#waiting.shift() as Segment;
-      this.#put(this.#kept.length, segment);
-      this.#kept.push(segment);
-    }
+    this.#take();
+    if (!this.#drawSettled(start + patience)) return this.#soon();
     this.#drawRest();
+    if (!this.#drawSettled(start + patience)) this.#soon();
+    levelHeadings(this.#place);
     const end = performance.now();
     this.#next = end - start > QUICK ? end + (end - start) * PAUSE : 0;
   }
@@ -80,31 +78,52 @@ export class ShownText {
     }, pause);
   }
 
-  #drawRest(): void {
-    const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
-    if (!this.#isGrowing) for (const { source } of rest) this.#define(source);
-    rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
-    for (const piece of this.#pieces.splice(this.#kept.length + rest.length)) for (const node of piece.nodes) node.remove();
+  /** Show the parts that are settled. False if that takes too long, and some are left. */
+  #drawSettled(until: number): boolean {
+    for (const index of this.#stale) {
+      if (performance.now() > until) return false;
+      this.#stale.delete(index);
+      this.#put(index, this.#kept[index] as Segment);
+    }
+    while (this.#waiting.length > 0) {
+      if (performance.now() > until) return false;
+      const segment = this.#waiting.shift() as Segment;
+      this.#put(this.#kept.length, segment);
+      this.#kept.push(segment);
+    }
+    return true;
   }
 
-  #take(added: string): void {
-    const settled = this.#segments.take(added);
+  #drawRest(): void {
+    const rest = this.#isGrowing ? this.#segments.rest.map(unfinished) : this.#segments.rest;
+    if (!this.#isGrowing) this.#define(rest);
+    rest.forEach((segment, index) => this.#put(this.#kept.length + index, segment));
+    for (const piece of this.#pieces.splice(this.#kept.length + rest.length))
+      for (const node of piece.nodes) node.remove();
+  }
+
+  /** Look at what was added; only now, since much may come before a frame. */
+  #take(): void {
+    if (!this.#wanted.startsWith(this.#text)) this.#forget();
+    const settled = this.#segments.take(this.#wanted.slice(this.#text.length));
+    this.#text = this.#wanted;
     this.#waiting.push(...settled);
-    for (const { kind, source } of settled) if (kind === "prose") this.#define(source);
+    this.#define(settled);
   }
 
   /** Take in what is defined there; whatever was shown without it is shown anew. */
-  #define(source: string): void {
+  #define(segments: readonly Segment[]): void {
     let isNew = false;
-    for (const [name, definition] of defined(source)) {
-      if (this.#definitions.has(name)) continue;
-      this.#definitions.set(name, definition);
-      isNew = true;
+    for (const { kind, source } of segments) {
+      if (kind !== "prose") continue;
+      for (const [name, definition] of defined(source)) {
+        if (this.#definitions.has(name)) continue;
+        this.#definitions.set(name, definition);
+        isNew = true;
+      }
     }
     if (!isNew) return;
-    this.#kept.forEach((segment, index) => {
-      if (this.#pieces[index]?.mayRefer) this.#put(index, segment);
-    });
+    for (const index of this.#kept.keys()) if (this.#pieces[index]?.mayRefer) this.#stale.add(index);
   }
 
   /** Show a part at its place, by the piece that is there if that is the same one. */
@@ -126,6 +145,7 @@ export class ShownText {
     this.#pieces = [];
     this.#kept = [];
     this.#waiting = [];
+    this.#stale.clear();
     this.#place.replaceChildren();
   }
 }

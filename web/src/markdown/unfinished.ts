@@ -4,7 +4,7 @@
 /** The start of something of which nothing can be seen yet. */
 const NOTHING_YET = /^[ \t>]*(?:-+|=+|[-+*]|\d{1,9}[.)]?|#{1,6}|`{1,2}|~{1,2}|\|[ \t|:-]*)[ \t]*$/;
 const HALF_LINK = /(!?)\[([^[\]]*)\]\([^()]*$/;
-const CODE = /(`+)(?!`)[^`]*\1(?!`)/g;
+const CODE = /(?<!`)(`+)(?!`)[^`]*\1(?!`)/g;
 
 /** The same without what is only half there. */
 export function withoutHalves(source: string): string {
@@ -18,7 +18,7 @@ export function withoutHalves(source: string): string {
 
 /** A row of dashes below a row of names is one of a table, and not the end of a paragraph. */
 function isTableRow(source: string, start: number): boolean {
-  return /\|[^\n]*\n$/.test(source.slice(0, start));
+  return source.slice(source.lastIndexOf("\n", start - 2) + 1, start).includes("|");
 }
 
 /** End what was opened in this line: code, or strong words. */

@@ -117,7 +117,8 @@ export class Failures {
 
 /** The newest attempt, if it failed and no turn came after it. */
 export function lastFailed(turns: readonly Turn[], attempts: readonly Attempt[]): Attempt | null {
-  const newest = attempts.reduce<Attempt | null>((one, other) => (one && one.createdAt >= other.createdAt ? one : other), null);
+  const later = (one: Attempt, other: Attempt): Attempt => (one.createdAt >= other.createdAt ? one : other);
+  const newest = attempts.length > 0 ? attempts.reduce(later) : null;
   if (newest?.state !== "failed") return null;
   const last = turns.reduce((latest, turn) => Math.max(latest, turn.committedAt), 0);
   return newest.createdAt >= last || (newest.endedAt ?? 0) >= last ? newest : null;

@@ -1,5 +1,5 @@
-/** Following a turn to its end, by a stream that is held only while somebody looks: a browser opens six connections to a
- * server, for all its tabs. */
+/** Following a turn to its end, by a stream that is held only while somebody looks: a browser opens six connections to
+ * a server, for all its tabs. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import { errors, type Stream, type TurnEvent, type TurnStream } from "turnledger";
@@ -20,7 +20,8 @@ export interface Source {
 
 /** Failures of the process that ran a turn, and no word of the model's: it is asked for again, and goes on behind its
  * last finished step. */
-const OF_THE_PROCESS = /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|store_.*|.*outcome_unknown)$/;
+const OF_THE_PROCESS =
+  /^(process_died|cancelled|gave_up|not_committed|shutting_down|superseded|ledger_closed|store_.*|.*outcome_unknown)$/;
 
 /** Milliseconds between looks whether a server has taken a turn: its stream says nothing of that until it runs. */
 const LOOK = 100;
@@ -41,7 +42,7 @@ export class Following {
     this.#ending = ending;
   }
 
-  /** Resolves when it has ended; what is told meanwhile is told to it. A lost connection is waited for. Throws nothing. */
+  /** Resolves when it has ended; what is told meanwhile is told to it. Waits for a lost connection. Never throws. */
   async follow(running: Running, source: Source, withdrawn?: AbortSignal): Promise<Outcome> {
     const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
     let last: Outcome = { kind: "gone" };

@@ -4,7 +4,7 @@ import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
 import { errors, type CallOptions, type Chat, type ChatInfo, type ChatPage, type Turn } from "turnledger";
 
 /** How many turns are read at first: enough for a large screen. */
-const FIRST = 20;
+const FIRST = 12;
 /** How many of those before them are read at once. */
 const OLDER = 40;
 /** How many are read to see what came behind those that are there. */
@@ -46,7 +46,8 @@ export class History {
   }
 
   /** Read what it shows by now, and return the last page. What is there stays where it is still true. Asked for while
-   * it is read, it is read once more, and all are told of that. With `from`, at least back to the turn of that number. */
+   * it is read, it is read once more, and all are told of that. With `from`, at least back to the turn of that
+   * number. */
   catchUp(from = Infinity): Promise<ChatPage> {
     this.#from = Math.min(this.#from, from);
     if (this.#catching) this.#isStale = true;

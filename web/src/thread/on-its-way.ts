@@ -29,6 +29,11 @@ export class OnItsWay {
     return this.#all.peek().some((each) => isHeld(each) && each.guess.peek() === turn);
   }
 
+  /** Another turn got in line: what was guessed before may be wrong. */
+  doubt(): void {
+    for (const each of this.#all.peek()) if (isHeld(each) && each.guess.peek() !== null) each.isDoubtful = true;
+  }
+
   /** How many from here hold a connection each, until the server says which turn they are. */
   get held(): number {
     return this.#all.value.filter((each) => each.isAsked.value && each.turnId.value === null).length;

@@ -1,6 +1,6 @@
 /** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
 
-import { wordsOf, type Item, type ItemPart, type Turn } from "turnledger";
+import type { Item, ItemPart, Turn } from "turnledger";
 import { harmless } from "../markdown/harmless";
 
 /** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
@@ -31,9 +31,14 @@ const GIVEN: readonly (readonly [beginning: string, state: StepState])[] = [
   ["Not answered: ", "not answered"],
 ];
 
-/** What a turn was asked with, and what was answered, without what is not for the user's eyes. Results that came with the
- * next turn are shown at their calls, and not there. */
-export function partsOf(turn: Turn, before?: Turn, after?: Turn): { asked: readonly Part[]; answered: readonly Part[] } {
+export interface TurnParts {
+  readonly asked: readonly Part[];
+  readonly answered: readonly Part[];
+}
+
+/** What a turn was asked with, and what was answered, without what is not for the user's eyes. Results that came with
+ * the next turn are shown at their calls, and not there. */
+export function partsOf(turn: Turn, before?: Turn, after?: Turn): TurnParts {
   const hidden = hiddenPlaces(turn);
   const shown = (items: readonly Item[], offset: number): Item[] => items.filter((_, at) => !hidden.has(at + offset));
   const calledBefore = openCalls(before?.output ?? []);
@@ -119,12 +124,12 @@ function isCall(item: Item): boolean {
 function message(item: Item): Part[] {
   const { role, content } = item;
   if (role === "system" || role === "developer") {
-    const text = wordsOf(item);
-    return text ? [{ kind: "note", text }] : [];
+    const said = typeof content === "string" ? content : partsIn(content).map((part) => part.text ?? "").join("");
+    return said ? [{ kind: "note", text: said }] : [];
   }
-  if (typeof content === "string" || !content) return text(wordsOf(item), item);
+  if (typeof content === "string") return text(content, item);
   const parts: Part[] = [];
-  for (const part of content) {
+  for (const part of partsIn(content)) {
     const words = part.text ?? part["refusal"];
     if (typeof words === "string") {
       const last = parts.at(-1);
@@ -147,29 +152,40 @@ function picture(part: ItemPart): Part[] {
   if (typeof part["b64_json"] === "string") {
     return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
   }
-  if (/file|audio/.test(part.type)) return [{ kind: "file", name: harmless(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
-  return [other(part)];
+  if (!/file|audio/.test(part.type)) return [other(part)];
+  return [{ kind: "file", name: harmless(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
 }
 
 function reasoning(item: Item): Part[] {
-  const rows = [item["summary"], item.content].flatMap((each) => (Array.isArray(each) ? (each as (ItemPart | null)[]) : []));
-  const words = rows.map((row) => row?.text ?? "").filter(Boolean).join("\n\n");
+  const rows = [item["summary"], item.content].flatMap(partsIn);
+  const words = rows.map((row) => row.text ?? "").filter(Boolean).join("\n\n");
   return words ? [{ kind: "reasoning", text: words }] : [];
 }
 
 function step(call: Item | null, result: Item | null, isRunning: boolean): Part {
   const kind = (call ?? result)?.type.replace(/_call(_output)?$/, "") ?? "";
-  const input = call?.["arguments"] ?? call?.["input"] ?? call?.["action"] ?? call?.["queries"] ?? call?.["code"] ?? "";
-  const output = result ? (result["output"] ?? "") : (call?.["result"] ?? call?.["results"] ?? call?.["outputs"] ?? null);
+  const input = firstOf(call, ["arguments", "input", "action", "queries", "code"]) ?? "";
+  const output = result ? (result["output"] ?? "") : firstOf(call, ["result", "results", "outputs"]);
   return {
     kind: "step",
     name: harmless(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
     input: words(input),
     output: output === null ? null : words(output),
-    // Whoever ran the tool may have given anything.
-    pictures: Array.isArray(output) ? output.flatMap((part: ItemPart | null) => (part ? picturesOf(part) : [])) : [],
+    pictures: partsIn(output).flatMap(picturesOf),
     state: stateOf(call, result, output, isRunning),
   };
+}
+
+/** The first of these fields that there is. */
+function firstOf(item: Item | null, fields: readonly string[]): unknown {
+  const found = fields.find((field) => item?.[field] != null);
+  return found === undefined ? null : item?.[found];
+}
+
+/** The parts of a list of them; of anything else, none. */
+function partsIn(value: unknown): ItemPart[] {
+  if (!Array.isArray(value)) return [];
+  return value.filter((part): part is ItemPart => typeof part === "object" && part !== null);
 }
 
 function picturesOf(part: ItemPart): string[] {
@@ -193,7 +209,7 @@ function words(value: unknown): string {
   if (Array.isArray(value) && value.every((part) => typeof (part as ItemPart | null)?.type === "string")) {
     return value.map((part: ItemPart) => part.text ?? "").filter(Boolean).join("\n");
   }
-  if (typeof value !== "string") return JSON.stringify(value, null, 2);
+  if (typeof value !== "string") return JSON.stringify(value ?? null, null, 2);
   if (!/^\s*[[{]/.test(value)) return value;
   try {
     const read: unknown = JSON.parse(value);

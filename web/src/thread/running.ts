@@ -18,6 +18,8 @@ export class Running {
   readonly turnId = signal<string | null>(null);
   /** The turn that it is by all appearances, before the server has said so to who asked. */
   readonly guess = signal<string | null>(null);
+  /** Whether it may as well be another one, so that nothing is to be done to it. */
+  isDoubtful = false;
   /** Whether it was asked for: until then it waits in this tab. */
   readonly isAsked = signal(false);
   readonly state: Signal<RunningState>;

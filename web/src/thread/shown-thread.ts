@@ -89,7 +89,7 @@ export interface ShownThread {
   switch(branch: string, from?: number): Promise<void>;
   /** Take back the last turn. */
   undo(): Promise<void>;
-  /** Make a chat that begins as this one does, up to a turn, and return its id; null if that went wrong (it was told). */
+  /** Make a chat that begins as this one does, up to a turn, and return its id. Null: that went wrong, and was told. */
   fork(at: Turn): Promise<string | null>;
   /** The whole chat as a file. */
   export(format: ExportFormat): Promise<Blob | null>;

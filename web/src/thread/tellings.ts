@@ -1,4 +1,4 @@
-/** What tabs of one browser tell one another of the turns that they asked for: no server tells what waits in its line. */
+/** What tabs of one browser tell one another of the turns that they asked for: no server tells what waits in line. */
 
 import type { Item } from "turnledger";
 import { channelOf } from "../session/channel";

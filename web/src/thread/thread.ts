@@ -1,8 +1,8 @@
 /** One chat that a server keeps, as it is shown: its history, what is on its way, and what failed. */
 
-import { batch, computed, signal, type ReadonlySignal } from "@preact/signals";
-import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item, type OnStop } from "turnledger";
-import type { NewChat, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
+import { batch, computed, effect, signal, type ReadonlySignal } from "@preact/signals";
+import { errors, type Change, type Chat, type ChatInfo, type ChatPage, type Input, type Item } from "turnledger";
+import type { NewChat, OnStop, Stream, Turn, TurnEvent, TurnOptions, TurnStream, Unsent } from "turnledger";
 import type { Session } from "../session/session";
 import { Branching } from "./branching";
 import { failed, Failures, failureOf } from "./failures";
@@ -25,7 +25,8 @@ const PAUSE = 2_000;
 const NONE: ReadonlySignal<null> = signal(null);
 
 /** Ask for a turn in a chat. */
-function asked(chat: Chat, { verb, turn = "", input }: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+function asked(chat: Chat, said: Written["said"], options: TurnOptions & { stream: true }): TurnStream {
+  const { verb, turn = "", input } = said;
   if (verb === "send") return chat.send(input, options);
   return verb === "edit" ? chat.edit(turn, input, options) : chat.regenerate(turn, options);
 }
@@ -43,7 +44,7 @@ export class Thread implements ShownThread {
   readonly #following: Following;
   readonly #sending: Sending;
   readonly #branching: Branching;
-  readonly #unlisten: () => void;
+  readonly #leave: () => void;
   /** Under which name a turn was shown while it ran. */
   readonly #names = new Map<string, string>();
   /** Turns of which nobody knows who asked for them, while something from here is on its way to the server. */
@@ -60,10 +61,12 @@ export class Thread implements ShownThread {
     this.#isLoaded.value = id === null;
     const { signal: ending } = this.#ending;
     const made = (known: string): void => {
+      session.threads.unsent.made(this.#made.name, known);
       session.threads.named(this, known);
       void this.load();
     };
-    this.#made = new MadeChat(session.client, id, facts ?? session.threads?.newChat.peek() ?? {}, made, ending, chatName);
+    const wanted = facts ?? session.threads?.newChat.peek() ?? {};
+    this.#made = new MadeChat(session.client, id, wanted, made, ending, chatName);
     const isShown = computed(() => isVisible.value && session.threads.current.value === this);
     this.#history = new History((options) => this.#made.chat.read(options), ending, !session.isReader);
     this.#failures = new Failures(session.realm);
@@ -78,7 +81,12 @@ export class Thread implements ShownThread {
       taken: (running) => this.#taken(running),
       ended: (running, outcome) => this.#end(running, outcome),
     });
-    this.#unlisten = session.live.listen((change) => this.#follow(change));
+    const unlisten = session.live.listen((change) => this.#follow(change));
+    const release = effect(() => {
+      // Nobody was there when it was to be read: somebody is now.
+      if (session.live.connection.value === "live" && this.#problem.peek() !== null) void this.load();
+    });
+    this.#leave = () => [unlisten, release].forEach((each) => each());
     if (id !== null) void this.load();
   }
 
@@ -159,9 +167,12 @@ export class Thread implements ShownThread {
     const [name, input] = [unsent.idempotencyKey, itemsOf(body.input ?? [])];
     if (isOld) return this.#tooOld(name, input);
     const replaces = body.replaces ?? (typeof body.regenerates === "string" ? body.regenerates : null);
-    const { signal: ending } = this.#ending;
-    const ask = (): TurnStream => this.#session.client.resend(unsent, { signal: ending });
-    await this.#sending.send({ name, input, replaces, wasAsked: true, ask });
+    await this.#asking(name, async (again) => {
+      const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
+      const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
+      const ask = (): TurnStream => this.#session.client.resend(named, { signal: this.#ending.signal });
+      await this.#sending.send({ name: again, input, replaces, wasAsked: again === name, ask });
+    });
   }
 
   /** A message that a tab has left behind before it asked for its turn. */
@@ -170,14 +181,16 @@ export class Thread implements ShownThread {
     const input = itemsOf(said.input);
     if (isOld) return this.#tooOld(name, input);
     const goesFirst = options.onBusy === "interrupt" || options.onBusy === "rollback";
-    const ask = async (again: string): Promise<void> => {
-      this.#failures.clear();
-      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: this.#ending.signal } as const;
+    let isWritten = true;
+    await this.#asking(name, async (again) => {
+      const chat = { ...written.chat, id: this.id.peek() };
+      if (!isWritten) this.#session.threads.unsent.write({ ...written, name: again, chat });
+      isWritten = false; // asked for once more, it is written down once more
+      const { signal: ending } = this.#ending;
+      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: ending } as const;
       const stream = (): TurnStream => asked(this.#made.chat, said, more);
       await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
-      if (this.#failures.last.peek()?.name === again) this.#again = { name: again, ask };
-    };
-    await ask(name);
+    });
   }
 
   async stop({ which, policy }: { which?: Running; policy?: OnStop } = {}): Promise<void> {
@@ -185,11 +198,13 @@ export class Thread implements ShownThread {
     const before = running?.state.peek();
     if (!running || before === undefined || before === "ending") return;
     const isAway = running.isCut.peek() || this.#session.live.connection.peek() === "lost" || !navigator.onLine;
-    const isHereOnly = !running.isAsked.peek() || (isAway && running.turnId.peek() === null);
+    const isTaken = (running.turnId.peek() ?? running.guess.peek()) !== null;
+    const isHereOnly = !running.isAsked.peek() || (isAway && !isTaken);
     if (isHereOnly && this.#sending.withdraw(running)) return; // no server has it, as far as is known
     running.state.value = "stopping";
     try {
-      const known = (): string | null => running.turnId.value ?? running.guess.value;
+      const guess = (): string | null => (running.isDoubtful ? null : running.guess.value);
+      const known = (): string | null => running.turnId.value ?? guess();
       await settled(() => known() !== null || !this.#way.all.value.includes(running));
       const turn = known();
       if (turn !== null) await this.#made.chat.stop({ turn, ...(policy && { policy }) });
@@ -205,8 +220,10 @@ export class Thread implements ShownThread {
     const again = this.#again?.name === last.name ? this.#again : null;
     this.#failures.clear();
     // Under the same name, it goes on behind the last step that was done. What was stopped is over by that name.
-    if (again && !options) await again.ask(last.isStopped ? freshName() : last.name);
-    else await this.send(last.input as Input, options);
+    if (again && !options) return this.#asking(last.isStopped ? freshName() : last.name, again.ask);
+    // Whoever asks again for the same failure elsewhere at this moment asks for the same.
+    const name = last.attempt && !options ? { idempotencyKey: `again ${last.attempt}` } : {};
+    await this.send(last.input as Input, { ...options, ...name });
   }
 
   forgetFailure(): void {
@@ -220,12 +237,13 @@ export class Thread implements ShownThread {
   }
 
   async switch(branch: string, from?: number): Promise<void> {
-    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshName() }), from);
+    await this.#move((chat) => chat.switch(branch, { idempotencyKey: freshName(), onBusy: "reject" }), from);
   }
 
   async undo(): Promise<void> {
     const last = this.turns.peek().at(-1);
-    if (last) await this.#move((chat) => chat.undo({ turn: last.id, idempotencyKey: freshName() }));
+    const options = { idempotencyKey: freshName(), onBusy: "reject" } as const;
+    if (last) await this.#move((chat) => chat.undo({ turn: last.id, ...options }));
   }
 
   async fork(at: Turn): Promise<string | null> {
@@ -263,11 +281,18 @@ export class Thread implements ShownThread {
   }
 
   close(): void {
-    this.#unlisten();
+    this.#leave();
     this.#ending.abort();
   }
 
   // Inside.
+
+  /** Ask for it under this name; if it fails, it can be asked for in the same way again. */
+  async #asking(name: string, ask: (name: string) => Promise<void>): Promise<void> {
+    this.#failures.clear();
+    await ask(name);
+    if (this.#failures.last.peek()?.name === name) this.#again = { name, ask };
+  }
 
   /** Write it down, so that it is not lost with this tab, and ask for it. */
   #write(said: Written["said"], options: SendOptions): Promise<void> {
@@ -412,6 +437,7 @@ export class Thread implements ShownThread {
     }
     if (this.#history.has(turn) || this.#way.isGuessed(turn) || this.#session.isReader) return;
     const own = this.#way.unknown;
+    if (type === "turn.queued") this.#way.doubt();
     if (!own && type === "turn.queued") this.#stranger(turn, { state: "queued" });
     else if (!own) void this.load();
     else if (type === "turn.running") this.#unclear.add(turn);
@@ -450,11 +476,15 @@ export class Thread implements ShownThread {
     return isHere && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
   }
 
-  #tooOld(name: string, input: readonly Item[]): void {
+  /** It is told, and written again where it was written: nobody may look at this chat for long. */
+  async #tooOld(name: string, input: readonly Item[]): Promise<void> {
+    await settled(() => this.#isLoaded.value || this.#problem.value !== null); // else it came before all turns
+    if (this.#ending.signal.aborted) return;
+    const asked = { name, input, replaces: null, isHere: true, attempt: null };
+    this.#session.composing.of(this);
+    this.#failures.put(failed(asked, "outcome_unknown", ""), this.#turnsByNow());
     this.#session.outbox.forget(name);
     this.#session.threads.unsent.erase(name);
-    const asked = { name, input, replaces: null, isHere: false, attempt: null };
-    this.#failures.put(failed(asked, "outcome_unknown", ""), this.#turnsByNow());
   }
 
   /** The last turn, and those on their way. */

@@ -70,7 +70,8 @@ export class Threads {
   /** A tab has left a message behind. */
   async resend(unsent: Unsent, isOld: boolean): Promise<void> {
     const { chat } = JSON.parse(unsent.body) as { chat?: string };
-    if (chat === undefined) return this.#session.outbox.forget(unsent.idempotencyKey); // none that this page has written
+    // None that this page has written.
+    if (chat === undefined) return this.#session.outbox.forget(unsent.idempotencyKey);
     const thread = this.#at({ kind: "chat", id: chat });
     if (thread instanceof Thread) await thread.resend(unsent, isOld);
   }
@@ -122,7 +123,9 @@ export class Threads {
     this.#forgetUnkept();
     for (const [place, thread] of this.#byPlace) {
       if (this.#byPlace.size <= REMEMBERED) break;
-      if (thread === shown || thread.running.peek().some((each) => each.isHere)) continue;
+      // What failed may be read there when somebody comes back.
+      const isNeeded = thread.failed.peek()?.isHere || thread.running.peek().some((each) => each.isHere);
+      if (thread === shown || isNeeded) continue;
       this.#byPlace.delete(place);
       if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may be known by its id, too
     }

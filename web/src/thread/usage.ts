@@ -19,11 +19,13 @@ export function spentOf({ details, createdAt, committedAt }: Turn): Spent {
   const time = Math.max(0, committedAt - createdAt);
   const duration = time >= 100 ? durationOf(time) : "";
   const tokens = total === null ? "" : `${total.toLocaleString()} ${total === 1 ? "token" : "tokens"}`;
-  const parts = input !== null && output !== null ? `${input.toLocaleString()} read, ${output.toLocaleString()} written` : "";
+  const read = input !== null && `${input.toLocaleString()} read`;
+  const written = output !== null && `${output.toLocaleString()} written`;
+  const told = [tokens, [read, written].filter(Boolean).join(", ")].filter(Boolean).join(": ");
   return {
     model: typeof details["model"] === "string" ? harmless(details["model"]) : null,
     words: [tokens, duration].filter(Boolean).join(" · "),
-    explained: [tokens && parts ? `${tokens}: ${parts}` : tokens, duration && `Took ${duration}`].filter(Boolean).join(". "),
+    explained: [told, duration && `Took ${duration}`].filter(Boolean).join(". "),
   };
 }
 

@@ -6,6 +6,8 @@ import { RetryIcon, WarningIcon } from "./icons";
 interface BoundaryProps {
   /** What cannot be shown, as the beginning of a sentence. */
   readonly what: string;
+  /** Of what it is: where that is another, it is tried again. */
+  readonly of?: unknown;
   readonly children: ComponentChildren;
 }
 
@@ -18,6 +20,10 @@ export class Boundary extends Component<BoundaryProps, { problem: unknown }> {
 
   override componentDidCatch(problem: unknown): void {
     console.error(problem);
+  }
+
+  override componentDidUpdate(before: BoundaryProps): void {
+    if (before.of !== this.props.of && this.state.problem !== null) this.setState({ problem: null });
   }
 
   override render() {

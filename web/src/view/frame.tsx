@@ -71,7 +71,7 @@ function SideView({ session, drawer, theme }: { session: Session; drawer: Drawer
       }}
     >
       <Boundary what="The list of chats">
-        <SidebarView session={session} reveal={() => drawer.open("search")} />
+        <SidebarView session={session} reveal={() => drawer.open("search")} leave={() => drawer.leave()} />
       </Boundary>
       <SideFootView session={session} theme={theme} drawer={drawer} />
     </div>
@@ -89,7 +89,7 @@ function ChatView({ session }: { session: Session }) {
   const isBlank = isEmpty(thread);
   return (
     <>
-      <Boundary what="This chat">
+      <Boundary what="This chat" of={thread}>
         {isBlank ? (
           <EmptyView session={session} thread={thread} experiments={experiments} />
         ) : (

@@ -2,7 +2,7 @@
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 
-const NARROW = matchMedia("(max-width: 832px)");
+const NARROW = matchMedia("(max-width: 832px), (max-width: 1000px) and (max-height: 480px)");
 const narrow = signal(NARROW.matches);
 NARROW.addEventListener("change", () => (narrow.value = NARROW.matches));
 

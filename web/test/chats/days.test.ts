@@ -3,7 +3,8 @@ import { linesOf, Today } from "../../src/chats/days";
 import { row } from "./made-up";
 
 const NOON = new Date(2026, 8, 21, 12).getTime();
-const at = (month: number, day: number, hour = 12, year = 2026): number => new Date(year, month - 1, day, hour).getTime();
+const at = (month: number, day: number, hour = 12, year = 2026): number =>
+  new Date(year, month - 1, day, hour).getTime();
 
 function shown(times: readonly number[], now = NOON, locales = "en-GB"): string[] {
   const rows = times.map((touchedAt, number) => row({ id: `conv_${number}`, touchedAt }));
@@ -28,7 +29,9 @@ test("pinned ones stand over all, in their order, and each has its number", () =
   const rows = [row({ id: "conv_p", touchedAt: at(1, 1), pinned: true }), row({ id: "conv_a", touchedAt: NOON })];
   const lines = linesOf(rows, NOON, true);
   expect(lines.map((line) => (line.kind === "heading" ? line.text : line.number))).toEqual(["Pinned", 1, "Today", 2]);
-  expect(linesOf(rows, NOON, false, "en").map((line) => line.kind === "heading" && line.text)).toContain("January 2026");
+  expect(linesOf(rows, NOON, false, "en").map((line) => line.kind === "heading" && line.text)).toContain(
+    "January 2026",
+  );
 });
 
 test("another day begins at midnight, and for a machine that slept when it wakes", () => {

@@ -33,7 +33,16 @@ export function chat(facts: Partial<Row> = {}): ChatInfo {
 export function change(type: Change["type"], facts: Partial<Row> & { at?: number; turn?: string } = {}): Change {
   const { id, touchedAt, isRunning, purgeAt, ...told } = row(facts);
   const { at = touchedAt, turn } = facts;
-  return { type, chat: id, position: "1", at, ...told, metadata: {}, tags: [], ...(turn && { turn }) } as unknown as Change;
+  return {
+    type,
+    chat: id,
+    position: "1",
+    at,
+    ...told,
+    metadata: {},
+    tags: [],
+    ...(turn && { turn }),
+  } as unknown as Change;
 }
 
 /** A server with these chats, which gives them two at a time, when it is told to. */
@@ -54,7 +63,9 @@ export class Shop {
         return all;
       },
     });
-    const open = (id: string) => ({ info: () => this.#answer(`info ${id}`, () => this.chats.find((each) => each.id === id)) });
+    const open = (id: string) => ({
+      info: () => this.#answer(`info ${id}`, () => this.chats.find((each) => each.id === id)),
+    });
     return { chats: { list, open } } as unknown as Client;
   }
 
@@ -70,7 +81,9 @@ export class Shop {
     for (;;) {
       const look = (): Page<ChatInfo> => {
         const fitting = this.chats
-          .filter((each) => each.archived === (options.archived ?? false) && (options.pinned ?? each.pinned) === each.pinned)
+          .filter(
+            (each) => each.archived === (options.archived ?? false) && (options.pinned ?? each.pinned) === each.pinned,
+          )
           .filter((each) => after === null || inOrder(each, after) > 0)
           .sort(inOrder);
         const data = fitting.slice(0, 2);

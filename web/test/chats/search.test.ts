@@ -13,7 +13,13 @@ interface Question {
   fail(problem: unknown): Promise<void>;
 }
 
-const hit = (number: number): Hit => ({ chat: chat({ id: idOf(number) }), turn: null, branch: "b", snippet: "", marks: [] });
+const hit = (number: number): Hit => ({
+  chat: chat({ id: idOf(number) }),
+  turn: null,
+  branch: "b",
+  snippet: "",
+  marks: [],
+});
 
 function searching() {
   const questions: Question[] = [];

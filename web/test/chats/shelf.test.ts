@@ -3,7 +3,8 @@ import { errors } from "turnledger";
 import { Shelf } from "../../src/chats/shelf";
 import { change, chat, idOf, settled, Shop } from "./made-up";
 
-const many = (count: number) => Array.from({ length: count }, (_, at) => chat({ id: idOf(at), title: `Chat ${at}`, touchedAt: 1_000 - at }));
+const many = (count: number) =>
+  Array.from({ length: count }, (_, at) => chat({ id: idOf(at), title: `Chat ${at}`, touchedAt: 1_000 - at }));
 const shelfOf = (shop: Shop, scope: string | null = null) => new Shelf(shop.client, { kind: "chats", scope });
 const titles = (shelf: Shelf) => shelf.rows.value.map(({ title }) => title);
 
@@ -163,10 +164,19 @@ describe("after a gap", () => {
     await shelf.need(5);
     const seen: number[] = [];
     shelf.rows.subscribe((rows) => seen.push(rows.length));
-    shop.chats = many(9).filter((_, at) => at !== 1).map((each) => ({ ...each, title: `${each.title} again`, revision: 2 }));
+    shop.chats = many(9)
+      .filter((_, at) => at !== 1)
+      .map((each) => ({ ...each, title: `${each.title} again`, revision: 2 }));
     shelf.follow({ type: "gap", position: "2", at: 0 });
     await settled();
-    expect(titles(shelf)).toEqual(["Chat 0 again", "Chat 2 again", "Chat 3 again", "Chat 4 again", "Chat 5 again", "Chat 6 again"]);
+    expect(titles(shelf)).toEqual([
+      "Chat 0 again",
+      "Chat 2 again",
+      "Chat 3 again",
+      "Chat 4 again",
+      "Chat 5 again",
+      "Chat 6 again",
+    ]);
     expect(Math.min(...seen)).toBeGreaterThanOrEqual(5);
   });
 

@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { errors } from "turnledger";
-import type { Composer } from "../../src/composing/composer";
+import { offeredAt, type Composer } from "../../src/composing/composer";
 import { failedOf, MadeUpSession, MadeUpThread, runningOf, turnOf } from "./made-up";
 
 interface Writer {
@@ -130,6 +130,36 @@ describe("what failed", () => {
     expect([composer.text.value, composer.offered.value]).toEqual(["new", "old"]);
     composer.takeOffered();
     expect([composer.text.value, composer.offered.value]).toEqual(["old\n\nnew", null]);
+  });
+
+  it("is offered after a reload, too, until it is taken or refused", () => {
+    const { session, thread, composer } = writer();
+    composer.write("new");
+    thread.failed.value = failedOf("old");
+    const reloaded = writer("conv_1", session);
+    expect(reloaded.composer.offered.value).toBe("old");
+    reloaded.composer.refuseOffered();
+    expect(writer("conv_1", session).composer.offered.value).toBeNull();
+  });
+
+  it("is offered in the new chat that it was said in, once that is made", () => {
+    const { session, thread, composer } = writer(null);
+    composer.write("new");
+    thread.failed.value = failedOf("old");
+    thread.id.value = "conv_9";
+    expect(writer("conv_9", session).composer.offered.value).toBe("old");
+    expect(writer(null, session).composer.offered.value).toBeNull();
+  });
+
+  it("is offered with all others that failed behind it, until it is asked again; also after a reload", async () => {
+    const { session, thread, composer } = writer();
+    for (const text of ["one", "two", "three"]) thread.failed.value = failedOf(text, { name: text });
+    expect([composer.text.value, composer.offered.value]).toEqual(["one", "two\n\nthree"]);
+    thread.failed.value = null;
+    thread.running.value = [runningOf("three")];
+    await Promise.resolve();
+    expect([composer.text.value, composer.offered.value]).toEqual(["one", "two"]);
+    expect(session.composing.drafts.read(offeredAt("conv_1"))).toBe("two");
   });
 
   it("need not be taken", () => {

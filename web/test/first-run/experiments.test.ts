@@ -8,7 +8,8 @@ const DEMO: Model = { id: "demo", ownedBy: "turnledger" };
 const REAL: Model = { id: "llama", ownedBy: "somebody" };
 
 function newcomer(realm: Realm) {
-  return { realm, models: signal([DEMO]), model: signal<string | null>("demo"), hasChats: signal<boolean | null>(false) };
+  const model = signal<string | null>("demo");
+  return { realm, models: signal([DEMO]), model, hasChats: signal<boolean | null>(false) };
 }
 
 /** A thread whose turns end as a test says. */

@@ -2,9 +2,12 @@ import { describe, expect, it } from "vitest";
 import { leading, trueHost } from "../../src/markdown/addresses";
 
 describe("an address", () => {
-  it.each(["https://a.example/b?c#d", "HTTP://A.example", "mailto:a@b.example", "https:a.example"])("leads out: %s", (address) => {
-    expect(leading(address)).not.toBeNull();
-  });
+  it.each(["https://a.example/b?c#d", "HTTP://A.example", "mailto:a@b.example", "https:a.example"])(
+    "leads out: %s",
+    (address) => {
+      expect(leading(address)).not.toBeNull();
+    },
+  );
 
   it.each([
     "javascript:alert(1)",

@@ -50,16 +50,20 @@ describe("marks", () => {
     ["cpp", "#include <a>\nint main() { return 'a'; }"],
     ["rust", "#[derive(Debug)]\nfn main<'a>() -> u8 { let x = 'b'; 0xff_u8 } // c"],
     ["go", "func main() { s := `raw\n\\`; fmt.Println('\\n', 1e3) }"],
-    ["java", "@Override public int f() { return \"\"\"\n a \"\"\".length(); }"],
+    ["java", '@Override public int f() { return """\n a """.length(); }'],
     ["kotlin", "fun f(x: Int) = when (x) { 1 -> 'a'; else -> null }"],
-    ["csharp", "#region\nvar x = $\"{y}\"; foreach (var a in b) {}"],
-    ["swift", "func f(_ x: Int) throws -> String { \"\\(x)\" }"],
+    ["csharp", '#region\nvar x = $"{y}"; foreach (var a in b) {}'],
+    ["swift", 'func f(_ x: Int) throws -> String { "\\(x)" }'],
     ["php", "<?php # a\n$x = 'b'; ECHO f($x); ?>"],
-    ["ruby", "def f(a) = :b # c\n@d = \"e#{a}\""],
+    ["ruby", 'def f(a) = :b # c\n@d = "e#{a}"'],
     ["lua", "--[[ a\n]] local x = [[b]] -- c"],
-    ["bash", "for a in $(ls); do echo \"$a\"; done"],
+    ["bash", 'for a in $(ls); do echo "$a"; done'],
   ])("leave no letter out: %s", (language, code) => {
-    expect(told(code, language).map(([text]) => text).join("")).toBe(code);
+    expect(
+      told(code, language)
+        .map(([text]) => text)
+        .join(""),
+    ).toBe(code);
     expect(told(code, language).some(([, kind]) => kind !== null)).toBe(true);
   });
 });

@@ -85,6 +85,10 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
     expect(block?.querySelector("code")?.textContent).toBe("a = 1\nb");
   });
 
+  it("takes nothing in code for a definition", () => {
+    expect(shown("[a]\n\n```\n[a]: https://never.example")).not.toContain("<a");
+  });
+
   it("shows each block of code once, also where they are alike", () => {
     const text = "    a\n\n   x\n\n    a";
     expect(shown("    a", text)).toBe(shown(text));

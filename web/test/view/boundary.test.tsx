@@ -38,4 +38,20 @@ describe("a view that throws", () => {
     expect(home.querySelector("textarea")?.value).toBe("A draft");
     expect(console.error).toHaveBeenCalled();
   });
+
+  it("is tried again for something else", () => {
+    const show = (of: string) =>
+      act(() =>
+        render(
+          <Boundary what="This chat" of={of}>
+            {of === "broken" ? <Broken /> : <p>Whole</p>}
+          </Boundary>,
+          home,
+        ),
+      );
+    show("broken");
+    expect(home.querySelector("[role=alert]")).not.toBe(null);
+    show("other");
+    expect(home.textContent).toBe("Whole");
+  });
 });

@@ -123,6 +123,18 @@ async def test_who_comes_back_goes_on_where_he_was() -> None:
         await again.leave()
 
 
+async def test_who_comes_back_hears_at_once_that_nothing_is_new() -> None:
+    async with serving() as (app, ledger):
+        await say(ledger, "Hello")
+        position = str(await ledger.position())
+        last = (await app.service.sealing.seal()).close(events.POSITION, position)
+        stream = Stream(app, (b"last-event-id", last.encode()))
+        told = await stream.next()
+        assert (stream.status, "data" in told) == (200, False)
+        assert await opened(app, told["id"]) == position
+        await stream.leave()
+
+
 @pytest.mark.parametrize("unknown", [b"7", b"abc-00000000", b"\xff", b"ffffffff-ffffffff"])
 async def test_an_unknown_id_is_a_gap(unknown: bytes) -> None:
     async with serving() as (app, ledger):

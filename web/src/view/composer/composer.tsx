@@ -27,7 +27,6 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
   const goThere = (): void => writing.current?.focus();
   useKeys(session, goThere, areKeysShown);
   const isBusy = composer.isBusy.value;
-  const canSend = composer.text.value.trim() !== "" && composer.hindrance.value === null;
   return (
     <form class="composer" aria-label="Your message" onSubmit={(event) => event.preventDefault()}>
       {areKeysShown.value && <ShortcutsPanel close={() => (areKeysShown.value = false)} />}
@@ -51,7 +50,7 @@ function ComposerForm({ session, composer }: { session: Session; composer: Compo
             class="button primary icon-only composer-send"
             aria-label="Send"
             title="Send"
-            aria-disabled={canSend ? undefined : true}
+            aria-disabled={composer.canSend.value ? undefined : true}
             aria-describedby="composer-says"
             // Who clicks it goes on writing, and the keyboard of a phone stays where it is.
             onMouseDown={(event) => event.preventDefault()}

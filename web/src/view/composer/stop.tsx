@@ -18,7 +18,10 @@ export function StopView({ composer, stopped }: { composer: Composer; stopped: (
         aria-label="Stop"
         title="Stop, and keep what was said (Esc)"
         onMouseDown={(event) => event.preventDefault()}
-        onClick={(event) => stop(event.shiftKey ? "discard" : "keep")}
+        onClick={(event) => {
+          // The second click of two would meet what comes next.
+          if (event.detail < 2) stop(event.shiftKey ? "discard" : "keep");
+        }}
       >
         <StopIcon />
         <span>Stop</span>

@@ -55,17 +55,19 @@ export function FirstRunView({ session, thread, experiments }: Props) {
   const tried = experiments.tried.value;
   return (
     <aside class="first-run" aria-label="Experiments">
-      <div class="first-run-row">
+      <div class="first-run-row first-run-names">
         {EXPERIMENTS.map((name) => (
           <button
             key={name}
             type="button"
             class="quiet-button small"
+            aria-label={tried.has(name) ? `Tried: ${NAMES[name].name}` : NAMES[name].name}
             aria-pressed={step?.name === name}
             onClick={() => void experiments.start(name, thread)}
           >
             <ExperimentIcon name={name} isTried={tried.has(name)} size={16} />
-            {NAMES[name].name}
+            <span class="long">{NAMES[name].name}</span>
+            <span class="short">{NAMES[name].short}</span>
           </button>
         ))}
         <button

@@ -1,17 +1,8 @@
 /** A chat in the list. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { nameOf, type Row } from "../../chats/row";
-import {
-  ArchiveIcon,
-  EditIcon,
-  MoreIcon,
-  PinIcon,
-  PinnedIcon,
-  TrashIcon,
-  UnarchiveIcon,
-  UndoIcon,
-} from "../icons";
+import { ArchiveIcon, EditIcon, MoreIcon, PinIcon, PinnedIcon, TrashIcon, UnarchiveIcon, UndoIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
 import type { SidebarState } from "./state";
 
@@ -124,7 +115,8 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
 /** The name of a chat, to be changed in its place. */
 function NameField({ state }: { state: SidebarState }) {
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => {
+  // Before the next key comes.
+  useLayoutEffect(() => {
     field.current?.focus();
     field.current?.select();
   }, []);
@@ -159,7 +151,8 @@ function NameField({ state }: { state: SidebarState }) {
         // A line that moves loses the focus for a moment: who only moved goes on writing.
         setTimeout(() => {
           const isStill = state.editing.peek()?.row.id === editing?.row.id;
-          if (isStill && !(document.activeElement instanceof HTMLElement && isNameField(document.activeElement))) state.renamed(true);
+          if (isStill && !(document.activeElement instanceof HTMLElement && isNameField(document.activeElement)))
+            state.renamed(true);
         });
       }}
     />
@@ -173,7 +166,8 @@ function isNameField(element: HTMLElement): boolean {
 /** A chat that was deleted, and can be brought back. */
 export function DeletedLine({ state, row, tabIndex }: LineProps) {
   const name = nameOf(row);
-  const until = row.purgeAt === null ? "" : new Date(row.purgeAt).toLocaleDateString(undefined, { dateStyle: "medium" });
+  const until =
+    row.purgeAt === null ? "" : new Date(row.purgeAt).toLocaleDateString(undefined, { dateStyle: "medium" });
   return (
     <div class="chat-line">
       <span class="title deleted" dir="auto" title={until && `It can be brought back until ${until}.`}>

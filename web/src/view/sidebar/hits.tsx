@@ -46,7 +46,7 @@ export function HitsView({ state }: { state: SidebarState }) {
 function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabIndex: 0 | -1 }) {
   const { session } = state;
   const { chat, turn } = hit;
-  const row = session.chats.rows.value.find(({ id }) => id === chat.id);
+  const row = session.chats.row(chat.id);
   const isHere = session.threads.current.value?.id.value === chat.id;
   const marked = piecesOf(hit.snippet, hit.marks).map(({ text, isMarked }, at) =>
     isMarked ? <mark key={at}>{text}</mark> : <span key={at}>{text}</span>,

@@ -1,6 +1,5 @@
 /** The chats beside the thread. */
 
-import { useComputed } from "@preact/signals";
 import type { TargetedKeyboardEvent } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import "../../style/sidebar.css";
@@ -23,9 +22,11 @@ export interface SidebarProps {
   readonly session: Session;
   /** Show it, where it is away: somebody wants to search. */
   readonly reveal?: () => void;
+  /** Somebody went on to a chat: where there is no room for both, the list goes. */
+  readonly leave?: () => void;
 }
 
-export function SidebarView({ session, reveal }: SidebarProps) {
+export function SidebarView({ session, reveal, leave }: SidebarProps) {
   const state = useMemo(() => new SidebarState(session), [session]);
   useEffect(() => () => state.close(), [state]);
   const here = session.threads.current.value?.id.value ?? null;
@@ -41,7 +42,14 @@ export function SidebarView({ session, reveal }: SidebarProps) {
   return (
     <nav class="sidebar" aria-label="Chats">
       <div class="sidebar-top">
-        <button type="button" class="button new-chat" onClick={() => openNew(session)}>
+        <button
+          type="button"
+          class="button new-chat"
+          onClick={() => {
+            openNew(session);
+            leave?.();
+          }}
+        >
           <PlusIcon /> New chat
         </button>
         <PartsMenu session={session} />
@@ -109,18 +117,7 @@ function PartsMenu({ session }: { session: Session }) {
 function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => void) | undefined }) {
   const { search, session } = state;
   const field = useRef<HTMLInputElement>(null);
-  useEffect(() => {
-    const find = (event: KeyboardEvent): void => {
-      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
-      if (isLetter || !isShortcut("search", event)) return;
-      event.preventDefault();
-      // What is away takes no focus: who brings it here sees to that.
-      if (field.current!.closest("[inert], [hidden]")) reveal?.();
-      else field.current!.select();
-    };
-    document.addEventListener("keydown", find);
-    return () => document.removeEventListener("keydown", find);
-  }, []);
+  useSearchKeys(field, reveal);
   const onKey = (event: TargetedKeyboardEvent<HTMLInputElement>): void => {
     const lines = event.currentTarget.closest(".sidebar")?.querySelector<HTMLElement>(".lines");
     if (event.isComposing) return;
@@ -168,16 +165,34 @@ function SearchField({ state, reveal }: { state: SidebarState; reveal: (() => vo
   );
 }
 
+/** Have `/` and Control or Command with K lead to the field, wherever somebody is. */
+function useSearchKeys(field: { readonly current: HTMLInputElement | null }, reveal: (() => void) | undefined): void {
+  useEffect(() => {
+    const find = (event: KeyboardEvent): void => {
+      const isLetter = !event.ctrlKey && !event.metaKey && isWriting(event.target);
+      if (isLetter || !isShortcut("search", event)) return;
+      event.preventDefault();
+      // What is away takes no focus: who brings it here sees to that.
+      if (field.current!.closest("[inert], [hidden]")) reveal?.();
+      else field.current!.select();
+    };
+    document.addEventListener("keydown", find);
+    return () => document.removeEventListener("keydown", find);
+  }, []);
+}
+
 function ListView({ state }: { state: SidebarState }) {
   const { session, active } = state;
   const { chats } = session;
   const kind = chats.kind.value;
-  const lines = useComputed(() => {
-    const locales = [...navigator.languages];
-    return linesOf(chats.rows.value, state.today.now.value, chats.kind.value === "chats", locales).map(entryOf);
-  }).value;
+  const rows = chats.rows.value;
+  const now = state.today.now.value;
+  const lines = useMemo(
+    () => linesOf(rows, now, kind === "chats", [...navigator.languages]).map(entryOf),
+    [rows, now, kind],
+  );
   const isWhole = chats.isWhole.value;
-  const count = chats.rows.value.length;
+  const count = rows.length;
   const here = session.threads.current.value?.id.value ?? null;
   return (
     <>
@@ -240,7 +255,9 @@ function Note({ session }: { session: Session }) {
     );
   }
   if (!chats.isLoaded.value) return <p class="list-note">Loading…</p>;
-  if (chats.rows.value.length > 0) return null;
+  if (chats.rows.value.length > 0) {
+    return kind === "deleted" ? <p class="list-note">They can be brought back for a while.</p> : null;
+  }
   const words = { chats: "No chats yet.", archived: "Nothing is archived.", deleted: "Nothing was deleted lately." };
   return <p class="list-note">{words[kind]}</p>;
 }

@@ -22,21 +22,28 @@ interface Given {
   readonly parts: readonly Part[];
 }
 
-interface OfMessage extends Omit<Given, "turn"> {
+interface OfMessage extends Omit<Given, "thread" | "turn"> {
   /** Null while it runs: then there is room for them, so that nothing moves when they are there. */
   readonly turn: Turn | null;
   readonly edit: () => void;
 }
 
-export function MessageActions({ session, thread, turn, parts, edit }: OfMessage) {
+export function MessageActions({ session, turn, parts, edit }: OfMessage) {
   const text = markdownOf(parts);
   if (!text) return null;
   if (!turn) return <div class="turn-actions of-message" />;
   return (
     <div class="turn-actions of-message">
       <CopyButton session={session} label="Copy message" text={text} />
-      {session.mayRun && thread.isKept && (
-        <button type="button" class="quiet-button icon-only small" aria-label="Edit message" title="Edit message" onClick={edit}>
+      {session.mayRun && (
+        <button
+          type="button"
+          class="quiet-button icon-only small"
+          data-edit=""
+          aria-label="Edit message"
+          title="Edit message"
+          onClick={edit}
+        >
           <EditIcon size={16} />
         </button>
       )}
@@ -95,7 +102,9 @@ function entriesOf(session: Session, thread: ShownThread, turn: Turn, isLast: bo
   });
   if (isLast) {
     const run = (): void => void thread.undo();
-    entries.push({ label: "Take back this message", hint: "And its answer", icon: <UndoIcon size={16} />, run });
+    const isDisabled = thread.running.value.length > 0;
+    const icon = <UndoIcon size={16} />;
+    entries.push({ label: "Take back this message", hint: "And its answer", icon, isDisabled, run });
   }
   return entries;
 }

@@ -1,5 +1,5 @@
-/** What those hear of a chat who do not see it: that an answer began, that it is there, that it failed. No single word of
- * it: they read it when they want to. */
+/** What those hear of a chat who do not see it: that an answer began, that it is there, that it failed. No single word
+ * of it: they read it when they want to. */
 
 import { effect } from "@preact/signals";
 import { useEffect } from "preact/hooks";

@@ -14,7 +14,12 @@ interface Given {
 export function FailureView({ session, thread, failed }: Given) {
   const { message, detail, isStopped, isHere, replaces, text } = failed;
   return (
-    <section class={isStopped ? "card failure" : "card bad failure"} role="group" aria-label="What did not happen" data-failed={failed.code}>
+    <section
+      class={isStopped ? "card failure" : "card bad failure"}
+      role="group"
+      aria-label="What did not happen"
+      data-failed={failed.code}
+    >
       <p class="failure-words">
         {isStopped ? <StopIcon size={16} /> : <WarningIcon size={16} />}
         <strong>{message}</strong>
@@ -31,7 +36,7 @@ export function FailureView({ session, thread, failed }: Given) {
             : "The chat is as it was before."}
         </p>
       )}
-      {!isHere && text && (
+      {(!isHere || replaces !== null) && text && (
         <p class="failure-text" dir="auto">
           {harmlessProse(text)}
         </p>

@@ -1,7 +1,8 @@
 /** One turn, on its way or in the history: the same element shows it before and after its commit. */
 
 import { useSignal } from "@preact/signals";
-import { useMemo } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import type { Turn } from "turnledger";
 import type { Session } from "../../session/session";
 import { partsAsked, partsOf } from "../../thread/parts";
@@ -25,18 +26,31 @@ export interface RowProps {
 
 export function RowView({ session, thread, row, before, after, isLast }: RowProps) {
   const { turn, running } = row;
+  const article = useRef<HTMLElement>(null);
+  // Whoever has seen it come is not to see it laid out anew.
+  const wasRunning = useRef(running !== null);
   const isEditing = useSignal(false);
+  useBackToButton(article, isEditing.value);
   const given = running?.input.value;
   const told = useMemo(() => turn && partsOf(turn, before ?? undefined, after ?? undefined), [turn, before, after]);
   const asked = useMemo(() => told?.asked ?? partsAsked(given ?? []), [told, given]);
   return (
-    <article class="turn" data-row={row.name} data-turn={turn?.id} data-kind={turn?.kind} data-state={running?.state.value}>
+    <article
+      ref={article}
+      class="turn"
+      data-row={row.name}
+      data-turn={turn?.id}
+      data-kind={turn?.kind}
+      data-state={running?.state.value}
+      data-fresh={wasRunning.current ? "" : undefined}
+      data-last={isLast ? "" : undefined}
+    >
       {turn && isEditing.value ? (
         <EditView session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />
       ) : (
         <>
           <MessageView parts={asked} />
-          <MessageActions {...{ session, thread, turn, parts: asked, edit: () => (isEditing.value = true) }} />
+          <MessageActions {...{ session, turn, parts: asked, edit: () => (isEditing.value = true) }} />
         </>
       )}
       <div class="answer">
@@ -47,4 +61,13 @@ export function RowView({ session, thread, row, before, after, isLast }: RowProp
       </div>
     </article>
   );
+}
+
+/** Who leaves the field of an edit is where he came from. */
+function useBackToButton(article: RefObject<HTMLElement | null>, isEditing: boolean): void {
+  const wasEditing = useRef(false);
+  useLayoutEffect(() => {
+    if (wasEditing.current && !isEditing) article.current?.querySelector<HTMLElement>("[data-edit]")?.focus();
+    wasEditing.current = isEditing;
+  }, [isEditing]);
 }

@@ -1,4 +1,4 @@
-/** Where somebody reads: at the end, and stays there while more comes; or further up, and nothing moves under his eyes. */
+/** Where somebody reads: at the end, and stays there while more comes; or further up, where nothing moves meanwhile. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
 
@@ -7,13 +7,16 @@ const NEAR = 48;
 /** Pixels before the beginning at which more is read. */
 const AHEAD = 900;
 
+/** Milliseconds after which nothing moves any more. */
+const REST = 200;
+
 /** A row, and how far below the upper edge it is. */
 interface Anchor {
   readonly row: string;
   readonly offset: number;
 }
 
-/** Browsers hold what is read by themselves, but not all of them, and not at the very beginning: this does so for all. */
+/** Browsers hold what is read by themselves, but not all of them, and not at the very beginning. */
 export class Scrolling {
   readonly #isAtEnd = signal(true);
   readonly #hasNews = signal(false);
@@ -25,6 +28,7 @@ export class Scrolling {
   #left = 0;
   /** What is at the upper edge, and what is around it, for when that is gone. */
   #anchors: readonly Anchor[] = [];
+  #timer: ReturnType<typeof setTimeout> | undefined;
 
   /** `wantsMore`: called when the beginning of what is there comes near. `isGrowing`: whether what comes at the end is
    * news, and not something that was unfolded. */
@@ -55,6 +59,7 @@ export class Scrolling {
     return () => {
       box.removeEventListener("scroll", scrolled);
       observer.disconnect();
+      clearTimeout(this.#timer);
       this.#box = null;
     };
   }
@@ -65,8 +70,8 @@ export class Scrolling {
     this.keep();
   }
 
-  /** Keep what is read where it is: the end, or what is at the upper edge. `isOther`: what was the last is gone, so that
-   * there is another end now, which nobody was at. */
+  /** Keep what is read where it is: the end, or what is at the upper edge. `isOther`: what was the last is gone, so
+   * that there is another end now, which nobody was at. */
   keep(isOther = false): void {
     const box = this.#box;
     if (!box) return;
@@ -88,8 +93,15 @@ export class Scrolling {
     // Only who goes up leaves the end: it also moves away by itself, when more comes.
     if (leftOf(box) <= NEAR || box.scrollTop < this.#top - 1) this.#look(box);
     this.#note(box);
-    this.#anchors = anchorsIn(box);
+    this.#rest(box);
     this.more();
+  }
+
+  /** Note what is around: at once where somebody reads; at the end, which moves all the time, when that is at rest. */
+  #rest(box: HTMLElement): void {
+    clearTimeout(this.#timer);
+    if (this.#isAtEnd.peek()) this.#timer = setTimeout(() => (this.#anchors = anchorsIn(box)), REST);
+    else this.#anchors = anchorsIn(box);
   }
 
   #note(box: HTMLElement): void {
@@ -100,7 +112,7 @@ export class Scrolling {
   #look(box: HTMLElement): void {
     this.#isAtEnd.value = leftOf(box) <= NEAR;
     if (this.#isAtEnd.peek()) this.#hasNews.value = false;
-    this.#anchors = anchorsIn(box);
+    this.#rest(box);
   }
 
   #hold(box: HTMLElement): void {

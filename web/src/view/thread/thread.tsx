@@ -36,11 +36,14 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
   const failed = thread.failed.value;
   const problem = thread.problem.value;
   const end = useRef<string | undefined>(undefined);
+  const hadFocus = box.current?.contains(document.activeElement) ?? false;
   useLayoutEffect(() => scrolling.watch(box.current as HTMLElement, content.current as HTMLElement), []);
   useLayoutEffect(() => {
     scrolling.keep(end.current !== undefined && !rows.value.some(({ name }) => name === end.current));
     scrolling.more();
     end.current = rows.value.at(-1)?.name;
+    // What had the focus is gone: whoever has no mouse goes on from here, and not from the top of the page.
+    if (hadFocus && document.activeElement === document.body) box.current?.focus({ preventScroll: true });
   }, [rows.value, failed]);
   useFollowingOwn(thread, scrolling);
   useAnnouncements(session, thread);
@@ -52,6 +55,12 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
           <button type="button" class="quiet-button earlier" onClick={() => void thread.older()}>
             Show earlier messages
           </button>
+        )}
+        {!thread.isLoaded.value && problem === null && (
+          <p class="loading">
+            <span class="spinner" aria-hidden="true" />
+            Loading…
+          </p>
         )}
         {views}
         {failed && <FailureView session={session} thread={thread} failed={failed} />}

@@ -1,0 +1,120 @@
+/** What stays as it is while the lines of a list come, go and move: the focus, and what is seen. */
+
+import type { TargetedKeyboardEvent } from "preact";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+
+export interface Entry {
+  readonly id: string;
+  /** Its place among those that can be chosen, from 1; undefined: it is none of them, but stands over them. */
+  readonly number?: number | undefined;
+}
+
+/** The lines of a list, where each of them is, and what they are scrolled in. */
+export interface Lines<Line extends Entry = Entry> {
+  readonly lines: readonly Line[];
+  readonly places: ReadonlyMap<string, number>;
+  readonly scroller: { readonly current: HTMLElement | null };
+}
+
+/** In pixels; people choose how large a rem is. */
+export function useLineHeight(height: number, touchHeight: number): number {
+  const rem = parseFloat(getComputedStyle(document.documentElement).fontSize) || 16;
+  return Math.round(rem * (matchMedia("(pointer: coarse)").matches ? touchHeight : height));
+}
+
+/** Who has the focus keeps it when lines come, go and move; where his line went, the one in its place has it. */
+export function useKeptFocus({ lines, places, scroller }: Lines, active: string | undefined) {
+  const focus = useRef<string | null>(null);
+  const isDrawing = useRef(true);
+  const before = useRef(places);
+  isDrawing.current = true;
+  useEffect(() => {
+    const leave = ({ relatedTarget }: FocusEvent): void => {
+      // While lines are drawn, the browser takes it from those that are moved.
+      if (!isDrawing.current && !scroller.current?.contains(relatedTarget as Node | null)) focus.current = null;
+    };
+    scroller.current!.addEventListener("focusout", leave);
+    return () => scroller.current?.removeEventListener("focusout", leave);
+  }, []);
+  useLayoutEffect(() => {
+    const id = focus.current;
+    if (id !== null && document.activeElement === document.body) {
+      const at = Math.min(before.current.get(id) ?? 0, lines.length - 1);
+      const around = [...lines.slice(at), ...lines.slice(0, at).reverse()];
+      const near = places.has(id) ? id : (around.find(isChoice)?.id ?? active);
+      focus.current = near ?? null;
+      if (near !== undefined) mainOf(scroller.current!, near)?.focus({ preventScroll: true });
+    }
+    before.current = places;
+    isDrawing.current = false;
+  });
+  return focus;
+}
+
+/** What is seen stays where it is when lines come or go above it. */
+export function useAnchor({ lines, places, scroller }: Lines, height: number): () => void {
+  const anchor = useRef<{ id: string; below: number } | null>(null);
+  const remember = (): void => {
+    const { scrollTop } = scroller.current!;
+    const at = Math.ceil(scrollTop / height);
+    const line = lines.slice(at, at + 3).find(isChoice);
+    anchor.current = line && scrollTop > 0 ? { id: line.id, below: places.get(line.id)! * height - scrollTop } : null;
+  };
+  useLayoutEffect(() => {
+    const at = anchor.current && places.get(anchor.current.id);
+    if (at != null) {
+      const top = at * height - anchor.current!.below;
+      if (Math.abs(top - scroller.current!.scrollTop) > 1) scroller.current!.scrollTop = top;
+    }
+    remember();
+  }, [lines, height]);
+  return remember;
+}
+
+export function isChoice(line: Entry): boolean {
+  return line.number !== undefined;
+}
+
+export function firstOf<Line extends Entry>(lines: readonly Line[]): Line | undefined {
+  return lines.find(isChoice);
+}
+
+export function mainOf(view: HTMLElement, id: string): HTMLElement | null {
+  return view.querySelector<HTMLElement>(`[data-line="${CSS.escape(id)}"] .line-main`);
+}
+
+export function isMain(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.classList.contains("line-main");
+}
+
+export function isTyping(target: EventTarget | null): boolean {
+  return target instanceof HTMLInputElement;
+}
+
+/** The line that a key leads to. */
+export function walk<Line extends Entry>(
+  event: TargetedKeyboardEvent<HTMLElement>,
+  lines: readonly Line[],
+  at: number,
+  page: number,
+): Line | undefined {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.shiftKey) return undefined;
+  const up = lines.slice(0, at).filter(isChoice).reverse();
+  const down = lines.slice(at + 1).filter(isChoice);
+  switch (event.key) {
+    case "ArrowDown":
+      return down[0] ?? lines[at];
+    case "ArrowUp":
+      return up[0] ?? lines[at];
+    case "PageDown":
+      return down[Math.min(page, down.length) - 1] ?? lines[at];
+    case "PageUp":
+      return up[Math.min(page, up.length) - 1] ?? lines[at];
+    case "Home":
+      return up.at(-1) ?? lines[at];
+    case "End":
+      return down.at(-1) ?? lines[at];
+    default:
+      return undefined;
+  }
+}

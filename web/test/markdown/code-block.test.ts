@@ -1,0 +1,104 @@
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import { CodeBlock } from "../../src/markdown/code-block";
+import type { Marks } from "../../src/markdown/marks";
+
+const asked: { text: string; answer: (marks: Marks | null) => void }[] = [];
+
+vi.mock("../../src/markdown/highlighting", () => ({
+  marksOf: (text: string) => new Promise<Marks | null>((answer) => asked.push({ text, answer })),
+}));
+
+beforeEach(() => {
+  asked.length = 0;
+  vi.useFakeTimers();
+});
+
+function code(block: CodeBlock): HTMLElement {
+  return block.element.querySelector("code") as HTMLElement;
+}
+
+function coloured(block: CodeBlock): [string | null, string][] {
+  return [...code(block).querySelectorAll("span[class^=code-]:not(.code-part)")].map((each) => [
+    each.textContent,
+    each.className,
+  ]);
+}
+
+describe("a block of code", () => {
+  it("is coloured when the colours are known, and says the same", async () => {
+    const block = new CodeBlock("let x", "js");
+    asked[0]?.answer([
+      { length: 3, kind: "code-keyword" },
+      { length: 2, kind: null },
+    ]);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(coloured(block)).toEqual([["let", "code-keyword"]]);
+    expect(code(block).textContent).toBe("let x");
+  });
+
+  it("keeps the colours of what was there when it grows", async () => {
+    const block = new CodeBlock("let x", "js", true);
+    asked[0]?.answer([{ length: 3, kind: "code-keyword" }]);
+    block.show("let x = 1", true);
+    await vi.advanceTimersByTimeAsync(0);
+    const first = code(block).querySelector(".code-keyword");
+    expect(code(block).textContent).toBe("let x = 1");
+    await vi.advanceTimersByTimeAsync(1_000);
+    asked[1]?.answer([
+      { length: 3, kind: "code-keyword" },
+      { length: 5, kind: null },
+      { length: 1, kind: "code-number" },
+    ]);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(code(block).querySelector(".code-keyword")).toBe(first);
+    expect(coloured(block)).toEqual([
+      ["let", "code-keyword"],
+      ["1", "code-number"],
+    ]);
+  });
+
+  it("asks from time to time while it grows, and once more when it has ended", async () => {
+    const block = new CodeBlock("", "js", true);
+    for (let length = 1; length <= 100; length += 1) {
+      block.show("x".repeat(length), true);
+      await vi.advanceTimersByTimeAsync(10);
+    }
+    expect(asked.length).toBeLessThan(7);
+    block.show("x".repeat(100), false);
+    await vi.advanceTimersByTimeAsync(1_000);
+    expect(asked.at(-1)?.text).toBe("x".repeat(100));
+  });
+
+  it("is coloured across its parts", async () => {
+    const line = `${"x".repeat(99)}\n`;
+    const block = new CodeBlock(line.repeat(100), "js");
+    expect(code(block).children.length).toBeGreaterThan(1);
+    asked[0]?.answer([
+      { length: 50, kind: null },
+      { length: 9_000, kind: "code-string" },
+    ]);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(code(block).textContent).toBe(line.repeat(100));
+    expect(
+      coloured(block)
+        .map(([text]) => text)
+        .join(""),
+    ).toHaveLength(9_000);
+  });
+
+  it("is not coloured where that would take long, or where nobody knows the language", () => {
+    new CodeBlock("x".repeat(20_001), "js");
+    new CodeBlock("x", "klingon");
+    new CodeBlock("x", "constructor");
+    expect(asked).toEqual([]);
+  });
+
+  it("forgets colours that come too late", async () => {
+    const block = new CodeBlock("let x", "js");
+    block.show("other", false);
+    asked[0]?.answer([{ length: 3, kind: "code-keyword" }]);
+    await vi.advanceTimersByTimeAsync(0);
+    expect(coloured(block)).toEqual([]);
+    expect(code(block).textContent).toBe("other");
+  });
+});

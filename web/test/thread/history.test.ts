@@ -1,0 +1,112 @@
+import { describe, expect, it } from "vitest";
+import type { Chat, Turn } from "turnledger";
+import { continuation, History } from "../../src/thread/history";
+import { MadeUpChat, turnOf, turnsOf } from "./made-up";
+
+const numbers = (history: History): number[] => history.turns.value.map(({ number }) => number);
+
+function historyOf(chat: MadeUpChat, namesBranches = true): History {
+  return new History(chat.read.bind(chat) as Chat["read"], new AbortController().signal, namesBranches);
+}
+
+describe("what is there and what was read of its end", () => {
+  it("are one row where they touch, and turns that are in both stay the same objects", () => {
+    const there = turnsOf(1, 4);
+    const joined = continuation(there, turnsOf(4, 6));
+    expect(joined?.map(({ number }) => number)).toEqual([1, 2, 3, 4, 5, 6]);
+    expect(joined?.[3]).toBe(there[3]);
+  });
+
+  it("are none where turns are missing between them, or they are of two branches", () => {
+    expect(continuation(turnsOf(1, 4), turnsOf(6, 8))).toBeNull();
+    expect(continuation(turnsOf(1, 4), [turnOf(4, { id: "turn_4b", parent: "turn_3b" })])).toBeNull();
+  });
+
+  it("end where the chat does, after an undo and after an edit", () => {
+    expect(continuation(turnsOf(1, 4), turnsOf(1, 2))?.length).toBe(2);
+    const edited = turnOf(3, { id: "turn_3b" });
+    expect(continuation(turnsOf(1, 4), [edited])?.map(({ id }) => id)).toEqual(["turn_1", "turn_2", "turn_3b"]);
+    expect(continuation(turnsOf(1, 4), [])).toEqual([]);
+  });
+});
+
+describe("a history", () => {
+  it("is opened by its last page, however long it is", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 10_000);
+    const history = historyOf(chat);
+    await history.catchUp();
+    expect(numbers(history).at(-1)).toBe(10_000);
+    expect(numbers(history).length).toBeLessThan(50);
+    expect(chat.reads.length).toBe(1);
+    expect(history.hasOlder.value).toBe(true);
+  });
+
+  it("grows at its beginning, on the branch that it shows, and once at a time", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 100);
+    const history = historyOf(chat);
+    await history.catchUp();
+    await Promise.all([history.older(), history.older()]);
+    expect(chat.reads.length).toBe(2);
+    expect(chat.reads[1]).toMatchObject({ branch: "branch_1" });
+    while (history.hasOlder.value) await history.older();
+    expect(numbers(history)).toEqual(turnsOf(1, 100).map(({ number }) => number));
+  });
+
+  it("names no branch for readers by a link, who may not", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 100);
+    const history = historyOf(chat, false);
+    await history.catchUp();
+    await history.older();
+    expect(chat.reads[1]).not.toHaveProperty("branch");
+  });
+
+  it("reads little of what came since, and keeps what was read before", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 30);
+    const history = historyOf(chat);
+    await history.catchUp();
+    const [first] = numbers(history);
+    chat.turns = turnsOf(1, 31);
+    await history.catchUp();
+    expect(numbers(history)[0]).toBe(first);
+    expect(numbers(history).at(-1)).toBe(31);
+    expect(chat.reads.length).toBe(2);
+  });
+
+  it("is read anew where it shows another branch, as far back as somebody looks", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 60);
+    const history = historyOf(chat);
+    await history.catchUp();
+    const other = (turn: Turn): Turn => ({ ...turn, id: `${turn.id}b`, parent: `${turn.parent}b` });
+    chat.turns = turnsOf(1, 60).map((turn) => (turn.number < 20 ? turn : other(turn)));
+    await history.catchUp(20);
+    expect(numbers(history)[0]).toBeLessThanOrEqual(20);
+    expect(history.turns.value.at(-1)?.id).toBe("turn_60b");
+  });
+
+  it("drops an older page of a branch that is not shown any more", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 60);
+    const history = historyOf(chat);
+    await history.catchUp();
+    const reading = history.older();
+    chat.turns = turnsOf(1, 2);
+    await Promise.all([reading, history.catchUp()]);
+    expect(numbers(history)).toEqual([1, 2]);
+    expect(history.hasOlder.value).toBe(false);
+  });
+
+  it("tells who asked meanwhile of what was read then", async () => {
+    const chat = new MadeUpChat();
+    chat.turns = turnsOf(1, 1);
+    const history = historyOf(chat);
+    const first = history.catchUp();
+    chat.turns = turnsOf(1, 2);
+    await Promise.all([first, history.catchUp()]);
+    expect(numbers(history)).toEqual([1, 2]);
+  });
+});

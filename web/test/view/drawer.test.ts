@@ -1,0 +1,38 @@
+import { describe, expect, it } from "vitest";
+import { Memory, Realm } from "../../src/session/realm";
+import { Drawer } from "../../src/view/drawer";
+
+const realm = (): Realm => new Realm("own", new Memory());
+
+describe("the list beside the chat", () => {
+  it("is put away until somebody shows it again, also after a reload", () => {
+    const here = realm();
+    const drawer = new Drawer(here, false);
+    expect([drawer.isShown.value, drawer.isOver.value]).toEqual([true, false]);
+    drawer.close();
+    expect(drawer.isShown.value).toBe(false);
+    expect(new Drawer(here, false).isShown.value).toBe(false);
+    drawer.open();
+    expect(new Drawer(here, false).isShown.value).toBe(true);
+  });
+
+  it("is over the chat where there is no room, until somebody goes on", () => {
+    const here = realm();
+    const drawer = new Drawer(here, true);
+    expect([drawer.isShown.value, drawer.isOver.value]).toEqual([false, false]);
+    drawer.open();
+    expect([drawer.isShown.value, drawer.isOver.value]).toEqual([true, true]);
+    drawer.leave();
+    expect(drawer.isOver.value).toBe(false);
+    expect(here.names()).toEqual([]);
+  });
+
+  it("says once where the focus goes", () => {
+    const drawer = new Drawer(realm(), true);
+    drawer.open("search");
+    expect(drawer.takesFocus("chats")).toBe(false);
+    expect([drawer.takesFocus("search"), drawer.takesFocus("search")]).toEqual([true, false]);
+    drawer.close();
+    expect([drawer.takesFocus("search"), drawer.takesFocus("button")]).toEqual([false, true]);
+  });
+});
