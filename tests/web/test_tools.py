@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +11,10 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.web.chatting import answers, chat_of, committed, said, show
 from tests.web.house import Person
+from tools.node_package import PAGE
 from turnledger import Ledger
+from turnledger.engine.closing import NOT_STARTED, OUTCOME_UNKNOWN
+from turnledger.model.pairing import NOT_ANSWERED
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 
 DOT = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
@@ -82,8 +86,10 @@ def test_an_interrupted_turn_says_of_each_tool_what_is_known_of_it(tab: Page, pe
                 result("c1", "two bills"),
                 call("pay", "c2"),
                 call("thank", "c3"),
-                result("c2", "Started, outcome unknown: the turn ended before a result was recorded."),
-                result("c3", "Not started: the turn ended before this call was run. It has had no effect."),
+                result("c2", OUTCOME_UNKNOWN),
+                result("c3", NOT_STARTED),
+                call("report", "c4"),
+                result("c4", "Not started: the printer was off. Three letters were sent."),
                 said("I have", "assistant", status="incomplete"),
             ],
         }
@@ -92,7 +98,18 @@ def test_an_interrupted_turn_says_of_each_tool_what_is_known_of_it(tab: Page, pe
     expect(step(tab, "look")).to_contain_text("Done")
     expect(step(tab, "pay")).to_contain_text("Started, outcome unknown")
     expect(step(tab, "thank")).to_contain_text("Not started")
+    expect(step(tab, "report")).to_contain_text("Done")
     expect(tab.locator("[data-turn]")).to_contain_text("Interrupted. It is kept as far as it got.")
+
+
+def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
+    source = (PAGE.folder / "src" / "thread" / "parts.ts").read_text()
+    known = source.partition("GIVEN: ")[2].partition("]);")[0].replace('" +\n      "', "")
+    assert dict(re.findall(r'\[\s*"([^"]+)",\s*"([^"]+)",?\s*\]', known)) == {
+        NOT_STARTED: "not started",
+        OUTCOME_UNKNOWN: "unknown",
+        NOT_ANSWERED: "not answered",
+    }
 
 
 def test_a_settled_turn_says_that_it_failed_and_shows_what_its_tools_did(tab: Page, person: Person) -> None:
