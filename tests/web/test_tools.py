@@ -161,6 +161,9 @@ def test_what_is_hidden_is_not_shown_and_what_is_unknown_is_a_step(tab: Page, pe
         said("Not for you.", "assistant"),
         {"type": "future_thing", "of": "another version"},
         {"type": "web_search_call", "id": "ws_1", "status": "completed"},
+        {"type": "mcp_call", "id": "mcp_1", "name": "ask_map", "arguments": "{}", "status": "failed"},
+        call("print", "c1"),
+        {**result("c1", "No paper."), "status": "failed"},
         said("For you.", "assistant"),
     ]
     flags = [{"item": 1, "to_user": False}]
@@ -168,3 +171,5 @@ def test_what_is_hidden_is_not_shown_and_what_is_unknown_is_a_step(tab: Page, pe
     expect(answers(tab)).to_have_text(["For you."])
     expect(tab.locator(".step").first).to_contain_text("future_thing")
     expect(step(tab, "web search")).to_contain_text("Done")
+    expect(step(tab, "ask_map")).to_contain_text("Failed")
+    expect(step(tab, "print")).to_contain_text("Failed")
