@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
 from playwright.sync_api import Locator, Page, expect
 
 from tests.web.chatting import answers, chat_of, committed, said, show
-from tests.web.house import Person
+from tests.web.house import PATIENCE, Person
 from tools.node_package import PAGE
 from turnledger import Ledger
 from turnledger.engine.closing import NOT_STARTED, OUTCOME_UNKNOWN
+from turnledger.errors import TurnStopped
 from turnledger.model.pairing import NOT_ANSWERED
+from turnledger.testing.gates import Gate
 from turnledger.testing.scripted_model import ScriptedModel, Think, Tool
 
 DOT = "data:image/gif;base64,R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7"
@@ -100,6 +104,36 @@ def test_an_interrupted_turn_says_of_each_tool_what_is_known_of_it(tab: Page, pe
     expect(step(tab, "thank")).to_contain_text("Not started")
     expect(step(tab, "report")).to_contain_text("Done")
     expect(tab.locator("[data-turn]")).to_contain_text("Interrupted. It is kept as far as it got.")
+
+
+def test_a_tool_is_seen_to_run_and_who_stops_it_is_told_what_is_known(tab: Page, person: Person) -> None:
+    gate = Gate()
+    begun: Future[tuple[str, asyncio.AbstractEventLoop]] = Future()
+
+    async def pay(ledger: Ledger) -> None:
+        chat = await ledger.conversation(owner=person.owner)
+        begun.set_result((str(chat.id), asyncio.get_running_loop()))
+        model = ScriptedModel(["I pay it. ", Tool("pay", gate=gate), "Paid."])
+        with suppress(TurnStopped):
+            await chat.run(model, "Pay my bill")
+
+    with ThreadPoolExecutor(1) as elsewhere:
+        paying = elsewhere.submit(person.house.on_ledger, pay)
+        chat, loop = begun.result(PATIENCE)
+        try:
+            show(tab, person, chat)
+            expect(step(tab, "pay")).to_contain_text("Running…")
+            expect(committed(tab)).to_have_count(0)
+            tab.get_by_role("button", name="Stop", exact=True).click()
+            expect(committed(tab)).to_have_attribute("data-kind", "interrupted")
+        finally:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(gate.release)
+        paying.result(PATIENCE)
+    expect(step(tab, "pay")).to_contain_text("Started, outcome unknown")
+    step(tab, "pay").locator("summary").click()
+    expect(step(tab, "pay")).to_contain_text(OUTCOME_UNKNOWN)
+    expect(answers(tab)).to_have_text("I pay it.")
 
 
 def test_the_page_knows_the_words_of_the_ledger_from_those_of_a_tool() -> None:
