@@ -1,6 +1,7 @@
 /** What the list knows of a chat. */
 
 import type { Change, ChatInfo } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 export interface Row {
   readonly id: string;
@@ -65,5 +66,5 @@ export function madeAt(id: string): number {
 
 /** How a chat is called. */
 export function nameOf(row: Pick<Row, "title">): string {
-  return row.title?.trim() || "New chat";
+  return harmless(row.title ?? "").trim() || "New chat";
 }

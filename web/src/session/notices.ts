@@ -1,6 +1,7 @@
 /** Short messages at the edge of the page, each with at most one thing to do about it. */
 
 import { signal, type ReadonlySignal } from "@preact/signals";
+import { harmless } from "../markdown/harmless";
 
 export interface Notice {
   readonly number: number;
@@ -42,7 +43,7 @@ export class Notices {
 
   /** Say something to those who do not see it happen. Whatever is shown as a notice is said already. */
   say(text: string): void {
-    const said = { number: ++this.#last, text };
+    const said = { number: ++this.#last, text: harmless(text) };
     this.#spoken.value = [...this.#spoken.peek().slice(1 - HEARD), said];
   }
 
@@ -50,7 +51,7 @@ export class Notices {
   add(notice: Omit<Notice, "number">): () => void {
     const number = ++this.#last;
     this.say(notice.text);
-    this.#shown.value = [...this.#shown.value.slice(-3), { ...notice, number }];
+    this.#shown.value = [...this.#shown.value.slice(-3), { ...notice, number, text: harmless(notice.text) }];
     return () => this.remove(number);
   }
 
@@ -70,5 +71,5 @@ export class Notices {
 
 /** What went wrong, as a sentence. */
 export function wordsOfProblem(problem: unknown): string {
-  return problem instanceof Error ? problem.message : String(problem);
+  return harmless(problem instanceof Error ? problem.message : String(problem));
 }

@@ -1,6 +1,7 @@
 /** The items of a turn as people read them: texts, steps with their results, thoughts, pictures. */
 
 import type { Item, ItemPart, Turn } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 /** What is known of a step. `unknown`: it was started, and nobody knows how it ended. */
 export type StepState = "running" | "done" | "failed" | "not started" | "unknown" | "not answered";
@@ -156,7 +157,7 @@ function picture(part: ItemPart): Part[] {
     return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
   }
   if (!/file|audio/.test(part.type)) return [other(part)];
-  return [{ kind: "file", name: String(part["filename"] ?? part.type.replace(/^input_/, "")) }];
+  return [{ kind: "file", name: harmless(String(part["filename"] ?? part.type.replace(/^input_/, ""))) }];
 }
 
 function reasoning(item: Item): Part[] {
@@ -171,7 +172,7 @@ function step(call: Item | null, result: Item | null, isRunning: boolean): Part 
   const output = result ? (result["output"] ?? "") : firstOf(call, ["result", "results", "outputs"]);
   return {
     kind: "step",
-    name: String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result")),
+    name: harmless(String(call?.["name"] ?? (kind.replaceAll("_", " ") || "result"))),
     input: words(input),
     output: output === null ? null : words(output),
     pictures: partsIn(output).flatMap(picturesOf),
@@ -223,5 +224,5 @@ function words(value: unknown): string {
 }
 
 function other(item: { readonly type: string }): Part {
-  return { kind: "other", type: String(item.type), json: JSON.stringify(item, null, 2) };
+  return { kind: "other", type: harmless(String(item.type)), json: JSON.stringify(item, null, 2) };
 }

@@ -1,6 +1,7 @@
 /** What a turn took: tokens and time, as far as its runner has told. */
 
 import type { Turn } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 export interface Spent {
   readonly model: string | null;
@@ -22,7 +23,7 @@ export function spentOf({ details, createdAt, committedAt }: Turn): Spent {
   const written = output !== null && `${output.toLocaleString()} written`;
   const told = [tokens, [read, written].filter(Boolean).join(", ")].filter(Boolean).join(": ");
   return {
-    model: typeof details["model"] === "string" ? details["model"] : null,
+    model: typeof details["model"] === "string" ? harmless(details["model"]) : null,
     words: [tokens, duration].filter(Boolean).join(" · "),
     explained: [told, duration && `Took ${duration}`].filter(Boolean).join(". "),
   };

@@ -1,5 +1,6 @@
 /** Below the chats: who one is here, how the page looks, and how to put the list away. */
 
+import { harmless } from "../markdown/harmless";
 import type { Session } from "../session/session";
 import type { Drawer } from "./drawer";
 import { CloseIcon, SidebarIcon, SignOutIcon, UserIcon } from "./icons";
@@ -8,7 +9,7 @@ import type { Theme } from "./theme";
 import { ThemeMenu } from "./theme-menu";
 
 export function SideFootView({ session, theme, drawer }: { session: Session; theme: Theme; drawer: Drawer }) {
-  const { owner } = session.me;
+  const owner = harmless(session.me.owner);
   // Who came without a token has none to give back; who came by a link has been told how to leave.
   const maySignOut = session.me.id != null && !session.isGuest;
   return (

@@ -1,6 +1,7 @@
 /** What the tab of the browser is called. */
 
 import { useSignalEffect } from "@preact/signals";
+import { harmless } from "../markdown/harmless";
 import type { Session } from "../session/session";
 
 export const PRODUCT = "Turnledger";
@@ -11,7 +12,7 @@ export function titleOf(session: Session): string | null {
   const id = thread?.id.value;
   // The list hears of a new name at once; a chat that is not in it knows its own.
   const listed = id == null ? undefined : session.chats.rows.value.find((each) => each.id === id);
-  return (listed ?? thread?.info.value)?.title || null;
+  return harmless((listed ?? thread?.info.value)?.title ?? "") || null;
 }
 
 /** Keep the title of the document as the chat's, with a dot while it runs. */

@@ -1,6 +1,7 @@
 /** Who somebody is who came by a link, what he may do, and until when. */
 
 import "../style/sign-in.css";
+import { harmless } from "../markdown/harmless";
 import type { Session } from "../session/session";
 
 /** Null for whoever signed in with a token of his own. */
@@ -8,7 +9,7 @@ export function VisitorView({ session }: { session: Session }) {
   if (!session.isGuest && !session.isReader) return null;
   return (
     <div class="strip" role="note" aria-label="Your visit">
-      <p title={session.me.owner || undefined}>{wordsOfVisit(session)}</p>
+      <p title={harmless(session.me.owner) || undefined}>{harmless(wordsOfVisit(session))}</p>
       <button type="button" class="quiet-button small" onClick={() => session.ways.signOut()}>
         Leave
       </button>

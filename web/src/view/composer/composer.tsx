@@ -5,6 +5,7 @@ import { useSignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import type { Composer } from "../../composing/composer";
 import { isShortcut, isWriting } from "../../composing/shortcuts";
+import { harmless } from "../../markdown/harmless";
 import type { Session } from "../../session/session";
 import type { ShownThread } from "../../thread/shown-thread";
 import { CloseIcon, SendIcon } from "../icons";
@@ -70,7 +71,7 @@ function SaidOf({ composer }: { composer: Composer }) {
   if (waiting === 1) return <>Your message waits for the models to be known.</>;
   if (waiting > 1) return <>{waiting} messages wait for the models to be known.</>;
   const gone = composer.model.gone.value;
-  if (gone !== null) return <>{`${gone} is not there any more. ${composer.model.name.value} answers now.`}</>;
+  if (gone !== null) return <>{harmless(`${gone} is not there any more. ${composer.model.name.value} answers now.`)}</>;
   return composer.isTooLong.value ? <>Too long to be kept as a draft. It can be sent.</> : null;
 }
 

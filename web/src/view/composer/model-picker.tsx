@@ -4,6 +4,7 @@ import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import type { ModelChoice } from "../../composing/models";
+import { harmless } from "../../markdown/harmless";
 import { CheckIcon, DownIcon } from "../icons";
 
 /** Among more than these, one is sought by its name. */
@@ -19,7 +20,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
     return (
       <span class="model one-line" dir="auto" title="Who answers">
         <span class="visually-hidden">Model: </span>
-        {name}
+        {harmless(name)}
       </span>
     );
   }
@@ -28,7 +29,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
       <button
         type="button"
         class="quiet-button model"
-        aria-label={`Model: ${name}`}
+        aria-label={`Model: ${harmless(name)}`}
         title="Who answers"
         aria-haspopup="listbox"
         aria-expanded={isOpen.value}
@@ -41,7 +42,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
         }}
       >
         <span class="one-line" dir="auto">
-          {name}
+          {harmless(name)}
         </span>
         <DownIcon size={14} />
       </button>
@@ -161,7 +162,7 @@ function Choice({ id, name, place, at, choice, take }: ChoiceProps) {
       onClick={() => take(name)}
     >
       <span class="menu-icon">{isChosen && <CheckIcon size={16} />}</span>
-      <span dir="auto">{name}</span>
+      <span dir="auto">{harmless(name)}</span>
     </li>
   );
 }

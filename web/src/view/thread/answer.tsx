@@ -2,6 +2,7 @@
 
 import { effect, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useLayoutEffect, useMemo } from "preact/hooks";
+import { harmlessProse } from "../../markdown/harmless";
 import { partsSoFar, type Part } from "../../thread/parts";
 import type { Running } from "../../thread/running";
 import { ThoughtIcon } from "../icons";
@@ -90,7 +91,7 @@ export function NoteView({ text }: { text: string }) {
   return (
     <details class="note">
       <summary>Note for the model</summary>
-      <p dir="auto">{text}</p>
+      <p dir="auto">{harmlessProse(text)}</p>
     </details>
   );
 }

@@ -1,5 +1,6 @@
 /** What never happened: why, and what can be done about it. */
 
+import { harmless, harmlessProse } from "../../markdown/harmless";
 import type { Session } from "../../session/session";
 import type { Failed, ShownThread } from "../../thread/shown-thread";
 import { CloseIcon, RetryIcon, StopIcon, WarningIcon } from "../icons";
@@ -21,11 +22,11 @@ export function FailureView({ session, thread, failed }: Given) {
     >
       <p class="failure-words">
         {isStopped ? <StopIcon size={16} /> : <WarningIcon size={16} />}
-        <strong>{message}</strong>
+        <strong>{harmless(message)}</strong>
       </p>
       {detail && (
         <p class="quiet-text" dir="auto">
-          {detail}
+          {harmless(detail)}
         </p>
       )}
       {!isStopped && (
@@ -37,7 +38,7 @@ export function FailureView({ session, thread, failed }: Given) {
       )}
       {(!isHere || replaces !== null) && text && (
         <p class="failure-text" dir="auto">
-          {text}
+          {harmlessProse(text)}
         </p>
       )}
       <div class="failure-actions">

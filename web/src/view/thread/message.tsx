@@ -1,6 +1,7 @@
 /** What was asked: plain text as it was written, pictures, results of tools. A long one is folded. */
 
 import { useSignal } from "@preact/signals";
+import { harmlessProse } from "../../markdown/harmless";
 import type { Part } from "../../thread/parts";
 import { PictureView } from "../markdown/picture";
 import { NoteView, PartView } from "./answer";
@@ -39,7 +40,7 @@ function Text({ text }: { text: string }) {
   const shown = isLong && !isOpen.value ? beginning(text) : text;
   return (
     <div class="message user" dir="auto">
-      {shown}
+      {harmlessProse(shown)}
       {isLong && (
         <button
           type="button"
