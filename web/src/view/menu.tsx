@@ -156,12 +156,14 @@ function Item({ item, close }: { item: MenuItem; close: (run: () => void) => voi
       aria-checked={isChoice ? item.isChecked : undefined}
       aria-disabled={item.isDisabled ? true : undefined}
       tabIndex={-1}
-      onClick={() => {
-        if (item.isDisabled) return;
+      onClick={(event) => {
+        // The second click of a double click, and a key that is held, say nothing twice that destroys something.
+        if (item.isDisabled || (item.isBad && event.detail > 1)) return;
         // The button has the focus again before anything happens that may want it.
         if (item.staysOpen) item.run();
         else close(() => item.run());
       }}
+      onKeyDown={(event) => item.isBad && event.repeat && event.key === "Enter" && event.preventDefault()}
       onPointerEnter={(event) => event.currentTarget.focus({ preventScroll: true })}
     >
       <span class="menu-icon">{isChoice ? item.isChecked && <CheckIcon /> : item.icon}</span>
