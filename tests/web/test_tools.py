@@ -42,12 +42,15 @@ def step(tab: Page, name: str) -> Locator:
 
 
 def test_a_tool_is_a_step_that_unfolds_to_what_it_was_given_and_gave_back(tab: Page, person: Person) -> None:
+    """And what was said around it can be copied as it was written, with what it took below."""
     output = [
         call("find_order", "c1", number=42),
         result("c1", '{"state": "shipped"}'),
-        said("It is on its way.", "assistant"),
+        said("It is *on* its way.", "assistant"),
     ]
-    shown(tab, person, {"input": [said("Where is it?")], "output": output})
+    usage = {"prompt_tokens": 1_200, "completion_tokens": 4}
+    details = {"model": "scripted", "usage": usage}
+    shown(tab, person, {"input": [said("Where is **it**?")], "output": output, "details": details})
     found = step(tab, "find_order")
     expect(found).to_contain_text("Done")
     expect(found.get_by_text("shipped")).to_have_count(0)
@@ -55,6 +58,15 @@ def test_a_tool_is_a_step_that_unfolds_to_what_it_was_given_and_gave_back(tab: P
     expect(found).to_contain_text('"number": 42')
     expect(found).to_contain_text('"state": "shipped"')
     expect(answers(tab)).to_have_text("It is on its way.")
+    expect(tab.locator(".usage")).to_contain_text("1,204 tokens · 0.9 s")
+    expect(tab.locator(".usage")).to_have_attribute(
+        "title", "1,204 tokens: 1,200 read, 4 written. Took 0.9 s"
+    )
+    tab.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for name, text in (("Copy message", "Where is **it**?"), ("Copy answer", "It is *on* its way.")):
+        tab.get_by_role("button", name=name).click()
+        expect(tab.get_by_role("button", name=name)).to_have_attribute("title", "Copied")
+        assert tab.evaluate("navigator.clipboard.readText()") == text
 
 
 def test_ids_of_calls_that_repeat_are_paired_each_with_its_own_result(tab: Page, person: Person) -> None:
