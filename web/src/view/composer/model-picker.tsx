@@ -1,4 +1,4 @@
-/** Whom to ask: models and agents by name. */
+/** Whom to ask: a model, by its name. The server lists its agents among them. */
 
 import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";

@@ -69,7 +69,7 @@ export function EditView({ thread, turn, close }: Given) {
 }
 
 /** What a person said in it. */
-export function wordsAsked(turn: Turn): string {
+function wordsAsked(turn: Turn): string {
   return turn.input.filter(({ role }) => role === "user").map(wordsOf).filter(Boolean).join("\n");
 }
 
