@@ -276,7 +276,7 @@ export class Composer {
 }
 
 /** Where its draft is kept. */
-export function placeOf(thread: ShownThread): string {
+function placeOf(thread: ShownThread): string {
   return thread.id.peek() ?? NEW;
 }
 

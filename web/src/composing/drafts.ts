@@ -26,7 +26,7 @@ interface Kept {
 }
 
 /** Told what another tab wrote for a place; empty: it was sent there, or taken away. */
-export type DraftListener = (text: string) => void;
+type DraftListener = (text: string) => void;
 
 export class Drafts {
   readonly #realm: Realm;

@@ -22,7 +22,7 @@ export interface Message {
   ask(beforeRetry: () => Promise<void>): TurnStream;
 }
 
-export interface Sender {
+interface Sender {
   readonly chat: MadeChat;
   readonly way: OnItsWay;
   readonly following: Following;

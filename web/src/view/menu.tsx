@@ -3,9 +3,10 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
+import { harmless } from "../markdown/harmless";
 import { CheckIcon } from "./icons";
 
-export interface MenuItem {
+interface MenuItem {
   readonly label: string;
   readonly icon?: ComponentChildren;
   /** A few words more, below the label. */
@@ -23,7 +24,7 @@ export interface MenuItem {
 /** `line`: one that parts what is above it from what is below. */
 export type MenuEntry = MenuItem | "line";
 
-export interface MenuProps {
+interface MenuProps {
   /** What the button is called; where it shows nothing but a picture, the only name it has. */
   readonly label: string;
   readonly entries: readonly MenuEntry[];
@@ -35,10 +36,11 @@ export interface MenuProps {
   readonly onToggle?: (isOpen: boolean) => void;
 }
 
-export function Menu({ label, entries, children, class: style = "quiet-button icon-only", onToggle }: MenuProps) {
+export function Menu({ entries, children, class: style = "quiet-button icon-only", onToggle, ...given }: MenuProps) {
   const button = useRef<HTMLButtonElement>(null);
   const isOpen = useSignal<"first" | "last" | null>(null);
   const name = useId();
+  const label = harmless(given.label);
   const open = (which: "first" | "last" | null, run?: () => void): void => {
     if (isOpen.value === which) return;
     isOpen.value = which;
@@ -154,18 +156,20 @@ function Item({ item, close }: { item: MenuItem; close: (run: () => void) => voi
       aria-checked={isChoice ? item.isChecked : undefined}
       aria-disabled={item.isDisabled ? true : undefined}
       tabIndex={-1}
-      onClick={() => {
-        if (item.isDisabled) return;
+      onClick={(event) => {
+        // The second click of a double click, and a key that is held, say nothing twice that destroys something.
+        if (item.isDisabled || (item.isBad && event.detail > 1)) return;
         // The button has the focus again before anything happens that may want it.
         if (item.staysOpen) item.run();
         else close(() => item.run());
       }}
+      onKeyDown={(event) => item.isBad && event.repeat && event.key === "Enter" && event.preventDefault()}
       onPointerEnter={(event) => event.currentTarget.focus({ preventScroll: true })}
     >
       <span class="menu-icon">{isChoice ? item.isChecked && <CheckIcon /> : item.icon}</span>
       <span class="menu-words">
-        <span dir="auto">{item.label}</span>
-        {item.hint !== undefined && <small dir="auto">{item.hint}</small>}
+        <span dir="auto">{harmless(item.label)}</span>
+        {item.hint !== undefined && <small dir="auto">{harmless(item.hint)}</small>}
       </span>
     </button>
   );

@@ -18,7 +18,7 @@ import { VirtualList } from "./virtual-list";
 
 const NAMES: Record<ShelfKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };
 
-export interface SidebarProps {
+interface SidebarProps {
   readonly session: Session;
   /** Show it, where it is away: somebody wants to search. */
   readonly reveal?: () => void;
@@ -232,6 +232,7 @@ function act(state: SidebarState, event: TargetedKeyboardEvent<HTMLElement>, { r
   if (!state.session.mayWrite) return;
   const isMenu = event.key === "ContextMenu" || (event.key === "F10" && event.shiftKey);
   if (event.key === "F2") state.rename(row);
+  else if (event.key === "Delete" && event.repeat) event.preventDefault();
   else if (event.key === "Delete") state.delete(row);
   else if (event.key === "Escape" && state.arming.armed.peek() !== null) state.arming.disarm();
   else if (isMenu) event.currentTarget.querySelector<HTMLElement>(`[data-line="${row.id}"] [aria-haspopup]`)?.click();

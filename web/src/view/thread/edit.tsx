@@ -83,7 +83,7 @@ export function EditView({ session, thread, turn, close: leave }: Given) {
 }
 
 /** What a person said in it. */
-export function wordsAsked(turn: Turn): string {
+function wordsAsked(turn: Turn): string {
   return turn.input.filter(({ role }) => role === "user").map(wordsOf).filter(Boolean).join("\n");
 }
 
