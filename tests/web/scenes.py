@@ -38,6 +38,12 @@ async with chat.turn("Book a table for two") as turn:
 """
 
 
+def spent(read: int, written: int) -> dict[str, Any]:
+    """What a turn says of who answered, and of what it took."""
+    usage = {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+    return {"model": "demo", "usage": usage}
+
+
 CALL = {
     "type": "function_call",
     "call_id": "call_1",
@@ -50,12 +56,18 @@ TURNS: list[dict[str, Any]] = [
         "input": [said("Tell me about the house")],
         "output": [said("It was built in 1904, and for a long time it was", "assistant")],
         "kind": "interrupted",
+        "details": spent(412, 11),
     },
     {
         "input": [said("Book a table for two, tonight at half past seven")],
         "output": [CALL, RESULT, said("Done: **table 7**, by the window, at 19:30.", "assistant")],
+        "details": spent(516, 38),
     },
-    {"input": [said("And what is a turn?")], "output": [said(GUIDE, "assistant")]},
+    {
+        "input": [said("And what is a turn?")],
+        "output": [said(GUIDE, "assistant")],
+        "details": spent(988, 216),
+    },
 ]
 
 

@@ -43,6 +43,31 @@ def test_the_second_click_deletes_and_undo_brings_it_back(person: Person, tab: P
     assert [chat["title"] for chat in person.chats()] == ["One", "Other"]
 
 
+def test_haste_deletes_nothing(person: Person, tab: Page) -> None:
+    make_chats(person, ["One", "Other"])
+    reopen(tab, person)
+    again = tab.get_by_role("button", name="Delete “One”? Press again")
+    line(tab, "One").hover()
+    tab.get_by_role("button", name="Delete “One”").dblclick()
+    expect(again).to_be_focused()
+    tab.keyboard.press("Escape")
+    line(tab, "One").get_by_role("link").focus()
+    for _ in range(3):  # held
+        tab.keyboard.down("Delete")
+    tab.keyboard.up("Delete")
+    expect(again).to_be_visible()
+    line(tab, "One").get_by_role("button", name="More about").click()
+    tab.get_by_role("menuitem", name="Delete").dblclick()
+    expect(tab.get_by_role("menuitem", name="Delete?")).to_be_visible()
+    tab.keyboard.press("Escape")
+    tab.get_by_role("button", name="Delete “One”").focus()
+    for _ in range(3):
+        tab.keyboard.down("Enter")
+    tab.keyboard.up("Enter")
+    expect(again).to_be_focused()
+    assert [chat["title"] for chat in person.chats()] == ["One", "Other"]
+
+
 def test_undo_is_offered_for_ten_seconds_and_then_among_the_deleted_ones(
     person: Person, profile: Profile
 ) -> None:

@@ -17,22 +17,47 @@ from tests.web.house import Person, Profile, housed
 from turnledger.testing.fault_proxy import Fault, FaultProxy
 from turnledger.testing.gates import Gate
 
+WATCH = """
+  window.seen = [];
+  const look = () => {
+    for (const { textContent } of document.querySelectorAll(".message.assistant"))
+      if (window.seen.at(-1) !== textContent) window.seen.push(textContent);
+  };
+  new MutationObserver(look).observe(document, { childList: true, subtree: true, characterData: true });
+"""
+"""Notes each state in which the answer is ever seen."""
 
-def test_a_reload_goes_on_where_the_answer_is(tab: Page, person: Person) -> None:
-    gates = [Gate(), Gate()]
-    person.house.model.says("Zero one ", gates[0], "two three ", gates[1], "four.")
-    write(tab, "Count")
-    expect(answers(tab)).to_have_text("Zero one")
+
+def test_reloads_and_a_lost_connection_go_on_where_the_answer_is(tab: Page, person: Person) -> None:
+    """Nothing that is ever seen of it is anything but its beginning."""
+    words = ["Zero one ", "two three ", "four five ", "six seven ", "eight."]
+    gates = [Gate() for _ in words[1:]]
+    seen: list[str] = []
+    tab.context.add_init_script(WATCH)
     tab.reload()
-    expect(answers(tab)).to_have_text("Zero one")
-    person.house.model.release(gates[0])
-    expect(answers(tab)).to_have_text("Zero one two three")
-    expect(messages(tab)).to_have_text(["Count"])
-    person.house.model.release(gates[1])
+    pauses = [step for gate, word in zip(gates, words[1:], strict=True) for step in (gate, word)]
+    person.house.model.says(words[0], *pauses)
+    write(tab, "Count")
+    for number, gate in enumerate(gates):
+        so_far = "".join(words[: number + 1]).strip()
+        expect(answers(tab)).to_have_text(so_far)
+        if number < 2:
+            seen += tab.evaluate("window.seen")
+            tab.reload()
+            expect(answers(tab)).to_have_text(so_far)
+            expect(messages(tab)).to_have_text(["Count"])
+        if number == 2:
+            tab.context.set_offline(True)
+            expect(tab.locator(".turn-state")).to_contain_text("Connection lost.")
+        person.house.model.release(gate)
+        tab.context.set_offline(False)
     expect(committed(tab)).to_have_count(1)
-    expect(answers(tab)).to_have_text("Zero one two three four.")
+    expect(answers(tab)).to_have_text("".join(words))
+    seen += tab.evaluate("window.seen")
+    assert seen[-1].strip() == "".join(words)
+    assert [each for each in seen if not "".join(words).startswith(each.strip())] == []
     [chat] = person.chats()
-    assert person.turns(chat["id"]) == [("Count", "Zero one two three four.")]
+    assert person.turns(chat["id"]) == [("Count", "".join(words))]
 
 
 def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tmp_path: Path, profile: Profile) -> None:
@@ -44,14 +69,19 @@ def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tmp_path: Pa
         house.model.says("This never ", gate, "happened.")
         write(tab, "What happened?")
         expect(answers(tab)).to_have_text("This never")
+        # Those that wait stay in their order, though the server has forgotten its line.
+        waiting = ["And then?", "Then?", "And in the end?"]
+        for text in waiting:
+            write(tab, text)
+        expect(tab.get_by_role("button", name="Take back")).to_have_count(3)
         house.model.says("This happened.")
         house.serving.kill()
         house.serving.start()
-        expect(committed(tab)).to_have_count(1)
-        expect(answers(tab)).to_have_text("This happened.")
+        expect(committed(tab)).to_have_count(4)
+        expect(answers(tab)).to_have_text(["This happened.", *["Well."] * 3])
         house.model.release(gate)
         [chat] = person.chats()
-        assert person.turns(chat["id"]) == [("What happened?", "This happened.")]
+        assert [said for said, _ in person.turns(chat["id"])] == ["What happened?", *waiting]
 
 
 def test_who_sees_a_turn_begin_anew_is_told_so(tmp_path: Path, profile: Profile) -> None:

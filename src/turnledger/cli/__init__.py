@@ -7,6 +7,7 @@ import sys
 from io import TextIOWrapper
 
 NEEDS_TYPER = "The command line needs one more package. Install it with: pip install 'turnledger[cli]'"
+NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
 INTERRUPTED = 130
 """Exit code: Ctrl-C."""
 
@@ -38,7 +39,9 @@ def _run() -> None:
     except ModuleNotFoundError as problem:
         if problem.name != "typer":
             raise
-        print(NEEDS_TYPER, file=sys.stderr)
+        command = next((each for each in sys.argv[1:] if not each.startswith("-")), None)
+        # What the server needs includes what the command line does.
+        print(NEEDS_SERVER if command in {"serve", "doctor"} else NEEDS_TYPER, file=sys.stderr)
         sys.exit(2)
     # What this terminal has no letters for is written out.
     if isinstance(sys.stdout, TextIOWrapper):

@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from turnledger.cli import INTERRUPTED
+from turnledger.cli import INTERRUPTED, NEEDS_SERVER
 from turnledger.cli.printing import say
 from turnledger.errors import TurnledgerError
 
@@ -19,7 +19,6 @@ NOBODY_READS = 141
 """Exit code: who read the output has ended, as `head` does; the same that a shell tells of other programs."""
 
 NEEDS_CLI = "The command line needs more packages. Install them with: pip install 'turnledger[cli]'"
-NEEDS_SERVER = "The server needs more packages. Install them with: pip install 'turnledger[server]'"
 NEEDS = {
     **dict.fromkeys(("httpx2", "prompt_toolkit", "rich"), NEEDS_CLI),
     **dict.fromkeys(

@@ -13,8 +13,9 @@ from typer.testing import CliRunner
 
 from tests.unit.server.processes import started
 from turnledger import Ledger
+from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.doctor import as_lines, summary_of
-from turnledger.cli.failures import NEEDS_SERVER, NOT_DONE
+from turnledger.cli.failures import NOT_DONE
 from turnledger.cli.main import app
 from turnledger.model.token import TokenScope
 from turnledger.server import doctor

@@ -13,7 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from tests.unit.cli.test_chats import say
-from turnledger.cli.failures import INTERRUPTED, NEEDS_CLI, NEEDS_SERVER, Told
+from turnledger.cli import INTERRUPTED, NEEDS_SERVER
+from turnledger.cli.failures import NEEDS_CLI, Told
 from turnledger.errors import StoreFull
 
 COMMAND = (sys.executable, "-m", "turnledger")

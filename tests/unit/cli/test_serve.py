@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.unit.server.processes import started
-from turnledger.cli.failures import NEEDS_SERVER
+from turnledger.cli import NEEDS_SERVER
 from turnledger.cli.main import app
 
 run = CliRunner().invoke
@@ -89,6 +89,18 @@ def test_without_its_packages_it_says_how_to_install_them() -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.stdout, done.stderr) == ("2\n" * len(packages), f"{NEEDS_SERVER}\n" * len(packages))
     assert "turnledger[server]" in NEEDS_SERVER
+
+
+@pytest.mark.parametrize("command", ["serve", "doctor"])
+def test_where_nothing_is_installed_the_first_word_is_how_to_install_all_of_it(command: str) -> None:
+    code = "import sys; sys.modules['typer'] = None; from turnledger.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "--plain", command, "--port", "0"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", NEEDS_SERVER)
 
 
 def test_the_library_needs_none_of_these_packages() -> None:

@@ -19,6 +19,8 @@ interface Spoken {
 
 /** How many things can be said at once, without one taking the word from another. */
 const HEARD = 4;
+/** How many are shown at once that nothing can be done about. */
+const PLAIN = 4;
 
 export class Notices {
   readonly #shown = signal<readonly Notice[]>([]);
@@ -43,15 +45,18 @@ export class Notices {
 
   /** Say something to those who do not see it happen. Whatever is shown as a notice is said already. */
   say(text: string): void {
-    const said = { number: ++this.#last, text };
+    const said = { number: ++this.#last, text: harmless(text) };
     this.#spoken.value = [...this.#spoken.peek().slice(1 - HEARD), said];
   }
 
-  /** Show one, and return what takes it away. Of many, the last few stay. */
+  /** Show one, and return what takes it away. Of many, the last few stay; but what can be undone can be for as long
+   * as was said. */
   add(notice: Omit<Notice, "number">): () => void {
     const number = ++this.#last;
     this.say(notice.text);
-    this.#shown.value = [...this.#shown.value.slice(-3), { ...notice, number }];
+    const all = [...this.#shown.value, { ...notice, number, text: harmless(notice.text) }];
+    const plain = all.filter(({ action }) => !action);
+    this.#shown.value = all.filter((each) => each.action || plain.indexOf(each) >= plain.length - PLAIN);
     return () => this.remove(number);
   }
 

@@ -37,7 +37,7 @@ const WORDS: Readonly<Record<string, string>> = {
 
 /** Why it failed, as a sentence. */
 export function wordsOfFailure(code: string, message: string): string {
-  return WORDS[code] ?? message;
+  return (Object.hasOwn(WORDS, code) && WORDS[code]) || message;
 }
 
 /** What else the server said of it, where that helps. */

@@ -24,12 +24,16 @@ export type Part =
   /** Something that later versions make, or other programs. */
   | { readonly kind: "other"; readonly type: string; readonly json: string };
 
-/** How results begin that the ledger has given in place of a tool. */
-const GIVEN: readonly (readonly [beginning: string, state: StepState])[] = [
-  ["Not started: ", "not started"],
-  ["Started, outcome unknown: ", "unknown"],
-  ["Not answered: ", "not answered"],
-];
+/** Results that the ledger has given in place of a tool, word for word: a tool may begin with the same words. */
+const GIVEN: ReadonlyMap<string, StepState> = new Map([
+  ["Not started: the turn ended before this call was run. It has had no effect.", "not started"],
+  [
+    "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have " +
+      "taken effect. Find out before calling it again.",
+    "unknown",
+  ],
+  ["Not answered: the conversation moved on before a result was given for this call.", "not answered"],
+]);
 
 interface TurnParts {
   readonly asked: readonly Part[];
@@ -194,9 +198,7 @@ function picturesOf(part: ItemPart): string[] {
 
 function stateOf(call: Item | null, result: Item | null, output: unknown, isRunning: boolean): StepState {
   if (result) {
-    const text = words(output);
-    const given = GIVEN.find(([beginning]) => text.startsWith(beginning));
-    return given ? given[1] : result["status"] === "failed" ? "failed" : "done";
+    return GIVEN.get(words(output)) ?? (result["status"] === "failed" ? "failed" : "done");
   }
   if (call?.["status"] === "failed") return "failed";
   // What a server of models ran by itself has no result of its own.

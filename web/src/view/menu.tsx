@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
 import { useId, useLayoutEffect, useRef } from "preact/hooks";
+import { harmless } from "../markdown/harmless";
 import { CheckIcon } from "./icons";
 import { useLeaving } from "./leaving";
 
@@ -36,10 +37,11 @@ interface MenuProps {
   readonly onToggle?: (isOpen: boolean) => void;
 }
 
-export function Menu({ label, entries, children, class: style = "quiet-button icon-only", onToggle }: MenuProps) {
+export function Menu({ entries, children, class: style = "quiet-button icon-only", onToggle, ...given }: MenuProps) {
   const button = useRef<HTMLButtonElement>(null);
   const isOpen = useSignal<"first" | "last" | null>(null);
   const name = useId();
+  const label = harmless(given.label);
   const open = (which: "first" | "last" | null, run?: () => void): void => {
     if (isOpen.value === which) return;
     isOpen.value = which;
@@ -144,18 +146,20 @@ function Item({ item, close }: { item: MenuItem; close: (run: () => void) => voi
       aria-checked={isChoice ? item.isChecked : undefined}
       aria-disabled={item.isDisabled ? true : undefined}
       tabIndex={-1}
-      onClick={() => {
-        if (item.isDisabled) return;
+      onClick={(event) => {
+        // The second click of a double click, and a key that is held, say nothing twice that destroys something.
+        if (item.isDisabled || (item.isBad && event.detail > 1)) return;
         // The button has the focus again before anything happens that may want it.
         if (item.staysOpen) item.run();
         else close(() => item.run());
       }}
+      onKeyDown={(event) => item.isBad && event.repeat && event.key === "Enter" && event.preventDefault()}
       onPointerEnter={(event) => event.currentTarget.focus({ preventScroll: true })}
     >
       <span class="menu-icon">{isChoice ? item.isChecked && <CheckIcon /> : item.icon}</span>
       <span class="menu-words">
-        <span dir="auto">{item.label}</span>
-        {item.hint !== undefined && <small dir="auto">{item.hint}</small>}
+        <span dir="auto">{harmless(item.label)}</span>
+        {item.hint !== undefined && <small dir="auto">{harmless(item.hint)}</small>}
       </span>
     </button>
   );

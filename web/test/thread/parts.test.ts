@@ -11,6 +11,10 @@ function result(id: string, output: unknown, more: object = {}): Item {
   return { type: "function_call_output", call_id: id, output, ...more };
 }
 
+const UNKNOWN =
+  "Started, outcome unknown: the turn ended before a result was recorded. The call may or may not have " +
+  "taken effect. Find out before calling it again.";
+
 const steps = (parts: readonly Part[]): string[] =>
   parts.flatMap((part) => (part.kind === "step" ? [`${part.name}: ${part.state}: ${part.output}`] : []));
 
@@ -29,13 +33,19 @@ describe("the parts of a turn", () => {
       call("b", "2"),
       call("c", "3"),
       call("d", "4"),
-      result("1", "Not started: it ended."),
-      result("2", "Started, outcome unknown: it ended."),
+      result("1", "Not started: the turn ended before this call was run. It has had no effect."),
+      result("2", UNKNOWN),
       result("3", "No.", { status: "failed" }),
     );
     const states = steps(parts).map((each) => each.split(": ")[1]);
     expect(states).toEqual(["not started", "unknown", "failed", "not answered"]);
     expect(steps(partsSoFar([call("a", "1")]))).toEqual(["a: running: null"]);
+  });
+
+  it("take a tool's own words for the tool's, however they begin", () => {
+    const own = ["Not started: the queue was empty. 3 mails sent", "Not answered: nobody is at home", `${UNKNOWN} Or not?`];
+    const parts = own.flatMap((words, at) => answered(call("a", `${at}`), result(`${at}`, words)));
+    expect(steps(parts)).toEqual(own.map((words) => `a: done: ${words}`));
   });
 
   it("have results that came with the next turn at their calls, and not there", () => {

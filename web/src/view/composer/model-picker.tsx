@@ -21,7 +21,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
     return (
       <span class="model one-line" dir="auto" title="Who answers">
         <span class="visually-hidden">Model: </span>
-        {name}
+        {harmless(name)}
       </span>
     );
   }
@@ -30,7 +30,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
       <button
         type="button"
         class="quiet-button model"
-        aria-label={`Model: ${name}`}
+        aria-label={`Model: ${harmless(name)}`}
         title="Who answers"
         aria-haspopup="listbox"
         aria-expanded={isOpen.value}
@@ -43,7 +43,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
         }}
       >
         <span class="one-line" dir="auto">
-          {name}
+          {harmless(name)}
         </span>
         <DownIcon size={14} />
       </button>

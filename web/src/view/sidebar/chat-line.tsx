@@ -92,7 +92,9 @@ function Tools({ state, row, isArmed, hasDelete }: ToolsProps) {
           class={`quiet-button small ${isArmed ? "bad" : "icon-only"}`}
           aria-label={isArmed ? `Delete “${name}”? Press again` : `Delete “${name}”`}
           title={isArmed ? "Press again to delete" : "Delete"}
-          onClick={() => state.delete(row)}
+          // Neither a hasty double click nor a key that is held says it twice.
+          onClick={(event) => event.detail < 2 && state.delete(row)}
+          onKeyDown={(event) => event.repeat && event.preventDefault()}
           onBlur={() => opened.peek() === null && arming.disarm()}
         >
           {isArmed ? "Delete?" : <TrashIcon />}

@@ -232,6 +232,7 @@ function act(state: SidebarState, event: TargetedKeyboardEvent<HTMLElement>, { r
   if (!state.session.mayWrite) return;
   const isMenu = event.key === "ContextMenu" || (event.key === "F10" && event.shiftKey);
   if (event.key === "F2") state.rename(row);
+  else if (event.key === "Delete" && event.repeat) event.preventDefault();
   else if (event.key === "Delete") state.delete(row);
   else if (event.key === "Escape" && state.arming.armed.peek() !== null) state.arming.disarm();
   else if (isMenu) event.currentTarget.querySelector<HTMLElement>(`[data-line="${row.id}"] [aria-haspopup]`)?.click();

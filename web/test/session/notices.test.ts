@@ -1,0 +1,23 @@
+import { describe, expect, it } from "vitest";
+import { Notices } from "../../src/session/notices";
+
+const undo = { label: "Undo", run: () => {} };
+const texts = (notices: Notices): string[] => notices.shown.value.map(({ text }) => text);
+
+describe("notices", () => {
+  it("are there as long as was said, where something can be done about them", () => {
+    const notices = new Notices();
+    const numbers = Array.from({ length: 9 }, (_, at) => `${at}`);
+    for (const each of numbers) notices.news(each, { action: undo, stays: 10_000 });
+    for (const each of numbers) notices.problem(`problem ${each}`);
+    expect(texts(notices)).toEqual([...numbers, "problem 5", "problem 6", "problem 7", "problem 8"]);
+  });
+
+  it("leave the others as they were when one goes", () => {
+    const notices = new Notices();
+    const remove = notices.news("first", { action: undo });
+    notices.news("second");
+    remove();
+    expect(texts(notices)).toEqual(["second"]);
+  });
+});
