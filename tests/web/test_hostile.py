@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.chats import line, make_chats, notice
-from tests.web.chatting import chat_of, committed, messages, said, show
+from tests.web.chatting import chat_of, said, write
 from tests.web.house import House, Person
 from tests.web.showing import END, Profile, Watched
+from turnledger.testing.upstream import Status
 
 HTML = [
     "<script>owned('script')</script>",
@@ -101,10 +104,6 @@ LOADING = [
     "&#60;img src=x onerror=owned(19)&#62;",
     "\\<img src=x onerror=owned(20)>",
 ]
-
-
-TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-MODELS = {"object": "list", "data": [{"id": "one \u202ereh"}, {"id": "one \u202emih"}]}
 
 
 def as_links(address: str) -> str:
@@ -224,7 +223,7 @@ def test_what_turns_text_round_is_seen_in_code_and_gone_elsewhere(profile: Profi
         "Words \u202eturned\u202c and &#x2066;isolated&#x2069;, [a \u202elink](https://a.example).\n\n"
         "`a\u202eb`\n\n```py\nif x: #\u2066 ok\u2069\n    a\u200bb = 1\n```"
     )
-    for letter in TURNING:
+    for letter in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069":
         expect(shown).not_to_contain_text(letter)
     expect(shown).to_contain_text("Words turned and isolated, a link.")
     expect(shown.locator("p > code")).to_have_text("a⟨U+202E⟩b")
@@ -232,53 +231,89 @@ def test_what_turns_text_round_is_seen_in_code_and_gone_elsewhere(profile: Profi
     expect(shown.locator("pre")).to_contain_text("a⟨U+200B⟩b")
 
 
-def test_names_and_messages_turn_nothing_round_wherever_they_stand(house: House, profile: Profile) -> None:
-    """And who copies a message has it as it was written."""
-    person = house.person(owner="Ada \u202eecilA")
-    step = {"call_id": "c1", "name": "a \u202elooc", "arguments": "{}", "type": "function_call"}
-    turn = {
-        "input": [said("Pay \u2066this\u202e 001")],
-        "output": [step, {"type": "function_call_output", "call_id": "c1", "output": ""}],
-        "details": {"model": "a \u202eledom"},
-    }
-    chat = chat_of(person, [turn], "An \u202eemanrevo")
-    make_chats(person, ["In a \u202eredlof"], scope="A \u202eepocs")
-    context = profile(person, permissions=["clipboard-read", "clipboard-write"])
-    context.route("**/v1/models", lambda route: route.fulfill(json=MODELS))
-    page = context.new_page()
-    seen: list[str] = []
+NAME = "a\u202eb\u2067c<img src=x onerror=owned('name')>"
+TURNED = """() => {
+  const turning = /[\\u202a-\\u202e\\u2066-\\u2069]/;
+  const found = turning.test(document.title) ? ["the title of the document"] : [];
+  for (const each of document.querySelectorAll("body *")) {
+    const words = [...each.childNodes].filter(node => node instanceof Text).map(({data}) => data);
+    const said = [...words, ...[...each.attributes].map(({value}) => value)];
+    if (said.some(text => turning.test(text))) found.push(each.className);
+  }
+  return found;
+}"""
 
-    def look() -> None:
-        seen.append(page.evaluate("document.title + document.documentElement.outerHTML"))
 
-    show(page, person, chat)
-    expect(committed(page)).to_have_count(1)
-    expect(page.locator("h1")).to_have_text("An emanrevo")
-    expect(page).to_have_title("An emanrevo · Turnledger")
-    expect(messages(page)).to_have_text("Pay this 001")
-    expect(page.locator(".step-name")).to_have_text("a looc")
-    expect(page.locator(".usage")).to_contain_text("a ledom")
-    expect(page.locator(".who")).to_have_text("Ada ecilA")
-    look()
-    page.get_by_role("button", name="Copy message").click()
-    expect(page.get_by_text("Copied")).to_be_attached()
-    assert page.evaluate("navigator.clipboard.readText()") == "Pay \u2066this\u202e 001"
-    page.get_by_role("button", name="Model: one reh").click()
-    expect(page.get_by_role("option")).to_have_text(["one reh", "one mih"])
-    look()
+def hostile_turns() -> list[dict[str, Any]]:
+    """Turns of programs that name everything as they like, and of tools that give back whatever they like."""
+    call = {"type": "function_call", "call_id": "c", "name": NAME * 20, "arguments": json.dumps({NAME: NAME})}
+    result = {"type": "function_call_output", "call_id": "c", "output": [None, {"type": ["file"]}]}
+    lost = {"type": "function_call", "call_id": "d", "name": "f", "arguments": "{}"}
+    given = {"type": "function_call_output", "call_id": "d", "output": f"Not started: {NAME}"}
+    thought = {"type": "reasoning", "summary": [None, {"type": "summary_text", "text": NAME}]}
+    output = [thought, call, result, lost, given, {"type": NAME, "x": NAME}, said("needle", "assistant")]
+    note = {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": NAME}]}
+    details = {"model": NAME, "usage": {"total_tokens": NAME}}
+    return [{"input": [note, said(f"Look for the needle {NAME}")], "output": output, "details": details}]
+
+
+def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
+    house: House, profile: Profile
+) -> None:
+    person = house.person(owner=f"{NAME} of test_hostile")
+    watched = Watched(profile, person)
+    page = watched.page
+    chat = chat_of(person, hostile_turns(), title=NAME)
+    person.ask("POST", "/api/chats", {"scope": NAME})
+    page.goto(f"{house.url}/?scope=#{chat}")
+    expect(page.get_by_role("log")).to_contain_text("Look for the needle abc<img")
+    for folded in page.locator("[data-turn] details > summary").all():
+        folded.click()
+    # A tool's own words, however they begin: shown as code is.
+    expect(page.get_by_role("log")).to_contain_text("Not started: a⟨U+202E⟩b⟨U+2067⟩c<img")
+    assert page.evaluate(TURNED) == []
     page.get_by_role("button", name="Scope: all").click()
-    expect(page.get_by_role("menuitemradio", name="A epocs")).to_be_visible()
-    look()
+    expect(page.get_by_role("menuitemradio", name="abc<img")).to_be_visible()
+    assert page.evaluate(TURNED) == []
     page.keyboard.press("Escape")
-    line(page, "In a redlof").get_by_role("link").focus()
-    page.keyboard.press("Delete")
-    page.keyboard.press("Delete")
-    expect(notice(page, "“In a redlof” is deleted.")).to_be_visible()
-    look()
-    page.get_by_role("searchbox").fill("emanrevo")
-    expect(page.locator(".hit")).to_have_count(1)
-    look()
-    assert [set(each) & TURNING for each in seen] == [set()] * 5
+    page.get_by_role("searchbox").fill("needle")
+    expect(page.locator(".snippet")).to_contain_text("needle abc<img")
+    assert page.evaluate(TURNED) == []
+    page.get_by_role("searchbox").fill("")
+    refusal = {"error": {"message": f"{NAME} is not allowed {'here' * 500}", "code": NAME}}
+    house.model.says(Status(400, json.dumps(refusal).encode()))
+    write(page, "Again")
+    expect(page.get_by_role("group", name="What did not happen")).to_contain_text("abc<img")
+    assert page.evaluate(TURNED) == []
+    line = page.get_by_role("link", name="abc<img").first
+    line.hover()
+    page.get_by_role("button", name="Delete “abc<img").click()
+    page.get_by_role("button", name="Press again").click()
+    expect(page.get_by_role("region", name="Notices")).to_contain_text("('name')>” is deleted.")
+    assert page.evaluate(TURNED) == []
+    assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+    watched.is_untouched()
+
+
+def test_names_of_models_turn_nothing_round_and_what_is_copied_is_what_was_written(
+    person: Person, profile: Profile
+) -> None:
+    page = profile(person, permissions=["clipboard-read", "clipboard-write"]).new_page()
+    models = {"object": "list", "data": [{"id": f"{NAME} 1"}, {"id": f"{NAME} 2"}]}
+    page.route("**/v1/models", lambda route: route.fulfill(json=models))
+    chat = chat_of(person, [{"input": [said(NAME)], "output": [said(f"**{NAME}**", "assistant")]}])
+    page.goto(f"{person.house.url}/#{chat}")
+    page.get_by_role("button", name="Model: abc<img").click()
+    expect(page.get_by_role("option", name="abc<img")).to_have_count(2)
+    assert page.evaluate(TURNED) == []
+    page.get_by_role("button", name="More about this answer").click()
+    expect(page.get_by_role("menuitem", name="Answer again with abc<img")).to_have_count(2)
+    assert page.evaluate(TURNED) == []
+    page.keyboard.press("Escape")
+    for name, text in (("Copy message", NAME), ("Copy answer", f"**{NAME}**")):
+        page.get_by_role("button", name=name).click()
+        expect(page.get_by_role("button", name=name)).to_have_attribute("title", "Copied")
+        assert page.evaluate("navigator.clipboard.readText()") == text
 
 
 def test_a_link_that_pretends_says_where_it_leads(profile: Profile, person: Person) -> None:

@@ -77,22 +77,22 @@ type Events = AsyncGenerator<UnkeptEvent, void, undefined>;
 interface Chunk {
   readonly error?: object;
   readonly usage?: Readonly<Record<string, unknown>> | null;
-  readonly choices?: readonly {
+  readonly choices?: readonly ({
     readonly delta?: {
       readonly content?: string | null;
       readonly refusal?: string | null;
       readonly reasoning?: string | null;
       readonly reasoning_content?: string | null;
-      readonly tool_calls?: readonly CallPiece[] | null;
-    };
+      readonly tool_calls?: readonly (CallPiece | null)[] | null;
+    } | null;
     readonly finish_reason?: string | null;
-  }[];
+  } | null)[] | null;
 }
 
 interface CallPiece {
-  readonly index?: number;
+  readonly index?: number | null;
   readonly id?: string | null;
-  readonly function?: { readonly name?: string | null; readonly arguments?: string | null };
+  readonly function?: { readonly name?: string | null; readonly arguments?: string | null } | null;
 }
 
 /** Asks with all of its messages each time. It is gone when this object is, and no server has it. */
@@ -204,8 +204,8 @@ export class UnkeptChat {
             isWhole();
             return yield* last;
           }
-          const chunk = parsed(data || "{}") as Chunk;
-          if (chunk.error) throw told(data, { requestId: headers.get("x-request-id") });
+          const chunk = parsed(data || "{}") as Chunk | null;
+          if (chunk?.error) throw told(data, { requestId: headers.get("x-request-id") });
           yield* answering.heard(chunk);
         }
         throw unanswered();
@@ -225,14 +225,16 @@ class Answering {
   hasBegun = false;
   #reason = "";
   #usage: Chunk["usage"];
-  readonly #calls: { id: string; name: string; arguments: string }[] = [];
+  /** By the index that the model gives, which may be anything: a list of them could be longer than all memory. */
+  readonly #calls = new Map<unknown, { id: string; name: string; arguments: string }>();
 
   /** Take in what was said, and tell it. */
-  *heard({ choices = [], usage }: Chunk): Generator<UnkeptEvent> {
-    this.#usage = usage ?? this.#usage;
-    for (const { delta = {}, finish_reason } of choices) {
-      this.#reason = finish_reason ?? this.#reason;
-      for (const piece of delta.tool_calls ?? []) this.#call(piece);
+  *heard(chunk: Chunk | null): Generator<UnkeptEvent> {
+    this.#usage = chunk?.usage ?? this.#usage;
+    for (const choice of chunk?.choices ?? []) {
+      const delta = choice?.delta ?? {};
+      this.#reason = choice?.finish_reason ?? this.#reason;
+      for (const piece of delta.tool_calls ?? []) this.#call(piece ?? {});
       const reasoning = delta.reasoning_content || delta.reasoning;
       const text = (delta.content ?? "") + (delta.refusal ?? "");
       this.text += text;
@@ -242,11 +244,13 @@ class Answering {
     }
   }
 
-  #call({ index = 0, id, function: { name, arguments: given } = {} }: CallPiece): void {
-    const call = (this.#calls[index] ??= { id: "", name: "", arguments: "" });
+  #call({ index, id, function: named }: CallPiece): void {
+    const place = index ?? 0;
+    const call = this.#calls.get(place) ?? { id: "", name: "", arguments: "" };
+    this.#calls.set(place, call);
     call.id ||= id ?? "";
-    call.name ||= name ?? "";
-    call.arguments += given ?? "";
+    call.name ||= named?.name ?? "";
+    call.arguments += named?.arguments ?? "";
   }
 
   /** What is to be told at the end. Throws EmptyTurn: it has said nothing. */
@@ -267,7 +271,6 @@ class Answering {
   }
 
   #whole(): UnkeptCall[] {
-    // Indexes may have gaps.
-    return this.#calls.flatMap(({ id, ...named }) => ({ id, type: "function" as const, function: named }));
+    return [...this.#calls.values()].map(({ id, ...named }) => ({ id, type: "function" as const, function: named }));
   }
 }

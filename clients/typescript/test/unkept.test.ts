@@ -199,6 +199,20 @@ test("reasoning, calls and usage are told where they come", async () => {
   server.done();
 });
 
+test("whatever a model calls the places of its calls, nothing else is touched by it", async () => {
+  const call = (index: unknown): string => delta({ tool_calls: [{ index, id: `${index}`, function: { name: "f" } }] });
+  const pieces = [
+    ...[null, {}, { choices: null }, { choices: [null, { delta: null }] }].map((chunk) => sent(chunk as object)),
+    delta({ tool_calls: [null, { index: 0, function: null }] }),
+    ...["__proto__", "length", 4_000_000_000].map(call),
+    ...STOP,
+  ];
+  const chat = chatAt(new ScriptedServer(streamed(pieces)));
+  await all(chat.send("Hi"));
+  assert.deepEqual(chat.messages[1]?.tool_calls?.map(({ id }) => id), ["", "__proto__", "length", "4000000000"]);
+  assert.deepEqual(["id" in [], "name" in [], "arguments" in []], [false, false, false]);
+});
+
 test("a model that says nothing for a while is waited for", async () => {
   const server = new ScriptedServer(json({ data: [{ id: "only" }] }), whole("At last."));
   await all(chatAt(server, { model: undefined }).send("Hi"));

@@ -64,7 +64,7 @@ export function madeAt(id: string): number {
   return parseInt(id.slice(-32, -20), 16);
 }
 
-/** How a chat is called. */
+/** How a chat is called, among the words of the page. */
 export function nameOf(row: Pick<Row, "title">): string {
   return harmless(row.title ?? "").trim() || "New chat";
 }

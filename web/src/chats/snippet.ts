@@ -1,6 +1,7 @@
 /** Where what was sought stands in a text. */
 
 import type { Mark } from "turnledger";
+import { harmless } from "../markdown/harmless";
 
 export interface Piece {
   readonly text: string;
@@ -12,7 +13,7 @@ export function piecesOf(snippet: string, marks: readonly Mark[]): Piece[] {
   const characters = Array.from(snippet);
   const pieces: Piece[] = [];
   const cut = (start: number, end: number, isMarked: boolean): void => {
-    const text = characters.slice(start, end).join("");
+    const text = harmless(characters.slice(start, end).join(""));
     if (text) pieces.push({ text, isMarked });
   };
   let at = 0;

@@ -26,7 +26,8 @@ export class Composer {
   readonly #session: Session;
   readonly #composing: Composing;
   readonly #text: Signal<string>;
-  readonly #offered = signal<string | null>(null);
+  /** There may be several: what waits in line fails one after the other. */
+  readonly #offers = signal<readonly string[]>([]);
   readonly #waiting = signal<readonly Message[]>([]);
   readonly #leave: () => void;
   /** What was taken back by a message that took its place: nobody wants to write it again. */
@@ -42,8 +43,9 @@ export class Composer {
     this.#composing = composing;
     this.thread = thread;
     this.model = new ModelChoice(session, thread);
-    this.#text = signal(thread.isKept ? composing.drafts.read(placeOf(thread)) : "");
-    this.#offered.value = (thread.isKept && composing.drafts.read(offeredAt(placeOf(thread)))) || null;
+    this.#text = signal(thread.isKept ? composing.drafts.open(placeOf(thread)) : "");
+    const offered = thread.isKept && composing.drafts.read(offeredAt(placeOf(thread)));
+    if (offered) this.#offers.value = [offered];
     const leaving = [this.#followPlace(), this.#followFailures(), () => this.#unlisten()];
     this.#leave = () => leaving.forEach((leave) => leave());
   }
@@ -53,9 +55,7 @@ export class Composer {
   }
 
   /** What failed, and found something else written where it would have gone back to. */
-  get offered(): ReadonlySignal<string | null> {
-    return this.#offered;
-  }
+  readonly offered: ReadonlySignal<string | null> = computed(() => this.#offers.value.join("\n\n") || null);
 
   /** What leaves as soon as somebody knows which models there are. */
   get waiting(): ReadonlySignal<readonly Message[]> {
@@ -71,7 +71,7 @@ export class Composer {
   get isNeeded(): boolean {
     const isUnkept = !this.thread.isKept && this.#text.peek() !== "";
     const onItsWay = this.thread.running.peek().length + this.#waiting.peek().length;
-    return isUnkept || onItsWay > 0 || this.#offered.peek() !== null;
+    return isUnkept || onItsWay > 0 || this.offered.peek() !== null;
   }
 
   /** Whether what is written is too long to be kept as a draft. */
@@ -127,16 +127,16 @@ export class Composer {
 
   /** Put back what failed, before what is written. */
   takeOffered(): void {
-    const offered = this.#offered.peek();
+    const offered = this.offered.peek();
     if (offered === null) return;
     const written = this.#text.peek();
-    this.#offer(null);
+    this.#offer([]);
     this.#put(written === "" ? offered : `${offered}\n\n${written}`);
   }
 
   /** Do without what failed. */
   refuseOffered(): void {
-    this.#offer(null);
+    this.#offer([]);
   }
 
   /** Bring back an earlier message (or with -1, go on to a later one), if nothing else is written. Returns whether
@@ -181,10 +181,11 @@ export class Composer {
     if (this.thread.isKept) this.#composing.drafts.keep(placeOf(this.thread), this.#draft());
   }
 
-  /** Offer it, also after a reload. */
-  #offer(text: string | null): void {
-    this.#offered.value = text;
-    if (this.thread.isKept) this.#composing.drafts.keep(offeredAt(placeOf(this.thread)), text ?? "");
+  /** Offer these, also after a reload. */
+  #offer(texts: readonly string[]): void {
+    this.#offers.value = texts;
+    const offered = this.offered.peek() ?? "";
+    if (this.thread.isKept) this.#composing.drafts.keep(offeredAt(placeOf(this.thread)), offered);
   }
 
   /** What would be lost with this page: also what could not leave yet. */
@@ -216,8 +217,8 @@ export class Composer {
           // Another new chat may be written by now.
           if (drafts.read(NEW) === this.#draft()) drafts.keep(NEW, "");
           this.#keep();
-          if (this.#offered.peek() !== null) drafts.keep(offeredAt(NEW), "");
-          this.#offer(this.#offered.peek());
+          if (this.offered.peek() !== null) drafts.keep(offeredAt(NEW), "");
+          this.#offer(this.#offers.peek());
         }
         former = placeOf(thread);
         this.#unlisten();
@@ -246,20 +247,23 @@ export class Composer {
       this.#putBack = text;
       this.#put(text);
       this.#keep();
-    } else if (this.#text.peek() !== text) this.#offer(text);
+    } else if (this.#text.peek() !== text) {
+      this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
+    }
   }
 
   /** The failure is shown no more. If that is because it was asked again, its text need not be. */
   #letGo(): void {
-    const back = this.#putBack ?? this.#offered.peek();
+    const back = this.#putBack;
+    const offers = this.#offers.peek();
     this.#putBack = null;
-    if (back === null) return;
+    if (back === null && offers.length === 0) return;
     // Who asks again takes the failure away first.
     queueMicrotask(() => {
-      const isAsked = this.thread.running.peek().some(({ input }) => textOfInput(input.peek()) === back);
-      if (!isAsked) return;
-      this.#offer(null);
-      if (this.#text.peek() !== back) return;
+      const asked = this.thread.running.peek().map(({ input }) => textOfInput(input.peek()));
+      const left = this.#offers.peek().filter((each) => !asked.includes(each));
+      if (left.length < offers.length) this.#offer(left);
+      if (back === null || !asked.includes(back) || this.#text.peek() !== back) return;
       this.#put("");
       this.#keep();
     });

@@ -38,6 +38,8 @@ export class Drafts {
   readonly #ending = new AbortController();
   #timer: ReturnType<typeof setTimeout> | undefined;
   #last = 0;
+  /** What was found for a new chat, whichever tab has written it. */
+  #taken = "";
 
   constructor(realm: Realm, bounds: DraftBounds = BOUNDS) {
     this.#realm = realm;
@@ -57,6 +59,13 @@ export class Drafts {
   /** What was written there; empty: nothing. */
   read(place: string): string {
     return this.#waiting.get(place) ?? this.#kept(place)?.text ?? "";
+  }
+
+  /** Read it, to go on writing there: of a new chat, it is this tab's from now on, as it is after a reload. */
+  open(place: string): string {
+    const text = this.read(place);
+    if (place === NEW) this.#taken = text;
+    return text;
   }
 
   /** Keep what is written there by now, in a moment: others who type need the machine, too. */
@@ -105,8 +114,9 @@ export class Drafts {
 
   #set(place: string, text: string): boolean {
     // A new chat is another one in each tab: what another has written for his stays.
-    if (text === "" && place === NEW && (this.#kept(place)?.by ?? this.#tab) !== this.#tab) return true;
-    if ((this.#kept(place)?.text ?? "") === text) return true;
+    const there = this.#kept(place);
+    if (text === "" && place === NEW && there && there.by !== this.#tab && there.text !== this.#taken) return true;
+    if ((there?.text ?? "") === text) return true;
     this.#last = Math.max(Date.now(), this.#last + 1);
     const kept = JSON.stringify({ text, at: this.#last, by: this.#tab } satisfies Kept);
     if (text === "") {

@@ -40,6 +40,8 @@ function asking(url: URL, alt: string): HTMLElement {
   const ask = button("picture-ask", `Load image from ${url.host}`, () =>
     place.replaceChildren(framed(url, alt, place)),
   );
+  // All of it is told to its server: also what somebody has hidden behind the name of the host.
+  ask.title = url.href.slice(0, MOST_WORDS);
   place.append(ask);
   if (alt !== "") place.append(element("span", { class: "picture-alt", dir: "auto" }, alt));
   return place;

@@ -178,6 +178,8 @@ export class Arriving {
     if (problem instanceof errors.LinkNotValid) return this.#endVisit("This link does not work", NOT_VALID);
     if (problem instanceof errors.NotAdmitted && !this.#link) return this.#askForToken(problem);
     const { status = null, retryAfter = null } = problem instanceof TurnledgerError ? problem : {};
+    // What the address names can be nothing that a server knows.
+    if (status === 400) return this.#refuse("This address does not work", wordsOfProblem(problem));
     this.#move({ kind: "waiting", title: status === 429 ? CROWDED : AWAY, why: wordsOfProblem(problem) });
     this.#timer = setTimeout(() => this.retry(), Math.max(retryAfter ?? 0, this.#pause));
     this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE);

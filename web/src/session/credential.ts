@@ -1,5 +1,6 @@
 /** The token at a place, as all tabs of this browser have it. One that replaces another leaves nothing of that. */
 
+import { channelOf } from "./channel";
 import { isOfPlace, isOfRealm, Realm, realmName } from "./realm";
 import { markOf } from "./secret-text";
 import { namesIn, PREFIX, storageHere, storageOfTab, type KeptStorage } from "./storage";
@@ -118,13 +119,5 @@ export class Credential {
       const names = namesIn(storage).filter((name) => isOfPlace(name, this.place) && isUnwanted(name));
       for (const name of names) storage.removeItem(name);
     }
-  }
-}
-
-function channelOf(name: string): BroadcastChannel | null {
-  try {
-    return new BroadcastChannel(name);
-  } catch {
-    return null; // there are none, or not for this frame
   }
 }

@@ -74,7 +74,7 @@ export class Notices {
   }
 }
 
-/** What went wrong, as a sentence. */
+/** What went wrong, as a sentence: a server may repeat in it what somebody gave it. */
 export function wordsOfProblem(problem: unknown): string {
   return harmless(problem instanceof Error ? problem.message : String(problem));
 }

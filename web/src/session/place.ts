@@ -13,6 +13,7 @@ export class Place {
   readonly #where = signal<Where | null>(null);
   readonly #leaving = signal<Where | null>(null);
   readonly #ending = new AbortController();
+  readonly #only: string | null;
   readonly #keeps: boolean;
   /** Whether what is shown would be lost by going elsewhere: then it is asked first. */
   isHeld: () => boolean = () => false;
@@ -20,15 +21,10 @@ export class Place {
 
   /** `only`: the one chat that there is for somebody who came by a link to it. `keeps`: whether chats are kept. */
   constructor(only: string | null, keeps = true) {
+    this.#only = only;
     this.#keeps = keeps;
-    const read = (): void => {
-      const named = location.hash.slice(1);
-      if (only !== null) this.#where.value = { kind: "chat", id: only };
-      else if (named.startsWith("conv_")) this.#go({ kind: "chat", id: named });
-      else if (named === "new" && this.#where.peek()?.kind !== "new") this.#go(this.#fresh());
-    };
-    read();
-    addEventListener("hashchange", read, { signal: this.#ending.signal });
+    this.#read();
+    addEventListener("hashchange", () => this.#read(), { signal: this.#ending.signal });
   }
 
   /** Null until somebody says where to begin. */
@@ -46,9 +42,11 @@ export class Place {
     this.#go({ kind: "chat", id });
   }
 
-  /** Show a chat at first, or a new one: nobody goes back behind it. */
+  /** Show a chat at first, or a new one: nobody goes back behind it. Whoever has named another one in the address by
+   * now is shown that: the browser tells of it later. */
   begin(id: string | null): void {
-    this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
+    this.#read();
+    if (this.#where.peek() === null) this.#show(id === null ? this.#fresh() : { kind: "chat", id }, true);
   }
 
   /** Show a new chat, another one each time. */
@@ -76,6 +74,14 @@ export class Place {
   /** Stay, after all. */
   stay(): void {
     this.#leaving.value = null;
+  }
+
+  /** Show what the address names. */
+  #read(): void {
+    const named = location.hash.slice(1);
+    if (this.#only !== null) this.#where.value = { kind: "chat", id: this.#only };
+    else if (named.startsWith("conv_")) this.#go({ kind: "chat", id: named });
+    else if (named === "new" && this.#where.peek()?.kind !== "new") this.#go(this.#fresh());
   }
 
   close(): void {

@@ -3,6 +3,7 @@
 import { signal, type ReadonlySignal } from "@preact/signals";
 import { errors, wordsOf, type Attempt, type Failure, type Turn } from "turnledger";
 import type { Realm } from "../session/realm";
+import { harmless } from "../markdown/harmless";
 import { wordsOfProblem } from "../session/notices";
 import type { Failed } from "./shown-thread";
 
@@ -36,7 +37,7 @@ const WORDS: Readonly<Record<string, string>> = {
 
 /** Why it failed, as a sentence. */
 export function wordsOfFailure(code: string, message: string): string {
-  return WORDS[code] ?? message;
+  return (Object.hasOwn(WORDS, code) && WORDS[code]) || message;
 }
 
 /** What else the server said of it, where that helps. */
@@ -49,7 +50,8 @@ type Asked = Pick<Failed, "name" | "replaces" | "isHere" | "attempt" | "input">;
 
 export function failed(asked: Asked, code: string, message: string): Failed {
   const text = asked.input.map(wordsOf).filter(Boolean).join("\n");
-  const words = { message: wordsOfFailure(code, message), detail: detailOf(code, message) };
+  const said = harmless(message);
+  const words = { message: wordsOfFailure(code, said), detail: detailOf(code, said) };
   return { ...asked, text, code, ...words, isStopped: code === "turn_stopped" };
 }
 

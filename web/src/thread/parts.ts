@@ -157,7 +157,7 @@ function picture(part: ItemPart): Part[] {
     return [{ kind: "picture", url: `data:image/png;base64,${part["b64_json"]}`, words: "Image" }];
   }
   if (!/file|audio/.test(part.type)) return [other(part)];
-  return [{ kind: "file", name: harmless(String(part["filename"] ?? part.type.replace(/^input_/, ""))) }];
+  return [{ kind: "file", name: harmless(String(part["filename"] ?? String(part.type).replace(/^input_/, ""))) }];
 }
 
 function reasoning(item: Item): Part[] {

@@ -1,6 +1,7 @@
 /** What tabs of one browser tell one another of the turns that they asked for: no server tells what waits in line. */
 
 import type { Item } from "turnledger";
+import { channelOf } from "../session/channel";
 
 export interface Telling {
   readonly chat: string;
@@ -24,7 +25,7 @@ export class Tellings {
   constructor(name: string, heard: (telling: Telling) => void, known: (chat: string) => readonly Telling[]) {
     this.#heard = heard;
     this.#known = known;
-    this.#channel = "BroadcastChannel" in globalThis ? new BroadcastChannel(`turnledger turns ${name}`) : null;
+    this.#channel = channelOf(`turnledger turns ${name}`);
     this.#channel?.addEventListener("message", (event: MessageEvent<Said>) => this.#hear(event.data));
   }
 

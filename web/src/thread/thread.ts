@@ -61,6 +61,7 @@ export class Thread implements ShownThread {
     this.#isLoaded.value = id === null;
     const { signal: ending } = this.#ending;
     const made = (known: string): void => {
+      session.threads.unsent.made(this.#made.name, known);
       session.threads.named(this, known);
       void this.load();
     };
@@ -166,9 +167,12 @@ export class Thread implements ShownThread {
     const [name, input] = [unsent.idempotencyKey, itemsOf(body.input ?? [])];
     if (isOld) return this.#tooOld(name, input);
     const replaces = body.replaces ?? (typeof body.regenerates === "string" ? body.regenerates : null);
-    const { signal: ending } = this.#ending;
-    const ask = (): TurnStream => this.#session.client.resend(unsent, { signal: ending });
-    await this.#sending.send({ name, input, replaces, wasAsked: true, ask });
+    await this.#asking(name, async (again) => {
+      const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
+      const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
+      const ask = (): TurnStream => this.#session.client.resend(named, { signal: this.#ending.signal });
+      await this.#sending.send({ name: again, input, replaces, wasAsked: again === name, ask });
+    });
   }
 
   /** A message that a tab has left behind before it asked for its turn. */
@@ -177,15 +181,16 @@ export class Thread implements ShownThread {
     const input = itemsOf(said.input);
     if (isOld) return this.#tooOld(name, input);
     const goesFirst = options.onBusy === "interrupt" || options.onBusy === "rollback";
-    const ask = async (again: string): Promise<void> => {
-      this.#failures.clear();
+    let isWritten = true;
+    await this.#asking(name, async (again) => {
+      const chat = { ...written.chat, id: this.id.peek() };
+      if (!isWritten) this.#session.threads.unsent.write({ ...written, name: again, chat });
+      isWritten = false; // asked for once more, it is written down once more
       const { signal: ending } = this.#ending;
       const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: ending } as const;
       const stream = (): TurnStream => asked(this.#made.chat, said, more);
       await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
-      if (this.#failures.last.peek()?.name === again) this.#again = { name: again, ask };
-    };
-    await ask(name);
+    });
   }
 
   async stop({ which, policy }: { which?: Running; policy?: OnStop } = {}): Promise<void> {
@@ -193,7 +198,8 @@ export class Thread implements ShownThread {
     const before = running?.state.peek();
     if (!running || before === undefined || before === "ending") return;
     const isAway = running.isCut.peek() || this.#session.live.connection.peek() === "lost" || !navigator.onLine;
-    const isHereOnly = !running.isAsked.peek() || (isAway && running.turnId.peek() === null);
+    const isTaken = (running.turnId.peek() ?? running.guess.peek()) !== null;
+    const isHereOnly = !running.isAsked.peek() || (isAway && !isTaken);
     if (isHereOnly && this.#sending.withdraw(running)) return; // no server has it, as far as is known
     running.state.value = "stopping";
     try {
@@ -214,8 +220,10 @@ export class Thread implements ShownThread {
     const again = this.#again?.name === last.name ? this.#again : null;
     this.#failures.clear();
     // Under the same name, it goes on behind the last step that was done. What was stopped is over by that name.
-    if (again && !options) await again.ask(last.isStopped ? freshName() : last.name);
-    else await this.send(last.input as Input, options);
+    if (again && !options) return this.#asking(last.isStopped ? freshName() : last.name, again.ask);
+    // Whoever asks again for the same failure elsewhere at this moment asks for the same.
+    const name = last.attempt && !options ? { idempotencyKey: `again ${last.attempt}` } : {};
+    await this.send(last.input as Input, { ...options, ...name });
   }
 
   forgetFailure(): void {
@@ -278,6 +286,13 @@ export class Thread implements ShownThread {
   }
 
   // Inside.
+
+  /** Ask for it under this name; if it fails, it can be asked for in the same way again. */
+  async #asking(name: string, ask: (name: string) => Promise<void>): Promise<void> {
+    this.#failures.clear();
+    await ask(name);
+    if (this.#failures.last.peek()?.name === name) this.#again = { name, ask };
+  }
 
   /** Write it down, so that it is not lost with this tab, and ask for it. */
   #write(said: Written["said"], options: SendOptions): Promise<void> {
@@ -461,11 +476,15 @@ export class Thread implements ShownThread {
     return isHere && chat !== null && turn !== null ? [{ chat, turn, name, input: input.peek(), replaces }] : [];
   }
 
-  #tooOld(name: string, input: readonly Item[]): void {
+  /** It is told, and written again where it was written: nobody may look at this chat for long. */
+  async #tooOld(name: string, input: readonly Item[]): Promise<void> {
+    await settled(() => this.#isLoaded.value || this.#problem.value !== null); // else it came before all turns
+    if (this.#ending.signal.aborted) return;
+    const asked = { name, input, replaces: null, isHere: true, attempt: null };
+    this.#session.composing.of(this);
+    this.#failures.put(failed(asked, "outcome_unknown", ""), this.#turnsByNow());
     this.#session.outbox.forget(name);
     this.#session.threads.unsent.erase(name);
-    const asked = { name, input, replaces: null, isHere: false, attempt: null };
-    this.#failures.put(failed(asked, "outcome_unknown", ""), this.#turnsByNow());
   }
 
   /** The last turn, and those on their way. */

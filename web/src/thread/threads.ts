@@ -123,7 +123,9 @@ export class Threads {
     this.#forgetUnkept();
     for (const [place, thread] of this.#byPlace) {
       if (this.#byPlace.size <= REMEMBERED) break;
-      if (thread === shown || thread.running.peek().some((each) => each.isHere)) continue;
+      // What failed may be read there when somebody comes back.
+      const isNeeded = thread.failed.peek()?.isHere || thread.running.peek().some((each) => each.isHere);
+      if (thread === shown || isNeeded) continue;
       this.#byPlace.delete(place);
       if (![...this.#byPlace.values()].includes(thread)) thread.close(); // it may be known by its id, too
     }

@@ -43,6 +43,7 @@ export class UnsentMessages {
   /** Those that were left behind, and are sent by this tab. */
   readonly #held = new Set<string>();
   #ready: Promise<unknown> = Promise.resolve();
+  #last = 0;
 
   constructor(realm: Realm, outbox: Outbox, ending: AbortSignal) {
     this.#realm = realm;
@@ -64,9 +65,19 @@ export class UnsentMessages {
 
   /** Write a message down before anything of it is asked for. */
   write(message: Omit<Written, "writtenAt">): Written {
-    const written = { ...message, writtenAt: Date.now() };
+    // No two at the same time: they are sent in this order.
+    this.#last = Math.max(Date.now(), this.#last + 1);
+    const written = { ...message, writtenAt: this.#last };
     this.#realm.set(WRITTEN + message.name, JSON.stringify(written));
     return written;
+  }
+
+  /** The chat that is made under this name has this id: what waits for it goes there, behind what was asked there. */
+  made(name: string, id: string): void {
+    for (const each of this.#written()) {
+      const isForIt = each.chat.id === null && each.chat.name === name;
+      if (isForIt) this.#realm.set(WRITTEN + each.name, JSON.stringify({ ...each, chat: { ...each.chat, id } }));
+    }
   }
 
   /** It is in the outbox by now, or its end is known. */

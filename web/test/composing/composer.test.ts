@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 import { errors } from "turnledger";
-import type { Composer } from "../../src/composing/composer";
+import { offeredAt, type Composer } from "../../src/composing/composer";
 import { failedOf, MadeUpSession, MadeUpThread, runningOf, turnOf } from "./made-up";
 
 interface Writer {
@@ -149,6 +149,17 @@ describe("what failed", () => {
     thread.id.value = "conv_9";
     expect(writer("conv_9", session).composer.offered.value).toBe("old");
     expect(writer(null, session).composer.offered.value).toBeNull();
+  });
+
+  it("is offered with all others that failed behind it, until it is asked again; also after a reload", async () => {
+    const { session, thread, composer } = writer();
+    for (const text of ["one", "two", "three"]) thread.failed.value = failedOf(text, { name: text });
+    expect([composer.text.value, composer.offered.value]).toEqual(["one", "two\n\nthree"]);
+    thread.failed.value = null;
+    thread.running.value = [runningOf("three")];
+    await Promise.resolve();
+    expect([composer.text.value, composer.offered.value]).toEqual(["one", "two"]);
+    expect(session.composing.drafts.read(offeredAt("conv_1"))).toBe("two");
   });
 
   it("need not be taken", () => {

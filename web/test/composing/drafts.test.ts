@@ -149,6 +149,14 @@ describe("drafts", () => {
     expect(open().read(NEW)).toBe("there");
   });
 
+  it("for a new chat that were there before a reload go when they are sent or taken away after it", () => {
+    open().keep(NEW, "before");
+    const after = open();
+    expect(after.open(NEW)).toBe("before");
+    after.keep(NEW, "");
+    expect(open().read(NEW)).toBe("");
+  });
+
   it("are never written once whose they were is gone", () => {
     const drafts = open();
     drafts.write(CHAT, "secret");

@@ -21,7 +21,7 @@ beforeEach(() => {
   asked = [];
   vi.useFakeTimers();
   vi.stubGlobal("fetch", async (url: string, { headers }: { headers: Record<string, string> }) => {
-    if (!url.endsWith("/api/tokens/self")) return new Promise(() => {});
+    if (!url.split("?")[0]?.endsWith("/api/tokens/self")) return new Promise(() => {});
     const token = headers["authorization"]?.replace("Bearer ", "") ?? null;
     asked.push(token);
     return answers(token);
@@ -73,6 +73,15 @@ describe("arriving", () => {
     await settled();
     expect([arriving.arrival.value.kind, localStorage.getItem(STORED)]).toEqual(["in", TOKEN]);
     arriving.signOut();
+  });
+
+  it("says what is wrong with an address that no server takes, and stays there", async () => {
+    history.replaceState(null, "", "/?scope=%00");
+    answers = () => refused(400, "invalid_input");
+    const arriving = new Arriving();
+    void arriving.arrive();
+    await settled(60_000);
+    expect(arriving.arrival.value).toMatchObject({ kind: "refused", why: "It is invalid_input." });
   });
 
   it("keeps nothing of a token that is not good", async () => {

@@ -23,6 +23,12 @@ describe("what is shown", () => {
     expect(place.where.value).not.toEqual(first);
   });
 
+  it("is what the address has named meanwhile, and not where one would else begin", () => {
+    history.replaceState(null, "", "#conv_2"); // as a link does, of which the browser has not told yet
+    place.begin(ONE);
+    expect([place.where.value, location.hash]).toEqual([{ kind: "chat", id: "conv_2" }, "#conv_2"]);
+  });
+
   it("is the one chat of who came by a link to it, whatever the address says", () => {
     history.replaceState(null, "", "#conv_2");
     const reader = new Place(ONE);

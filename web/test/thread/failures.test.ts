@@ -19,6 +19,8 @@ describe("what failed", () => {
     expect(told).toMatchObject({ text: "Hello\nyou", ...words });
     expect(failed(ASKED, "queue_full", "QueueFull: Too many.").detail).toBeNull();
     expect(wordsOfFailure("some_word", "As it was said.")).toBe("As it was said.");
+    for (const code of ["constructor", "__proto__"]) expect(wordsOfFailure(code, "Said.")).toBe("Said.");
+    expect(failed(ASKED, "model_refused", "Not \u202ethis").detail).toBe("Not this");
   });
 
   it("is told alike by an error and by the last event of a turn", () => {

@@ -201,7 +201,9 @@ export class MadeUpSession {
     },
   };
   readonly chats = { put: () => {} };
-  readonly composing = { modelOf: () => "scripted" };
+  /** Whose composer was wanted, so that it takes back what failed. */
+  readonly composed: unknown[] = [];
+  readonly composing = { modelOf: () => "scripted", of: (thread: unknown) => this.composed.push(thread) };
   readonly client = {
     chats: {
       open: () => this.chat,

@@ -54,4 +54,12 @@ describe("tabs", () => {
     const alone = new Tellings("own", () => {}, () => []);
     expect(() => [alone.tell(TOLD), alone.ask("conv_1"), alone.close()]).not.toThrow();
   });
+
+  it("tell nobody where a frame is denied them", () => {
+    vi.stubGlobal("BroadcastChannel", function denied() {
+      throw new DOMException("Denied.", "SecurityError");
+    });
+    const alone = new Tellings("own", () => {}, () => []);
+    expect(() => [alone.tell(TOLD), alone.ask("conv_1"), alone.close()]).not.toThrow();
+  });
 });

@@ -126,6 +126,46 @@ describe("a message", () => {
     expect(made.realm.names("message ")).toEqual([]);
   });
 
+  it("that a server has by all appearances is stopped there, and not taken back here, without a connection", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    made.happens("turn.queued", "turn_1");
+    made.connection.value = "lost";
+    void thread.stop({ which: thread.running.value[0]! });
+    await rest();
+    expect(made.chat.did).toContainEqual(["stop", { turn: "turn_1" }]);
+    expect(states()).toEqual(["Hello: stopping"]);
+  });
+
+  it("is written down again when it is asked for again, until a server has it", async () => {
+    await open();
+    void thread.send("Hello");
+    await rest();
+    take("turn_1").tell(STARTED, finished(2, "failed", "model_unavailable"));
+    await rest();
+    expect(made.realm.names("message ")).toEqual([]);
+    void thread.retry();
+    await rest();
+    expect(made.realm.names("message ")).toEqual([`message ${made.chat.asked[0]!.name}`]);
+    take("turn_2").tell(STARTED);
+    await rest();
+    expect(made.realm.names("message ")).toEqual([]);
+  });
+
+  it("that failed elsewhere is asked for again once, in however many tabs at once", async () => {
+    const failure = { code: "model_unavailable", message: "Away." };
+    made.chat.attempts = [attemptOf("turn_1", { state: "failed", failure, endedAt: 2 })];
+    await open();
+    const other = new Thread(made.session, "conv_1");
+    await rest();
+    void thread.retry();
+    void other.retry();
+    await rest();
+    expect(new Set(made.chat.asked.map(({ name }) => name)).size).toBe(1);
+    other.close();
+  });
+
   it("is stopped by the turn that it seems to be while it waits in line", async () => {
     await open();
     void thread.send("Hello");
@@ -194,11 +234,36 @@ describe("a message that a tab has left behind", () => {
     expect(made.chat.followed[0]?.stream.isClosed).toBe(true);
   });
 
-  it("is not sent again when it is too old, but told", async () => {
-    await open();
-    await thread.resend(unsent, true);
+  it("is not sent again when it is too old, but told, and written again where it was written", async () => {
+    made.chat.turns = turnsOf(1, 2);
+    made.outbox.record(unsent);
+    thread = new Thread(made.session, "conv_1");
+    void thread.resend(unsent, true); // before anybody knows what the chat shows
+    await rest();
     expect(made.resent).toEqual([]);
-    expect(thread.failed.value).toMatchObject({ code: "outcome_unknown", text: "Hello" });
+    expect(thread.failed.value).toMatchObject({ code: "outcome_unknown", text: "Hello", isHere: true });
+    expect(made.composed).toEqual([thread]);
+    expect(made.outbox.pending()).toEqual([]);
+    made.happens("chat.changed");
+    await rest();
+    expect(thread.failed.value).toMatchObject({ code: "outcome_unknown" });
+  });
+
+  it("can be asked for again as what it was, in the place of another", async () => {
+    await open();
+    const body = '{"chat":"conv_1","regenerates":"turn_1"}';
+    void thread.resend({ ...unsent, body }, false);
+    await rest();
+    made.resent[0]!.stream.turnId = "turn_2";
+    made.resent[0]!.stream.tell(STARTED, finished(2, "failed", "model_unavailable"));
+    await rest();
+    void thread.retry();
+    await rest();
+    expect(made.chat.asked).toEqual([]);
+    expect(made.resent.map(({ unsent: { body, idempotencyKey } }) => [body, idempotencyKey])).toEqual([
+      [body, "left"],
+      [body, "left"],
+    ]);
   });
 });
 

@@ -104,6 +104,22 @@ describe("messages whose tab has gone", () => {
     expect(other.sent).toEqual(["sent"]);
   });
 
+  it("that waited for a chat are sent to it once it is made, in the order in which they were written", async () => {
+    vi.useFakeTimers(); // all of them at the same time
+    shareLocks();
+    const storage = new Memory();
+    const gone = new Tab(storage);
+    const names = ["d", "a", "c", "b"];
+    for (const name of names) gone.unsent.write({ ...WRITTEN, name });
+    gone.unsent.write({ ...WRITTEN, name: "elsewhere", chat: { id: null, name: "other", facts: {} } });
+    gone.unsent.made("new", "conv_1");
+    const asked: [string, string | null][] = [];
+    const ask = async ({ name, chat }: Written): Promise<void> => void asked.push([name, chat.id]);
+    new Tab(storage).unsent.watch({ resend: async () => {}, ask });
+    await rest();
+    expect(asked).toEqual([...names.map((name) => [name, "conv_1"]), ["elsewhere", null]]);
+  });
+
   it("are not sent again if their end became known", async () => {
     vi.useFakeTimers();
     shareLocks();

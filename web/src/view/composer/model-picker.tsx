@@ -14,13 +14,13 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
   const isOpen = useSignal(false);
   const box = useRef<HTMLSpanElement>(null);
   const list = useId();
-  const name = choice.name.value;
-  if (name === null) return null;
+  if (choice.name.value === null) return null;
+  const name = harmless(choice.name.value);
   if (choice.names.value.length === 1) {
     return (
       <span class="model one-line" dir="auto" title="Who answers">
         <span class="visually-hidden">Model: </span>
-        {harmless(name)}
+        {name}
       </span>
     );
   }
@@ -29,7 +29,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
       <button
         type="button"
         class="quiet-button model"
-        aria-label={`Model: ${harmless(name)}`}
+        aria-label={`Model: ${name}`}
         title="Who answers"
         aria-haspopup="listbox"
         aria-expanded={isOpen.value}
@@ -42,7 +42,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
         }}
       >
         <span class="one-line" dir="auto">
-          {harmless(name)}
+          {name}
         </span>
         <DownIcon size={14} />
       </button>

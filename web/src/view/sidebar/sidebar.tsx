@@ -7,6 +7,7 @@ import { linesOf, type Line } from "../../chats/days";
 import { openNew } from "../../chats/opening";
 import type { ShelfKind } from "../../chats/shelf";
 import { isShortcut, isWriting } from "../../composing/shortcuts";
+import { harmless } from "../../markdown/harmless";
 import type { Session } from "../../session/session";
 import { ArchiveIcon, BackIcon, CloseIcon, FolderIcon, MoreIcon, PlusIcon, SearchIcon, TrashIcon } from "../icons";
 import { Menu, type MenuEntry } from "../menu";
@@ -90,7 +91,7 @@ function PartsMenu({ session }: { session: Session }) {
     },
   ];
   const scopes: MenuEntry[] = [null, ...known].map((scope) => ({
-    label: scope === null ? "All" : scope === "" ? "Without a scope" : scope,
+    label: scope === null ? "All" : scope === "" ? "Without a scope" : harmless(scope),
     isChecked: scope === chosen,
     run: () => chats.choose(scope),
   }));
@@ -99,7 +100,7 @@ function PartsMenu({ session }: { session: Session }) {
     <>
       {!isOne && (
         <Menu
-          label={`Scope: ${chosen === null ? "all" : chosen || "none"}`}
+          label={`Scope: ${chosen === null ? "all" : harmless(chosen) || "none"}`}
           class={`quiet-button icon-only${chosen === null ? "" : " chosen"}`}
           entries={scopes}
         >

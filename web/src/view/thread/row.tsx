@@ -27,6 +27,8 @@ export interface RowProps {
 export function RowView({ session, thread, row, before, after, isLast }: RowProps) {
   const { turn, running } = row;
   const article = useRef<HTMLElement>(null);
+  // Whoever has seen it come is not to see it laid out anew.
+  const wasRunning = useRef(running !== null);
   const isEditing = useSignal(false);
   useBackToButton(article, isEditing.value);
   const given = running?.input.value;
@@ -40,6 +42,8 @@ export function RowView({ session, thread, row, before, after, isLast }: RowProp
       data-turn={turn?.id}
       data-kind={turn?.kind}
       data-state={running?.state.value}
+      data-fresh={wasRunning.current ? "" : undefined}
+      data-last={isLast ? "" : undefined}
     >
       {turn && isEditing.value ? (
         <EditView session={session} thread={thread} turn={turn} close={() => (isEditing.value = false)} />

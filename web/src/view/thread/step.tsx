@@ -1,6 +1,7 @@
 /** A call of a tool: what it was given, what it gave back, and what is known of it. */
 
 import { useSignal } from "@preact/signals";
+import { harmlessProse } from "../../markdown/harmless";
 import type { Part, StepState } from "../../thread/parts";
 import { CheckIcon, CloseIcon, InfoIcon, ToolIcon, WarningIcon } from "../icons";
 import { CodeView } from "../markdown/code";
@@ -45,7 +46,7 @@ function Inside({ step }: { step: Step }) {
       {step.output !== null && (
         <>
           <p class="quiet-text">{isGiven(step.state) ? "What is known" : "Output"}</p>
-          {isGiven(step.state) ? <p dir="auto">{step.output}</p> : <Output step={step} />}
+          {isGiven(step.state) ? <p dir="auto">{harmlessProse(step.output)}</p> : <Output step={step} />}
         </>
       )}
       {step.pictures.map((address) => (
