@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from tools.node_package import CannotBuild, NodePackage
 
 
+def lacks(problem: str) -> NoReturn:
+    """Skip the test for what is not installed here; fail it where everything has to be proven."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(problem)
+    pytest.skip(problem)
+
+
 @cache
 def built(package: NodePackage) -> Path:
-    """Build the package unless it is fresh, and return its folder. Skips the test where there is no Node that
-    could; fails instead where everything has to be proven."""
+    """Build the package unless it is fresh, and return its folder. Where there is no Node that could, see
+    `lacks`."""
     if not package.is_fresh and (problem := package.missing) is not None:
-        if os.environ.get("CI") == "true":
-            pytest.fail(problem)
-        pytest.skip(problem)
+        lacks(problem)
     try:
         package.build()
     except CannotBuild as problem:

@@ -3,6 +3,8 @@ import { defineConfig } from "vitest/config";
 
 const of = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
 const CLIENT = "../clients/typescript/src";
+const TESTS = ["test/**/*.test.{ts,tsx}"];
+const WITH_MOCKS = ["test/markdown/code-block.test.ts", "test/markdown/shown-text.test.ts"];
 
 export default defineConfig({
   // It is served at "/" and at "/share", and behind whatever path an operator's proxy puts it.
@@ -25,6 +27,13 @@ export default defineConfig({
   },
   test: {
     environment: "happy-dom",
-    include: ["test/**/*.test.{ts,tsx}"],
+    // They run beside everything else: in one thread, and in one window, but for those that put modules in the place
+    // of others.
+    pool: "threads",
+    maxWorkers: 1,
+    projects: [
+      { extends: true, test: { name: "together", include: TESTS, exclude: WITH_MOCKS, isolate: false } },
+      { extends: true, test: { name: "alone", include: WITH_MOCKS } },
+    ],
   },
 });

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from playwright.sync_api import expect
 
-from tests.web.chatting import chat_of, said, write
+from tests.web.chats import line, make_chats, notice
+from tests.web.chatting import chat_of, committed, messages, said, show, write
 from tests.web.house import House, Person
 from tests.web.showing import END, Profile, Watched
 from turnledger.testing.upstream import Status
@@ -104,6 +105,10 @@ LOADING = [
     "&#60;img src=x onerror=owned(19)&#62;",
     "\\<img src=x onerror=owned(20)>",
 ]
+
+
+TURNING = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+MODELS = {"object": "list", "data": [{"id": "one \u202ereh"}, {"id": "one \u202emih"}]}
 
 
 def as_links(address: str) -> str:
@@ -223,7 +228,7 @@ def test_what_turns_text_round_is_seen_in_code_and_gone_elsewhere(profile: Profi
         "Words \u202eturned\u202c and &#x2066;isolated&#x2069;, [a \u202elink](https://a.example).\n\n"
         "`a\u202eb`\n\n```py\nif x: #\u2066 ok\u2069\n    a\u200bb = 1\n```"
     )
-    for letter in "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069":
+    for letter in TURNING:
         expect(shown).not_to_contain_text(letter)
     expect(shown).to_contain_text("Words turned and isolated, a link.")
     expect(shown.locator("p > code")).to_have_text("a⟨U+202E⟩b")
@@ -269,8 +274,7 @@ def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
     expect(page.get_by_role("log")).to_contain_text("Look for the needle abc<img")
     for folded in page.locator("[data-turn] details > summary").all():
         folded.click()
-    # A tool's own words, however they begin: shown as code is.
-    expect(page.get_by_role("log")).to_contain_text("Not started: a⟨U+202E⟩b⟨U+2067⟩c<img")
+    expect(page.get_by_role("log")).to_contain_text("Not started: a⟨U+202E⟩b")
     assert page.evaluate(TURNED) == []
     page.get_by_role("button", name="Scope: all").click()
     expect(page.get_by_role("menuitemradio", name="abc<img")).to_be_visible()
@@ -295,25 +299,53 @@ def test_whatever_somebody_calls_anything_nothing_is_turned_round_or_broken(
     watched.is_untouched()
 
 
-def test_names_of_models_turn_nothing_round_and_what_is_copied_is_what_was_written(
-    person: Person, profile: Profile
-) -> None:
-    page = profile(person, permissions=["clipboard-read", "clipboard-write"]).new_page()
-    models = {"object": "list", "data": [{"id": f"{NAME} 1"}, {"id": f"{NAME} 2"}]}
-    page.route("**/v1/models", lambda route: route.fulfill(json=models))
-    chat = chat_of(person, [{"input": [said(NAME)], "output": [said(f"**{NAME}**", "assistant")]}])
-    page.goto(f"{person.house.url}/#{chat}")
-    page.get_by_role("button", name="Model: abc<img").click()
-    expect(page.get_by_role("option", name="abc<img")).to_have_count(2)
-    assert page.evaluate(TURNED) == []
-    page.get_by_role("button", name="More about this answer").click()
-    expect(page.get_by_role("menuitem", name="Answer again with abc<img")).to_have_count(2)
-    assert page.evaluate(TURNED) == []
+def test_names_and_messages_turn_nothing_round_wherever_they_stand(house: House, profile: Profile) -> None:
+    """And who copies a message has it as it was written."""
+    person = house.person(owner="Ada \u202eecilA")
+    step = {"call_id": "c1", "name": "a \u202elooc", "arguments": "{}", "type": "function_call"}
+    turn = {
+        "input": [said("Pay \u2066this\u202e 001")],
+        "output": [step, {"type": "function_call_output", "call_id": "c1", "output": ""}],
+        "details": {"model": "a \u202eledom"},
+    }
+    chat = chat_of(person, [turn], "An \u202eemanrevo")
+    make_chats(person, ["In a \u202eredlof"], scope="A \u202eepocs")
+    context = profile(person, permissions=["clipboard-read", "clipboard-write"])
+    context.route("**/v1/models", lambda route: route.fulfill(json=MODELS))
+    page = context.new_page()
+    seen: list[str] = []
+
+    def look() -> None:
+        seen.append(page.evaluate("document.title + document.documentElement.outerHTML"))
+
+    show(page, person, chat)
+    expect(committed(page)).to_have_count(1)
+    expect(page.locator("h1")).to_have_text("An emanrevo")
+    expect(page).to_have_title("An emanrevo · Turnledger")
+    expect(messages(page)).to_have_text("Pay this 001")
+    expect(page.locator(".step-name")).to_have_text("a looc")
+    expect(page.locator(".usage")).to_contain_text("a ledom")
+    expect(page.locator(".who")).to_have_text("Ada ecilA")
+    look()
+    page.get_by_role("button", name="Copy message").click()
+    expect(page.get_by_text("Copied")).to_be_attached()
+    assert page.evaluate("navigator.clipboard.readText()") == "Pay \u2066this\u202e 001"
+    page.get_by_role("button", name="Model: one reh").click()
+    expect(page.get_by_role("option")).to_have_text(["one reh", "one mih"])
+    look()
+    page.get_by_role("button", name="Scope: all").click()
+    expect(page.get_by_role("menuitemradio", name="A epocs")).to_be_visible()
+    look()
     page.keyboard.press("Escape")
-    for name, text in (("Copy message", NAME), ("Copy answer", f"**{NAME}**")):
-        page.get_by_role("button", name=name).click()
-        expect(page.get_by_role("button", name=name)).to_have_attribute("title", "Copied")
-        assert page.evaluate("navigator.clipboard.readText()") == text
+    line(page, "In a redlof").get_by_role("link").focus()
+    page.keyboard.press("Delete")
+    page.keyboard.press("Delete")
+    expect(notice(page, "“In a redlof” is deleted.")).to_be_visible()
+    look()
+    page.get_by_role("searchbox").fill("emanrevo")
+    expect(page.locator(".hit")).to_have_count(1)
+    look()
+    assert [set(each) & TURNING for each in seen] == [set()] * 5
 
 
 def test_a_link_that_pretends_says_where_it_leads(profile: Profile, person: Person) -> None:

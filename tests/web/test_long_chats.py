@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.web.chatting import answers, chat_of, committed, messages, said, show, write
 from tests.web.house import Person
 from turnledger.testing.gates import Gate
+from turnledger.testing.upstream import Status
 
 BOX = 'document.querySelector(".thread")'
 
@@ -131,3 +132,13 @@ def test_a_long_message_is_folded(tab: Page, person: Person) -> None:
     expect(messages(tab)).not_to_contain_text("Line 99")
     messages(tab).get_by_role("button", name="Show all of it").click()
     expect(messages(tab)).to_contain_text("Line 99")
+
+
+def test_who_has_gone_up_sees_what_he_sends_and_why_it_failed(tab: Page, person: Person) -> None:
+    show(tab, person, long_chat(person, 30))
+    expect(messages(tab).last).to_be_in_viewport()
+    tab.evaluate(f"{BOX}.scrollTop = 100")
+    expect(tab.get_by_role("button", name="To the end")).to_be_visible()
+    person.house.model.says(Status(400))
+    write(tab, "What is the weather?")
+    expect(tab.locator("[data-failed]").get_by_role("button", name="Retry")).to_be_in_viewport()

@@ -92,10 +92,14 @@ def test_edit_regenerate_and_switch_are_seen_in_the_other_tab(tab: Page, other: 
         expect(answers(page)).to_have_text(["Good evening."])
         expect(page.locator(".siblings")).to_have_text("2/2")
     person.house.model.says("And to you.")
+    # What somebody is about to say in the place of what is replaced elsewhere is not lost.
+    turn.get_by_role("button", name="Edit message").click()
+    tab.get_by_role("textbox", name="Edit message").fill("Good night")
     other.get_by_role("button", name="Answer again").click()
     for page in (tab, other):
         expect(answers(page)).to_have_text(["And to you."])
         expect(page.locator(".siblings")).to_have_text("3/3")
+    expect(tab.get_by_role("group", name="Message that was not answered")).to_contain_text("Good night")
     tab.get_by_role("button", name="Previous version").click()
     expect(tab.locator(".siblings")).to_have_text("2/3")
     tab.get_by_role("button", name="Previous version").click()

@@ -72,14 +72,19 @@ def test_a_turn_whose_server_is_killed_begins_anew_and_happens_once(tmp_path: Pa
         house.model.says("This never ", gate, "happened.")
         write(tab, "What happened?")
         expect(answers(tab)).to_have_text("This never")
+        # Those that wait stay in their order, though the server has forgotten its line.
+        waiting = ["And then?", "Then?", "And in the end?"]
+        for text in waiting:
+            write(tab, text)
+        expect(tab.get_by_role("button", name="Take back")).to_have_count(3)
         house.model.says("This happened.")
         house.serving.kill()
         house.serving.start()
-        expect(committed(tab)).to_have_count(1)
-        expect(answers(tab)).to_have_text("This happened.")
+        expect(committed(tab)).to_have_count(4)
+        expect(answers(tab)).to_have_text(["This happened.", *["Well."] * 3])
         house.model.release(gate)
         [chat] = person.chats()
-        assert person.turns(chat["id"]) == [("What happened?", "This happened.")]
+        assert [said for said, _ in person.turns(chat["id"])] == ["What happened?", *waiting]
 
 
 def test_who_sees_a_turn_begin_anew_is_told_so(tmp_path: Path, profile: Profile) -> None:

@@ -45,6 +45,8 @@ export interface TurnOptions extends CallOptions {
   mustExist?: boolean;
   /** Names the request, so that it happens once however often it is sent; else a fresh one is made. */
   idempotencyKey?: string;
+  /** Waited for before it is sent once more, if no server has begun it: who sends several has them get there in order. */
+  beforeRetry?: () => Promise<void>;
 }
 
 /** The same, for events as they come. */
@@ -169,7 +171,7 @@ export class Chat {
       this.#id = begun.chatId ?? this.#id;
       if (isOver) this.#asked.delete(begun);
     };
-    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, !options.idempotencyKey);
+    const made = new TurnStream(this.#wire, idempotencyKey, body(), signal, found, !options.idempotencyKey, options.beforeRetry);
     this.#asked.add(made);
     return stream ? made : made.answer();
   }

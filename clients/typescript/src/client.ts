@@ -1,7 +1,7 @@
 /** The client: a server, and how to reach it. */
 
 import { camel, camels, snake } from "./casing.js";
-import { Chat, linesOf, onceUnder, queryOf, type ChatName } from "./chat.js";
+import { Chat, linesOf, onceUnder, queryOf, type ChatName, type TurnOptions } from "./chat.js";
 import { idOf } from "./ids.js";
 import { Pages, type Page } from "./pages.js";
 import { eventsOf } from "./server-sent-events.js";
@@ -45,13 +45,10 @@ export class Client {
   }
 
   /** Ask again for a turn that was written down before, under its idempotencyKey. */
-  resend(unsent: Unsent, { signal }: CallOptions = {}): TurnStream {
-    return new TurnStream(
-      this.#wire,
-      unsent.idempotencyKey,
-      Promise.resolve({ path: "/api/turns", ...unsent }),
-      signal,
-    );
+  resend(unsent: Unsent, options: CallOptions & Pick<TurnOptions, "beforeRetry"> = {}): TurnStream {
+    const { signal, beforeRetry } = options;
+    const asked = Promise.resolve({ path: "/api/turns", ...unsent });
+    return new TurnStream(this.#wire, unsent.idempotencyKey, asked, signal, undefined, false, beforeRetry);
   }
 
   /** What happens to the chats, as it happens, from now on or behind a position. It reconnects by itself, for ever;

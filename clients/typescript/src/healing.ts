@@ -33,6 +33,8 @@ export interface Followed {
   readonly idempotencyKey?: string;
   /** Whether that was made for it, so that nobody has asked by it before. */
   readonly isFresh?: boolean | undefined;
+  /** Waited for before it is asked for once more, if no server has begun it. */
+  readonly beforeRetry?: (() => Promise<void>) | undefined;
   turn: string | null;
   /** The head of the answer that told of it first. */
   head?: Headers;
@@ -60,6 +62,7 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
   const tries = new Tries(wire, signal);
   try {
     const asked = await unless(signal, followed.asked);
+    let isAgain = false;
     while (!followed.isFinished) {
       const isAsking = asked !== undefined && (followed.turn === null || followed.isVoid);
       let reply: Reply | undefined;
@@ -67,6 +70,8 @@ export async function* heal(wire: Wire, followed: Followed, signal: AbortSignal 
       try {
         // What nobody has yet is sent: only then can it be read later.
         if (!isAsking) await unless(signal, followed.held);
+        else if (isAgain && followed.turn === null) await unless(signal, followed.beforeRetry?.());
+        isAgain = true;
         reply = await wire.open(isAsking ? asked : reading(followed), signal);
         followed.letGo = () => {
           isLetGo = true;

@@ -52,6 +52,7 @@ export class TurnStream extends TurnEvents {
     signal: AbortSignal | undefined,
     found?: (stream: TurnStream, isOver?: boolean) => void,
     isFresh?: boolean,
+    beforeRetry?: () => Promise<void>,
   ) {
     const { outbox } = wire.options;
     let known = (): void => {};
@@ -64,6 +65,7 @@ export class TurnStream extends TurnEvents {
       }),
       idempotencyKey,
       isFresh,
+      beforeRetry,
       known: () => {
         known();
         found?.(this, followed.isFinished);

@@ -65,6 +65,15 @@ test("before the turn is known, the same request is sent again under the same ke
   assert.equal(new Set(server.heard.map((each) => JSON.stringify([each.headers, each.body]))).size, 1);
 });
 
+test("before it is sent again and not begun, what goes before it is waited for", async () => {
+  const server = new ScriptedServer(REFUSED, events(WHOLE.slice(0, 1), "cut"), events(WHOLE.slice(1), "end", 2));
+  const sentBefore: number[] = [];
+  const beforeRetry = async (): Promise<void> => void sentBefore.push(server.heard.length);
+  const stream = chatOf(server).send("Hi", { stream: true, model: "demo", idempotencyKey: "k", beforeRetry });
+  assert.deepEqual((await all(stream)).length, 4);
+  assert.deepEqual([sentBefore, asked(server)], [[1], [ASKED, ASKED, READ(1)]]);
+});
+
 test("events that were told before are dropped, and a gap is a broken stream", async () => {
   const gap: Scripted = { ...events([]), pieces: [sent(2, text("Hel")), sent(4, finished())] };
   const server = new ScriptedServer(events(WHOLE.slice(0, 1), "cut"), gap, events(WHOLE));

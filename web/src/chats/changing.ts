@@ -7,7 +7,7 @@ import type { Wish } from "./chat-list";
 import { nameOf, type Row } from "./row";
 
 /** Milliseconds in which a deleted chat can be brought back by one click. */
-export const UNDO = 10_000;
+const UNDO = 10_000;
 
 export class Changing {
   readonly #session: Session;

@@ -7,7 +7,7 @@ import { changed, inOrder, madeAt, merged, rowOf, rowOfTold, type Place, type Ro
 export type ShelfKind = "chats" | "archived" | "deleted";
 
 /** Which chats are on it. */
-export interface Wanted {
+interface Wanted {
   readonly kind: ShelfKind;
   /** Null: of all scopes. */
   readonly scope: string | null;

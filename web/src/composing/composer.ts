@@ -134,6 +134,11 @@ export class Composer {
     this.#put(written === "" ? offered : `${offered}\n\n${written}`);
   }
 
+  /** Offer what was written in this chat, and has no place there any more. */
+  offer(text: string): void {
+    this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
+  }
+
   /** Do without what failed. */
   refuseOffered(): void {
     this.#offer([]);
@@ -242,14 +247,14 @@ export class Composer {
 
   /** What failed is written again: where nothing else is, in its place. */
   #takeBack({ name, isHere, isStopped, text, replaces }: Failed): void {
+    // After a reload it is nobody's, but what was put back then is still there.
+    if (!isHere && text === this.#text.peek()) this.#putBack = text;
     if (!isHere || text === "" || (isStopped && this.#replaced.has(name))) return;
     if (this.#text.peek() === "" && replaces === null) {
       this.#putBack = text;
       this.#put(text);
       this.#keep();
-    } else if (this.#text.peek() !== text) {
-      this.#offer([...this.#offers.peek().filter((each) => each !== text), text]);
-    }
+    } else if (this.#text.peek() !== text) this.offer(text);
   }
 
   /** The failure is shown no more. If that is because it was asked again, its text need not be. */
@@ -271,7 +276,7 @@ export class Composer {
 }
 
 /** Where its draft is kept. */
-export function placeOf(thread: ShownThread): string {
+function placeOf(thread: ShownThread): string {
   return thread.id.peek() ?? NEW;
 }
 

@@ -26,7 +26,7 @@ interface Kept {
 }
 
 /** Told what another tab wrote for a place; empty: it was sent there, or taken away. */
-export type DraftListener = (text: string) => void;
+type DraftListener = (text: string) => void;
 
 export class Drafts {
   readonly #realm: Realm;
@@ -126,8 +126,17 @@ export class Drafts {
     }
     if (text.length > this.#bounds.characters) return this.#realm.set(PREFIX + place, null) && false;
     this.#makeRoom(place, text.length);
-    while (!this.#realm.set(PREFIX + place, kept)) if (!this.#dropOldest(place)) return false;
-    return true;
+    return this.#realm.set(PREFIX + place, kept) || this.#setInPlaceOf(this.#others(place), place, kept);
+  }
+
+  /** The browser has no more room: others give way, the oldest first. If that does not help, they stay. */
+  #setInPlaceOf(others: readonly [string, Kept][], place: string, kept: string): boolean {
+    for (const [other] of others) {
+      this.#realm.set(PREFIX + other, null);
+      if (this.#realm.set(PREFIX + place, kept)) return true;
+    }
+    for (const [other, value] of others) this.#realm.set(PREFIX + other, JSON.stringify(value));
+    return false;
   }
 
   #makeRoom(place: string, wanted: number): void {
@@ -140,12 +149,6 @@ export class Drafts {
       count -= 1;
       characters -= text.length;
     }
-  }
-
-  #dropOldest(place: string): boolean {
-    const [oldest] = this.#others(place);
-    if (oldest) this.drop(oldest[0]);
-    return oldest !== undefined;
   }
 
   /** All but one, the oldest first. */

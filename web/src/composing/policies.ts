@@ -2,7 +2,7 @@
 
 import type { OnBusy } from "turnledger";
 
-export interface Policy {
+interface Policy {
   readonly name: OnBusy;
   readonly label: string;
   /** What it does, in a sentence. */

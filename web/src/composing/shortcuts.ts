@@ -24,7 +24,7 @@ export const SHORTCUTS = [
   { name: "shortcuts", keys: ["?"], what: "Show or hide these shortcuts", where: "anywhere" },
 ] as const satisfies readonly Shortcut[];
 
-export type ShortcutName = (typeof SHORTCUTS)[number]["name"];
+type ShortcutName = (typeof SHORTCUTS)[number]["name"];
 
 /** What is pressed, of a keyboard event. */
 export type Pressed = Pick<KeyboardEvent, "key" | "ctrlKey" | "metaKey" | "shiftKey" | "altKey">;

@@ -32,7 +32,7 @@ export interface Newcomer {
 }
 
 /** The model that is there to try things with. */
-export function isDemo({ id, owned_by, ownedBy }: Model): boolean {
+function isDemo({ id, owned_by, ownedBy }: Model): boolean {
   return id === "demo" && (owned_by ?? ownedBy) === "turnledger";
 }
 

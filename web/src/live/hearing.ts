@@ -7,7 +7,7 @@
 import type { Change } from "turnledger";
 
 /** A row of changes without a gap, and since when (by the clock of the machine) nothing is missing in it. */
-export interface Epoch {
+interface Epoch {
   readonly name: string;
   readonly since: number;
 }

@@ -12,7 +12,7 @@ export interface Notice {
   readonly stays?: number | undefined;
 }
 
-export interface Spoken {
+interface Spoken {
   readonly number: number;
   readonly text: string;
 }

@@ -17,7 +17,7 @@ import { Threads } from "../thread/threads";
 export type Me = Partial<Token> & Pick<Token, "owner" | "scopes"> & { readonly keeps?: boolean };
 
 /** What only who let him in can do for him. */
-export interface Ways {
+interface Ways {
   /** For what asks the server without the client. */
   apiKey(): string;
   signOut(): void;

@@ -14,6 +14,8 @@ export type Outcome =
 export interface Source {
   /** Ask for it, under the same name each time, so that it happens once. None: it was asked for elsewhere. */
   readonly ask?: () => TurnStream;
+  /** Made when it is about to be asked for once more: whether that may be by now. */
+  readonly behind?: () => () => boolean;
   /** Its events behind the one of this number. */
   read(turn: string, after: number): Stream<TurnEvent>;
 }
@@ -46,8 +48,13 @@ export class Following {
   async follow(running: Running, source: Source, withdrawn?: AbortSignal): Promise<Outcome> {
     const isOver = (): boolean => this.#ending.aborted || !!withdrawn?.aborted;
     let last: Outcome = { kind: "gone" };
+    let isAgain = false;
     for (let asked = 0; ; ) {
       await this.#until(() => isOver() || this.#isWanted(running), withdrawn);
+      if (isAgain) {
+        const isReady = source.behind?.() ?? ((): boolean => true);
+        await this.#until(() => isOver() || isReady(), withdrawn);
+      }
       if (isOver()) return { kind: "gone" };
       const turn = running.turnId.peek();
       const isAsking = source.ask !== undefined && turn === null;
@@ -70,6 +77,7 @@ export class Following {
           running.turnId.value = null;
         } else if (isLost(problem)) {
           asked -= Number(isAsking);
+          isAgain = isAsking;
           running.isCut.value = true;
           await this.#pause(withdrawn);
         } else return { kind: "failed", problem };

@@ -35,7 +35,7 @@ const GIVEN: ReadonlyMap<string, StepState> = new Map([
   ["Not answered: the conversation moved on before a result was given for this call.", "not answered"],
 ]);
 
-export interface TurnParts {
+interface TurnParts {
   readonly asked: readonly Part[];
   readonly answered: readonly Part[];
 }

@@ -18,11 +18,11 @@ export interface Message {
   readonly wasAsked?: boolean;
   /** Whether it goes before those that wait. */
   readonly goesFirst?: boolean;
-  /** Ask for the turn, under the name. */
-  ask(): TurnStream;
+  /** Ask for the turn, under the name; what is given is waited for before it is sent once more. */
+  ask(beforeRetry: () => Promise<void>): TurnStream;
 }
 
-export interface Sender {
+interface Sender {
   readonly chat: MadeChat;
   readonly way: OnItsWay;
   readonly following: Following;
@@ -56,27 +56,33 @@ export class Sending {
     if (way.all.peek().some((each) => each.name === name)) return;
     const running = new Running({ name, isHere: true, input, replaces });
     running.isAsked.value = wasAsked;
+    const earlier = goesFirst ? [] : way.all.peek().filter((each) => each.isHere);
     const withdrawal = new AbortController();
     this.#withdrawals.set(running, withdrawal);
     way.add(running, goesFirst);
     const before = this.#last;
     const isGone = (): boolean => withdrawal.signal.aborted || !way.all.value.includes(running);
     this.#last = settled(() => running.turnId.value !== null || running.guess.value !== null || isGone());
-    const release = effect(() => {
-      if (running.turnId.value !== null) this.#sender.taken(running);
-    });
+    const releases = [
+      effect(() => {
+        if (running.turnId.value !== null) this.#sender.taken(running);
+      }),
+      effect(() => {
+        if (running.state.value === "running") way.begun(running);
+      }),
+    ];
     const end = (outcome: Outcome): Promise<void> =>
       this.#sender.ended(running, withdrawal.signal.aborted ? TAKEN_BACK : outcome);
     try {
       await unsent.holding(name, async () => {
         await unlessAborted(withdrawal.signal, before);
         await unlessAborted(withdrawal.signal, settled(() => wasAsked || way.held < HELD || isGone()));
-        await end(await this.#carry(running, message, withdrawal.signal));
+        await end(await this.#carry(running, message, earlier, withdrawal.signal));
       });
     } catch (problem) {
       await end({ kind: "failed", problem });
     } finally {
-      release();
+      for (const release of releases) release();
       this.#withdrawals.delete(running);
       way.leave(running);
     }
@@ -89,7 +95,12 @@ export class Sending {
     return withdrawal !== undefined;
   }
 
-  async #carry(running: Running, message: Message, withdrawn: AbortSignal): Promise<Outcome> {
+  async #carry(
+    running: Running,
+    message: Message,
+    earlier: readonly Running[],
+    withdrawn: AbortSignal,
+  ): Promise<Outcome> {
     const { chat, following } = this.#sender;
     try {
       await unlessAborted(withdrawn, chat.make());
@@ -97,7 +108,17 @@ export class Sending {
       return { kind: "failed", problem };
     }
     const read = (turn: string, after: number): Stream<TurnEvent> => this.#sender.read(turn, after);
-    return following.follow(running, { ask: () => message.ask(), read }, withdrawn);
+    const behind = (): (() => boolean) => this.#behind(earlier);
+    const ask = (): TurnStream => message.ask(() => settled(behind()));
+    return following.follow(running, { ask, read, behind }, withdrawn);
+  }
+
+  /** Whether each of these has ended, or told something since now. A server that ended forgot its line: what is asked
+   * for once more shall not get there before those that were sent before it. */
+  #behind(earlier: readonly Running[]): () => boolean {
+    const { way } = this.#sender;
+    const heard = new Map(earlier.map((each) => [each, each.news.peek()]));
+    return () => earlier.every((each) => !way.all.value.includes(each) || each.news.value !== heard.get(each));
   }
 }
 

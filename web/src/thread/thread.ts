@@ -13,7 +13,7 @@ import { MadeChat } from "./made-chat";
 import { freshName } from "./names";
 import { OnItsWay } from "./on-its-way";
 import { Running } from "./running";
-import { Sending } from "./sending";
+import { Sending, type Message } from "./sending";
 import { settled } from "./settled";
 import type { ExportFormat, Failed, SendOptions, ShownThread, Siblings } from "./shown-thread";
 import type { Telling } from "./tellings";
@@ -170,7 +170,8 @@ export class Thread implements ShownThread {
     await this.#asking(name, async (again) => {
       const headers = { ...unsent.headers, "idempotency-key": encodeURIComponent(again) };
       const named = again === name ? unsent : { ...unsent, idempotencyKey: again, headers };
-      const ask = (): TurnStream => this.#session.client.resend(named, { signal: this.#ending.signal });
+      const { signal } = this.#ending;
+      const ask: Message["ask"] = (beforeRetry) => this.#session.client.resend(named, { signal, beforeRetry });
       await this.#sending.send({ name: again, input, replaces, wasAsked: again === name, ask });
     });
   }
@@ -186,9 +187,9 @@ export class Thread implements ShownThread {
       const chat = { ...written.chat, id: this.id.peek() };
       if (!isWritten) this.#session.threads.unsent.write({ ...written, name: again, chat });
       isWritten = false; // asked for once more, it is written down once more
-      const { signal: ending } = this.#ending;
-      const more = { ...(options as TurnOptions), idempotencyKey: again, stream: true, signal: ending } as const;
-      const stream = (): TurnStream => asked(this.#made.chat, said, more);
+      const named = { ...(options as TurnOptions), idempotencyKey: again, signal: this.#ending.signal };
+      const stream: Message["ask"] = (beforeRetry) =>
+        asked(this.#made.chat, said, { ...named, stream: true, beforeRetry });
       await this.#sending.send({ name: again, input, replaces: said.turn ?? null, goesFirst, ask: stream });
     });
   }

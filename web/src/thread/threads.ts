@@ -49,9 +49,10 @@ export class Threads {
     this.#byPlace.set(id, thread);
     const { place } = this.#session;
     const shown = this.current.peek();
-    if (shown === thread) place.named(id);
     // Whoever left it behind was about to see this chat.
-    else if (this.#left.has(thread) && shown && isBlank(shown)) place.begin(id);
+    const isAwaited = shown !== null && this.#left.has(thread) && isBlank(shown);
+    if (shown === thread || isAwaited) place.named(id);
+    if (isAwaited) place.open(id); // in the place of the blank one, which nobody goes back to
   }
 
   /** A chat has gone. */

@@ -3,7 +3,7 @@
 import type { Turn } from "turnledger";
 import { harmless } from "../markdown/harmless";
 
-export interface Spent {
+interface Spent {
   readonly model: string | null;
   /** In short, as `1,204 tokens · 3.2 s`. */
   readonly words: string;

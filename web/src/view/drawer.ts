@@ -5,7 +5,7 @@ import type { Realm } from "../session/realm";
 import { isNarrow } from "./window";
 
 /** Where the focus goes: to the first of the list, to its search, or to the button that opens it. */
-export type FocusPlace = "chats" | "search" | "button";
+type FocusPlace = "chats" | "search" | "button";
 
 export class Drawer {
   readonly #realm: Realm;

@@ -33,7 +33,6 @@ function drawn(lines: string, { isFilled = false, flips = false }: Drawing = {})
 
 const PIN = "M9 4h6l-.8 6.2 3.3 3.3H6.5l3.3-3.3zM12 13.5V21";
 
-export const AgentIcon = drawn("M6 9h12v10H6zM12 9V5M12 4.9v.1M9.5 13.5v1M14.5 13.5v1M3.5 13v3M20.5 13v3");
 export const ArchiveIcon = drawn("M4 5h16v4H4zM5.5 9v10h13V9M10 13h4");
 export const BackIcon = drawn("M19 12H5M11 6l-6 6 6 6", { flips: true });
 export const BranchIcon = drawn(
@@ -43,23 +42,14 @@ export const BranchIcon = drawn(
 export const CheckIcon = drawn("M5 12.5l4.5 4.5L19 7.5");
 export const ClockIcon = drawn("M12 20.5a8.5 8.5 0 1 0 0-17 8.5 8.5 0 0 0 0 17zM12 7.5V12l3 2");
 export const CloseIcon = drawn("M6 6l12 12M18 6L6 18");
-export const CodeIcon = drawn("M8.5 7L3.5 12l5 5M15.5 7l5 5-5 5");
 export const CopyIcon = drawn("M9 9h11v11H9zM15 9V4H4v11h5");
 export const DownIcon = drawn("M6 9.5l6 6 6-6");
 export const DownloadIcon = drawn("M12 4v11M7 10.5l5 5 5-5M5 20h14");
 export const EditIcon = drawn("M4.5 19.5l1-4.5L16.5 4l3.5 3.5-11 11zM14 6.5l3.5 3.5");
-export const EyeIcon = drawn(
-  "M2.5 12S6 5.5 12 5.5 21.5 12 21.5 12 18 18.5 12 18.5 2.5 12 2.5 12z" +
-    "M12 14.8a2.8 2.8 0 1 0 0-5.6 2.8 2.8 0 0 0 0 5.6z",
-);
 export const ExternalIcon = drawn("M18.5 13.5V20H4V5.5h6.5M14 4h6v6M20 4l-9 9", { flips: true });
 export const FolderIcon = drawn("M3.5 6h6l2 2.5h9V19h-17z");
 export const InfoIcon = drawn("M12 20.5a8.5 8.5 0 1 0 0-17 8.5 8.5 0 0 0 0 17zM12 11v5M12 8v.1");
-export const KeyIcon = drawn("M8 19a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM11 12.5l8-8M16 7.5l2.5 2.5");
 export const LeftIcon = drawn("M14.5 6l-6 6 6 6", { flips: true });
-export const LinkIcon = drawn(
-  "M10 14a4 4 0 0 0 5.7 0l3-3A4 4 0 0 0 13 5.3l-1 1M14 10a4 4 0 0 0-5.7 0l-3 3a4 4 0 0 0 5.7 5.7l1-1",
-);
 export const MenuIcon = drawn("M4 7h16M4 12h16M4 17h16");
 export const MoonIcon = drawn("M19.5 14.5A8 8 0 0 1 9.5 4.5a8 8 0 1 0 10 10z");
 export const MoreIcon = drawn(
@@ -71,7 +61,6 @@ export const OfflineIcon = drawn(
   "M4 4l16 16M5 12.5a10 10 0 0 1 4-2.3M13 9.8a10 10 0 0 1 6 2.7M8.5 16a5 5 0 0 1 5-1.2M12 19.5v.1" +
     "M2.5 9A14 14 0 0 1 6 6.8M10.5 5.6A14 14 0 0 1 21.5 9",
 );
-export const PictureIcon = drawn("M4 5h16v14H4zM4 16l4.5-4.5 4 4 2.5-2.5 5 4M15.5 9v.1");
 export const PinIcon = drawn(PIN);
 export const PinnedIcon = drawn(PIN, { isFilled: true });
 export const PlusIcon = drawn("M12 5v14M5 12h14");
@@ -83,7 +72,6 @@ export const SearchIcon = drawn("M10.5 17a6.5 6.5 0 1 0 0-13 6.5 6.5 0 0 0 0 13z
 export const SendIcon = drawn("M12 19.5v-15M5.5 11L12 4.5l6.5 6.5");
 export const SidebarIcon = drawn("M4 5h16v14H4zM9.5 5v14", { flips: true });
 export const SignOutIcon = drawn("M10 4.5H5v15h5M14.5 8l4 4-4 4M18.5 12H9.5", { flips: true });
-export const SteerIcon = drawn("M5 20v-6a4 4 0 0 1 4-4h10M14.5 5.5L19 10l-4.5 4.5", { flips: true });
 export const StopIcon = drawn("M7.5 7.5h9v9h-9z", { isFilled: true });
 export const SunIcon = drawn(
   "M12 16a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM12 3v1.5M12 19.5V21M3 12h1.5M19.5 12H21M5.6 5.6l1.1 1.1" +

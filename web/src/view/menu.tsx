@@ -6,7 +6,7 @@ import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
 import { harmless } from "../markdown/harmless";
 import { CheckIcon } from "./icons";
 
-export interface MenuItem {
+interface MenuItem {
   readonly label: string;
   readonly icon?: ComponentChildren;
   /** A few words more, below the label. */
@@ -24,7 +24,7 @@ export interface MenuItem {
 /** `line`: one that parts what is above it from what is below. */
 export type MenuEntry = MenuItem | "line";
 
-export interface MenuProps {
+interface MenuProps {
   /** What the button is called; where it shows nothing but a picture, the only name it has. */
   readonly label: string;
   readonly entries: readonly MenuEntry[];

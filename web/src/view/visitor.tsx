@@ -18,7 +18,7 @@ export function VisitorView({ session }: { session: Session }) {
 }
 
 /** As a sentence or two. */
-export function wordsOfVisit({ isReader, me }: Session): string {
+function wordsOfVisit({ isReader, me }: Session): string {
   const until = me.expiresAt == null ? "" : ` until ${timeOf(me.expiresAt)}`;
   if (isReader) return `You can read this chat${until}.`;
   const where = me.name || me.chatScope;

@@ -176,6 +176,16 @@ describe("what failed", () => {
     expect([composer.text.value, composer.offered.value]).toEqual(["", null]);
   });
 
+  it("goes away when it is asked again after a reload", async () => {
+    const { thread, composer } = writer();
+    composer.write("again"); // it was put back by the page before
+    thread.failed.value = failedOf("again", { isHere: false });
+    thread.failed.value = null;
+    thread.running.value = [runningOf("again")];
+    await Promise.resolve();
+    expect(composer.text.value).toBe("");
+  });
+
   it.each([
     ["goes away when it is asked again", false, ""],
     ["stays when it is asked again and somebody has changed it", true, "again and more"],

@@ -96,12 +96,16 @@ describe("drafts", () => {
     expect([drafts.read("a"), drafts.read("b")]).toEqual(["", "new"]);
   });
 
-  it("say so when there is no room even then", () => {
+  it("say so when there is no room even then, and the others stay", () => {
     const drafts = open();
-    vi.spyOn(memory, "setItem").mockImplementation(() => {
-      throw new DOMException("full", "QuotaExceededError");
+    for (const place of ["a", "b"]) drafts.keep(place, "short");
+    const setItem = memory.setItem.bind(memory);
+    vi.spyOn(memory, "setItem").mockImplementation((name, value) => {
+      if (value.includes("long")) throw new DOMException("full", "QuotaExceededError");
+      setItem(name, value);
     });
-    expect(drafts.keep("a", "text")).toBe(false);
+    expect(drafts.keep("c", "too long")).toBe(false);
+    expect(["a", "b", "c"].map((place) => open().read(place))).toEqual(["short", "short", ""]);
   });
 
   it("are told to who listens, when another tab writes or empties them", () => {

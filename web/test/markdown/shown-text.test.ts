@@ -32,7 +32,7 @@ function shown(...texts: readonly string[]): string {
 
 /** Cuts of a text: at each place where it is short, at some of them where it is long. */
 function cuts(text: string): number[] {
-  const step = Math.max(1, Math.ceil(text.length / (text.length > 1_000 ? 40 : 1_000)));
+  const step = Math.ceil(text.length / (text.length > 1_000 ? 12 : 200));
   return Array.from({ length: Math.ceil(text.length / step) }, (_, index) => index * step);
 }
 
@@ -54,7 +54,7 @@ describe("a text that comes bit by bit", { timeout: 60_000 }, () => {
       return Math.floor((seed / 2_147_483_648) * below);
     };
     const lines = ALL.filter(([, { length }]) => length < 1_000).flatMap(([, text]) => text.split("\n"));
-    for (let round = 0; round < 150; round += 1) {
+    for (let round = 0; round < 60; round += 1) {
       const text = Array.from({ length: 12 }, () => lines[random(lines.length)]).join(random(3) ? "\n" : "\n\n");
       const grown: string[] = [];
       for (let at = random(9); at < text.length; at += 1 + random(20)) grown.push(text.slice(0, at));

@@ -249,6 +249,19 @@ describe("a message that a tab has left behind", () => {
     expect(thread.failed.value).toMatchObject({ code: "outcome_unknown" });
   });
 
+  it("stands before what waits for it, whichever was written first", async () => {
+    await open();
+    void thread.resend(unsent, false);
+    await rest();
+    made.happens("turn.queued", "turn_1");
+    void thread.resend({ ...unsent, idempotencyKey: "went first", body: '{"chat":"conv_1","input":"Wait"}' }, false);
+    await rest();
+    made.resent[1]!.stream.turnId = "turn_2";
+    made.resent[1]!.stream.tell(STARTED);
+    await rest();
+    expect(states()).toEqual(["Wait: running", "Hello: queued"]);
+  });
+
   it("can be asked for again as what it was, in the place of another", async () => {
     await open();
     const body = '{"chat":"conv_1","regenerates":"turn_1"}';

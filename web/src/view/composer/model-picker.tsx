@@ -1,4 +1,4 @@
-/** Whom to ask: models and agents by name. */
+/** Whom to ask: a model, by its name. The server lists its agents among them. */
 
 import { useSignal, type Signal } from "@preact/signals";
 import type { RefObject, TargetedKeyboardEvent } from "preact";
@@ -20,7 +20,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
     return (
       <span class="model one-line" dir="auto" title="Who answers">
         <span class="visually-hidden">Model: </span>
-        {name}
+        {harmless(name)}
       </span>
     );
   }
@@ -29,7 +29,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
       <button
         type="button"
         class="quiet-button model"
-        aria-label={`Model: ${name}`}
+        aria-label={`Model: ${harmless(name)}`}
         title="Who answers"
         aria-haspopup="listbox"
         aria-expanded={isOpen.value}
@@ -42,7 +42,7 @@ export function ModelPicker({ choice, chosen }: { choice: ModelChoice; chosen: (
         }}
       >
         <span class="one-line" dir="auto">
-          {name}
+          {harmless(name)}
         </span>
         <DownIcon size={14} />
       </button>

@@ -61,7 +61,7 @@ export function ShortcutsPanel({ close }: { close: () => void }) {
 
 function Group({ title, shortcuts }: { title: string; shortcuts: readonly Shortcut[] }) {
   return (
-    <div class="shortcuts-group">
+    <div>
       <h2>{title}</h2>
       <dl>
         {shortcuts.map(({ name, keys, what }) => (

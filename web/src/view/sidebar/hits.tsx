@@ -4,6 +4,7 @@ import type { Hit } from "turnledger";
 import { openHit } from "../../chats/opening";
 import { nameOf } from "../../chats/row";
 import { piecesOf } from "../../chats/snippet";
+import { harmless } from "../../markdown/harmless";
 import type { SidebarState } from "./state";
 import { VirtualList } from "./virtual-list";
 
@@ -21,7 +22,7 @@ export function HitsView({ state }: { state: SidebarState }) {
           : found === null
             ? "Searching…"
             : hits.length === 0
-              ? `Nothing found for “${found.query}”.`
+              ? `Nothing found for “${harmless(found.query)}”.`
               : `${hits.length}${found.isWhole ? "" : "+"} ${hits.length === 1 ? "chat" : "chats"} found.`}
         {found && !found.isComplete && " The newest messages cannot be found yet: try again in a moment."}
       </p>
@@ -49,7 +50,7 @@ function HitLine({ state, hit, tabIndex }: { state: SidebarState; hit: Hit; tabI
   const row = session.chats.row(chat.id);
   const isHere = session.threads.current.value?.id.value === chat.id;
   const marked = piecesOf(hit.snippet, hit.marks).map(({ text, isMarked }, at) =>
-    isMarked ? <mark key={at}>{text}</mark> : <span key={at}>{text}</span>,
+    isMarked ? <mark key={at}>{harmless(text)}</mark> : <span key={at}>{harmless(text)}</span>,
   );
   return (
     <a

@@ -18,7 +18,7 @@ import { VirtualList } from "./virtual-list";
 
 const NAMES: Record<ShelfKind, string> = { chats: "Chats", archived: "Archive", deleted: "Recently deleted" };
 
-export interface SidebarProps {
+interface SidebarProps {
   readonly session: Session;
   /** Show it, where it is away: somebody wants to search. */
   readonly reveal?: () => void;

@@ -16,7 +16,7 @@ import {
   type Lines,
 } from "./kept-places";
 
-export interface VirtualListProps<Line extends Entry> {
+interface VirtualListProps<Line extends Entry> {
   readonly label: string;
   readonly lines: readonly Line[];
   /** Of each line, in rem; and where fingers point. */

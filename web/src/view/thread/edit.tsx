@@ -13,7 +13,7 @@ interface Given {
   readonly close: () => void;
 }
 
-export function EditView({ thread, turn, close }: Given) {
+export function EditView({ session, thread, turn, close: leave }: Given) {
   const field = useRef<HTMLTextAreaElement>(null);
   const said = wordsAsked(turn);
   const text = useSignal(said);
@@ -28,6 +28,20 @@ export function EditView({ thread, turn, close }: Given) {
     current.style.blockSize = "auto";
     current.style.blockSize = `${current.scrollHeight + 2}px`;
   }, [text.value]);
+  const isDone = useRef(false);
+  const close = (): void => {
+    isDone.current = true;
+    leave();
+  };
+  // Another tab may replace the turn, and this with it.
+  useLayoutEffect(
+    () => () => {
+      const { value } = text;
+      const isLost = !isDone.current && value !== said && value.trim() !== "" && !session.realm.isClosed;
+      if (isLost) session.composing.of(thread).offer(value);
+    },
+    [],
+  );
   const isSame = text.value.trim() === "" || text.value === said;
   const send = (): void => {
     if (isSame) return;
@@ -69,7 +83,7 @@ export function EditView({ thread, turn, close }: Given) {
 }
 
 /** What a person said in it. */
-export function wordsAsked(turn: Turn): string {
+function wordsAsked(turn: Turn): string {
   return turn.input.filter(({ role }) => role === "user").map(wordsOf).filter(Boolean).join("\n");
 }
 

@@ -1,6 +1,6 @@
 /** What never happened: why, and what can be done about it. */
 
-import { harmlessProse } from "../../markdown/harmless";
+import { harmless, harmlessProse } from "../../markdown/harmless";
 import type { Session } from "../../session/session";
 import type { Failed, ShownThread } from "../../thread/shown-thread";
 import { CloseIcon, RetryIcon, StopIcon, WarningIcon } from "../icons";
@@ -22,11 +22,11 @@ export function FailureView({ session, thread, failed }: Given) {
     >
       <p class="failure-words">
         {isStopped ? <StopIcon size={16} /> : <WarningIcon size={16} />}
-        <strong>{message}</strong>
+        <strong>{harmless(message)}</strong>
       </p>
       {detail && (
         <p class="quiet-text" dir="auto">
-          {detail}
+          {harmless(detail)}
         </p>
       )}
       {!isStopped && (

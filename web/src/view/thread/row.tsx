@@ -14,7 +14,7 @@ import { EditView } from "./edit";
 import { MessageView } from "./message";
 import { EndedView, StateView } from "./state";
 
-export interface RowProps {
+interface RowProps {
   readonly session: Session;
   readonly thread: ShownThread;
   readonly row: Row;

@@ -65,6 +65,7 @@ export class Scrolling {
   }
 
   toEnd(): void {
+    this.#anchors = [];
     this.#isAtEnd.value = true;
     this.#hasNews.value = false;
     this.keep();

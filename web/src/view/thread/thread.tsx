@@ -36,10 +36,15 @@ function Body({ session, thread }: { session: Session; thread: ShownThread }) {
   const failed = thread.failed.value;
   const problem = thread.problem.value;
   const end = useRef<string | undefined>(undefined);
+  const told = useRef(failed);
   const hadFocus = box.current?.contains(document.activeElement) ?? false;
   useLayoutEffect(() => scrolling.watch(box.current as HTMLElement, content.current as HTMLElement), []);
   useLayoutEffect(() => {
-    scrolling.keep(end.current !== undefined && !rows.value.some(({ name }) => name === end.current));
+    const isOther = end.current !== undefined && !rows.value.some(({ name }) => name === end.current);
+    // What failed here is told at the end, whatever of it was shown there before.
+    if (failed?.isHere && failed !== told.current) scrolling.toEnd();
+    else scrolling.keep(isOther);
+    told.current = failed;
     scrolling.more();
     end.current = rows.value.at(-1)?.name;
     // What had the focus is gone: whoever has no mouse goes on from here, and not from the top of the page.
