@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { ComponentChildren, TargetedKeyboardEvent } from "preact";
-import { useEffect, useId, useLayoutEffect, useRef } from "preact/hooks";
+import { useId, useLayoutEffect, useRef } from "preact/hooks";
 import { harmless } from "../markdown/harmless";
 import { CheckIcon } from "./icons";
 
@@ -115,7 +115,7 @@ function List({ name, label, entries, button, begin, close, leave }: ListProps) 
       removeEventListener("resize", again);
     };
   }, []);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const elsewhere = (event: Event): void => {
       const at = event.target as Node;
       if (!list.current?.contains(at) && !button.contains(at)) leave();

@@ -177,7 +177,7 @@ function walked(key: string, at: number, count: number): number | undefined {
 
 /** Close it for whoever goes elsewhere. */
 function useLeaving(box: RefObject<HTMLElement | null>, isOpen: Signal<boolean>): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     const elsewhere = (event: Event): void => {
       if (!box.current?.contains(event.target as Node)) isOpen.value = false;
     };
